@@ -1,0 +1,37 @@
+# Everything runs in .venv, which is made from pyproject.toml and constraints.txt when they change.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: demo test test-all lint bench clean
+
+demo: .venv/user
+	$(BIN)/fedbandit demo
+
+test: .venv/developer
+	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+
+test-all: .venv/developer
+	$(BIN)/pytest -n auto --dist loadgroup
+
+lint: .venv/developer
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: .venv/developer
+	$(BIN)/python benchmarks/engine.py
+
+.venv/bin/pip:
+	$(PYTHON) -m venv .venv
+
+.venv/user: .venv/bin/pip pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+.venv/developer: .venv/bin/pip pyproject.toml constraints.txt
+	$(PIP) --editable '.[dev]'
+	touch .venv/user $@
+
+clean:
+	rm -rf .venv out .pytest_cache .ruff_cache .hypothesis

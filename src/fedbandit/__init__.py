@@ -1,0 +1,65 @@
+"""fedbandit: find the best arm over many sites by gossip, with differential privacy for every reward.
+
+The public names, loaded when first used, so that ``import fedbandit`` and ``fedbandit --help`` are fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedbandit import graph, theory
+    from fedbandit.checks import InvalidArgument
+    from fedbandit.graph import Graph
+    from fedbandit.policy import CentralUCB, FedUCB, GossipUCB, LocalUCB, PrivacyWarning
+    from fedbandit.problem import Problem
+    from fedbandit.simulation.replay import Tape, Trace, replay
+    from fedbandit.simulation.result import Result, load
+    from fedbandit.simulation.run import simulate
+
+__all__ = [
+    "CentralUCB",
+    "FedUCB",
+    "GossipUCB",
+    "Graph",
+    "InvalidArgument",
+    "LocalUCB",
+    "PrivacyWarning",
+    "Problem",
+    "Result",
+    "Tape",
+    "Trace",
+    "graph",
+    "load",
+    "replay",
+    "simulate",
+    "theory",
+]
+
+_HOMES = {
+    "CentralUCB": "policy",
+    "FedUCB": "policy",
+    "GossipUCB": "policy",
+    "Graph": "graph",
+    "InvalidArgument": "checks",
+    "LocalUCB": "policy",
+    "PrivacyWarning": "policy",
+    "Problem": "problem",
+    "Result": "simulation.result",
+    "Tape": "simulation.replay",
+    "Trace": "simulation.replay",
+    "load": "simulation.result",
+    "replay": "simulation.replay",
+    "simulate": "simulation.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("graph", "theory"):
+        return import_module(f"fedbandit.{name}")
+    if name in _HOMES:
+        return getattr(import_module(f"fedbandit.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'fedbandit' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

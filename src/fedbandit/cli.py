@@ -1,0 +1,295 @@
+"""The command line: argument parsing and printing, nothing else. Heavy imports happen inside commands."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedbandit.simulation.result import Result
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Federated bandits by gossip: run experiments, look at results, ask the theory.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_RESULT, _FIGURE, _EXPERIMENT = "result.nc", "regret.png", "experiment.toml"
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _warn_plainly(message: object, *_: object, **__: object) -> None:
+    _say(f"warning: {message}")
+
+
+def _mistakes_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
+    """The caller's mistakes become one plain message and exit code 2, warnings become plain lines."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **options: Any) -> None:
+        warnings.showwarning = _warn_plainly
+        try:
+            command(*args, **options)
+        except ValueError as error:
+            from fedbandit.checks import InvalidArgument
+            from fedbandit.experiment import ExperimentError
+
+            if not isinstance(error, (InvalidArgument, ExperimentError)):
+                raise
+            _say(f"error: {error}")
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            _say("stopped")
+            raise typer.Exit(130) from None
+
+    return wrapped
+
+
+@app.command()
+@_mistakes_exit_with_2
+def run(
+    experiment: Annotated[Path, typer.Argument(help="An experiment file (TOML).")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Folder for result, figure and a copy of the file. Default: out/NAME."),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
+    horizon: Annotated[float | None, typer.Option(help="Instead of the file's, e.g. 1e5.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Run an experiment file; write result.nc, regret.png and experiment.toml; print a summary."""
+    from fedbandit.experiment import read_experiment
+    from fedbandit.simulation.run import simulate
+
+    plan = read_experiment(experiment)
+    folder = output or Path("out") / experiment.stem
+    if folder.exists() and not folder.is_dir():
+        raise _invalid("--output", str(folder), "a folder")
+    result = simulate(
+        plan.problem,
+        plan.policies,
+        plan.horizon if horizon is None else _whole("--horizon", horizon),
+        plan.trials if trials is None else trials,
+        plan.seed if seed is None else seed,
+        plan.checkpoints,
+        progress=not quiet and sys.stderr.isatty(),
+    )
+    result.save(folder / _RESULT)
+    (folder / _EXPERIMENT).write_text(plan.text, encoding="utf-8")
+    result.plot(title=plan.name).savefig(folder / _FIGURE)
+    if not quiet:
+        _print_summary(result, plan.name)
+        typer.echo(f"result, figure and experiment are in {folder}")
+
+
+@app.command()
+@_mistakes_exit_with_2
+def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")]) -> None:
+    """Print the summary of a result."""
+    result = _load(folder)
+    _print_summary(result, str(folder))
+    about = result.experiment
+    rewards, (first, last) = about["problem"]["rewards"], about["trials"]
+    typer.echo(
+        f"graph {about['graph']['name']}, {rewards} rewards, horizon {about['horizon']}, "
+        f"trials {first} to {last - 1}, seed {about['seed']}"
+    )
+
+
+@app.command()
+@_mistakes_exit_with_2
+def plot(
+    folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")],
+    band: Annotated[str, typer.Option(help="minmax (as in the paper), quantiles or none.")] = "minmax",
+    scale: Annotated[str, typer.Option(help="Time axis: linear, log or both.")] = "both",
+    title: Annotated[str | None, typer.Option(help="A line above the figure.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File; .png, .pdf or .svg. Default: FOLDER/regret.png.")
+    ] = None,
+) -> None:
+    """Draw the regret of a result."""
+    target = output or folder / _FIGURE
+    if target.suffix not in (".png", ".pdf", ".svg"):
+        raise _invalid("--output", str(target), "a file that ends in .png, .pdf or .svg")
+    figure = _load(folder).plot(band=band, scale=scale, title=title)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target)
+    typer.echo(f"wrote {target}")
+
+
+@app.command()
+@_mistakes_exit_with_2
+def graph(
+    spec: Annotated[
+        str,
+        typer.Argument(
+            help="Such as path:10, ring:20, complete:3, star:5, grid:3x4, erdos_renyi:20:0.3:7, random_regular:20:3:7."
+        ),
+    ],
+) -> None:
+    """Describe a graph: its size, diameter and lambda_2."""
+    from fedbandit import theory
+    from fedbandit.graph import parse
+
+    described = parse(spec)
+    degrees = [len(agents) for agents in described.neighbours]
+    _print_table(
+        described.name,
+        ["", ""],
+        [
+            ["agents", f"{described.num_agents}"],
+            ["edges", f"{len(described.edges)}"],
+            ["neighbours per agent", f"{min(degrees)} to {max(degrees)}"],
+            ["diameter", f"{described.diameter}"],
+            ["lambda_2", f"{described.lambda2:.5f}"],
+            ["mixing horizon L", f"{theory.mixing_horizon(described.lambda2, described.num_agents)}"],
+        ],
+    )
+
+
+@app.command("theory")
+@_mistakes_exit_with_2
+def theory_command(
+    graph: Annotated[str, typer.Option(help="Such as path:10.")],
+    arms: Annotated[int, typer.Option(help="M.")],
+    horizon: Annotated[float, typer.Option(help="T, e.g. 1e6.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy of one reward, for Fed_UCB.")] = float("inf"),
+    gap: Annotated[float, typer.Option(help="How much worse every other arm is than the best one.")] = 0.1,
+) -> None:
+    """Print the paper's numbers for a setting: L, the alphas, radii, Theorems 1 and 2."""
+    from fedbandit import theory
+    from fedbandit.checks import number_between, whole_number
+    from fedbandit.graph import parse
+
+    g = parse(graph)
+    n, m, steps = g.num_agents, whole_number("--arms", arms, 2, 10**4), _whole("--horizon", horizon)
+    gaps = [0.0] + [number_between("--gap", gap, 0.0, 1.0)] * (m - 1)
+    rows = [
+        ["lambda_2", f"{g.lambda2:.5f}"],
+        ["L, rounds until gossip has mixed (Lemma 4)", f"{theory.mixing_horizon(g.lambda2, n):,}"],
+        ["alpha_1", f"{theory.alpha1(n):.3g}"],
+        ["alpha_2", f"{theory.alpha2(n, m, g.lambda2):,.1f}"],
+        ["alpha_3", f"{theory.alpha3(n, m, g.lambda2):,.1f}"],
+        ["C at t = T, n = T / M (Theorem 1)", f"{theory.clean_radius(steps / m, steps, n):.4f}"],
+        [
+            "Gossip_UCB regret per agent (Theorem 1)",
+            _bound(theory.gossip_bound(gaps, n, m, steps, g.lambda2), gaps, steps),
+        ],
+    ]
+    if epsilon != float("inf"):
+        rows += [
+            ["C~ at t = T, n = T / M (Lemma 6)", f"{theory.private_radius(steps / m, steps, n, steps, epsilon):.4f}"],
+            ["rounds of uniform play until C~ falls to 1", f"{theory.rounds_above(1.0, n, m, steps, epsilon):,}"],
+            [
+                "Fed_UCB regret per agent (Theorem 2)",
+                _bound(theory.fed_bound(gaps, n, m, steps, g.lambda2, epsilon), gaps, steps),
+            ],
+        ]
+    privacy = "" if epsilon == float("inf") else f", epsilon {epsilon:g}"
+    _print_table(f"{g.name}, {m} arms, T = {steps:,}{privacy}, every gap {gap:g}", ["", ""], rows)
+
+
+@app.command()
+@_mistakes_exit_with_2
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the figure and the result.")] = Path(
+        "out/demo"
+    ),
+) -> None:
+    """Compare five policies on the paper's setting (a): three agents, five arms, everyone talks to everyone."""
+    from fedbandit import demo as setting
+    from fedbandit.simulation.run import simulate
+
+    typer.echo(setting.INTRODUCTION)
+    warnings.simplefilter("ignore")  # the introduction says what they would
+    result = simulate(
+        setting.problem(), setting.policies(), setting.HORIZON, setting.TRIALS, progress=sys.stderr.isatty()
+    )
+    result.save(output / _RESULT)
+    result.plot(title=setting.TITLE).savefig(output / _FIGURE)
+    _print_summary(result, setting.TITLE)
+    typer.echo(setting.reading(result))
+    typer.echo(f"figure: {output / _FIGURE}")
+
+
+def _bound(bound: float, gaps: list[float], horizon: int) -> str:
+    from fedbandit.theory import is_vacuous
+
+    return f"{bound:,.0f}" + (
+        f"  vacuous: above gap * T = {max(gaps) * horizon:,.0f}" if is_vacuous(bound, gaps, horizon) else ""
+    )
+
+
+def _invalid(argument: str, value: object, accepted: str) -> Exception:
+    from fedbandit.checks import InvalidArgument
+
+    return InvalidArgument(argument, value, accepted)
+
+
+def _whole(argument: str, value: float) -> int:
+    from fedbandit.checks import whole_number
+    from fedbandit.policy import MAX_HORIZON
+
+    return whole_number(argument, value, 1, MAX_HORIZON)
+
+
+def _load(folder: Path) -> "Result":
+    from fedbandit.simulation.result import load
+
+    if not (folder / _RESULT).is_file():
+        raise _invalid("FOLDER", str(folder), f"a folder with a {_RESULT} that 'fedbandit run' wrote")
+    return load(folder / _RESULT)
+
+
+def _print_summary(result: "Result", title: str) -> None:
+    table = result.summary()
+    headings = ["policy", "regret", "± s.e.", "min", "max", "worst agent", "best arm", "catching up", "messages"]
+    rows = [
+        [
+            str(label),
+            f"{row['regret']:,.0f}",
+            f"{row['std_error']:,.0f}",
+            f"{row['min']:,.0f}",
+            f"{row['max']:,.0f}",
+            f"{row['worst_agent']:,.0f}",
+            f"{100 * row['best_arm_share']:.1f} %",
+            f"{100 * row['lagging']:.1f} %",
+            f"{row['messages']:,.0f}",
+        ]
+        for label, row in table.iterrows()
+    ]
+    last, trials = int(result.dataset["time"][-1]), result.dataset.sizes["trial"]
+    _print_table(f"{title}: per agent after {last:,} rounds, {trials} trials", headings, rows)
+
+
+def _print_table(title: str, headings: list[str], rows: list[list[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=any(headings), title_style="bold")
+    for position, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if position == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)  # a pipe has no width: never cut a table there
+    console.print(table)

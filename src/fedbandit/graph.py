@@ -1,0 +1,232 @@
+"""Who talks to whom: topologies, the gossip matrix W and its second eigenvalue.
+
+Here belongs the graph alone; who gossips in which round is the problem's (``edges_per_round``).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbandit.checks import InvalidArgument, closest, number_between, whole_number
+
+__all__ = [
+    "Graph",
+    "complete",
+    "erdos_renyi",
+    "from_edges",
+    "from_networkx",
+    "grid",
+    "parse",
+    "path",
+    "random_regular",
+    "ring",
+    "star",
+]
+
+MAX_AGENTS = 100_000
+
+_nx: Any = nx  # its generators are not typed
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A simple, undirected, connected graph of at least three agents, numbered from 0."""
+
+    num_agents: int
+    edges: tuple[tuple[int, int], ...]
+    name: str = "graph"
+
+    def __post_init__(self) -> None:
+        """Refuse what the paper's section "Communication Graph" excludes, with the reason."""
+        if self.num_agents < 3:
+            raise InvalidArgument(
+                "num_agents", self.num_agents, "at least 3 (the paper: with 2 the model is a centralised one)"
+            )
+        seen: set[tuple[int, int]] = set()
+        for i, j in self.edges:
+            if not (0 <= i < self.num_agents and 0 <= j < self.num_agents):
+                raise InvalidArgument("edges", (i, j), f"pairs of agents from 0 to {self.num_agents - 1}")
+            if i == j:
+                raise InvalidArgument("edges", (i, j), "between two different agents (no loops)")
+            if (min(i, j), max(i, j)) in seen:
+                raise InvalidArgument("edges", f"{(i, j)} twice", "distinct (no parallel edges)")
+            seen.add((min(i, j), max(i, j)))
+        object.__setattr__(self, "edges", tuple(sorted(seen)))
+        reached = np.isfinite(self._distances_from(0))
+        if not reached.all():
+            raise InvalidArgument(
+                "edges", f"a graph in which agent {int(np.argmin(reached))} is cut off", "a connected graph"
+            )
+
+    def _distances_from(self, source: int) -> NDArray[np.float64]:
+        distances = np.full(self.num_agents, np.inf)
+        lengths: dict[int, int] = nx.single_source_shortest_path_length(self.to_networkx(), source)
+        for agent, distance in lengths.items():
+            distances[agent] = distance
+        return distances
+
+    def to_networkx(self) -> "nx.Graph[int]":
+        """The same graph for networkx."""
+        result: nx.Graph[int] = nx.Graph()
+        result.add_nodes_from(range(self.num_agents))
+        result.add_edges_from(self.edges)
+        return result
+
+    @cached_property
+    def neighbours(self) -> tuple[tuple[int, ...], ...]:
+        """For each agent the agents it talks to, in order (the paper's script N_i)."""
+        lists: list[list[int]] = [[] for _ in range(self.num_agents)]
+        for i, j in self.edges:
+            lists[i].append(j)
+            lists[j].append(i)
+        return tuple(tuple(sorted(agents)) for agents in lists)
+
+    @cached_property
+    def gossip_matrix(self) -> NDArray[np.float64]:
+        """W = I - L / (2 |E|): the expected averaging when one uniform edge gossips."""
+        laplacian = np.zeros((self.num_agents, self.num_agents))
+        for i, j in self.edges:
+            laplacian[[i, j], [i, j]] += 1.0
+            laplacian[[i, j], [j, i]] -= 1.0
+        return np.eye(self.num_agents) - laplacian / (2.0 * len(self.edges))
+
+    @cached_property
+    def lambda2(self) -> float:
+        """The second largest eigenvalue of W: the closer to 1, the slower gossip mixes."""
+        return float(np.linalg.eigvalsh(self.gossip_matrix)[-2])
+
+    @cached_property
+    def distances(self) -> NDArray[np.int64]:
+        """d[i, j]: edges on the shortest path from i to j."""
+        return np.array([self._distances_from(i) for i in range(self.num_agents)]).astype(np.int64)
+
+    @cached_property
+    def diameter(self) -> int:
+        """The largest distance."""
+        return int(self.distances.max())
+
+
+def path(num_agents: int) -> Graph:
+    """0 - 1 - 2 - ... : the slowest of the usual graphs (the paper's lambda_2 of about 0.99 at N = 10)."""
+    n = _agents(num_agents)
+    return Graph(n, tuple((i, i + 1) for i in range(n - 1)), f"path:{n}")
+
+
+def ring(num_agents: int) -> Graph:
+    """A path whose ends are joined."""
+    n = _agents(num_agents)
+    return from_edges([(i, (i + 1) % n) for i in range(n)], name=f"ring:{n}")
+
+
+def complete(num_agents: int) -> Graph:
+    """Everyone talks to everyone (the paper's lambda_2 = 0.5 at N = 3)."""
+    n = _agents(num_agents)
+    return Graph(n, tuple((i, j) for i in range(n) for j in range(i + 1, n)), f"complete:{n}")
+
+
+def star(num_agents: int) -> Graph:
+    """Agent 0 in the middle."""
+    n = _agents(num_agents)
+    return Graph(n, tuple((0, i) for i in range(1, n)), f"star:{n}")
+
+
+def grid(rows: int, columns: int) -> Graph:
+    """A rectangle of agents, each joined to those beside, above and below."""
+    r, c = whole_number("rows", rows, 1, MAX_AGENTS), whole_number("columns", columns, 1, MAX_AGENTS)
+    across = [(a * c + b, a * c + b + 1) for a in range(r) for b in range(c - 1)]
+    down = [(a * c + b, (a + 1) * c + b) for a in range(r - 1) for b in range(c)]
+    return Graph(r * c, tuple(across + down), f"grid:{r}x{c}")
+
+
+def erdos_renyi(num_agents: int, probability: float, seed: int = 0) -> Graph:
+    """Each pair is an edge with the given probability, given that the graph is connected.
+
+    Draws again until it is; a probability that leaves no hope of that is an error.
+    """
+    n = _agents(num_agents)
+    p = number_between("probability", probability, 0.0, 1.0)
+    name = f"erdos_renyi:{n}:{p:g}:{seed}"
+    return _first_connected(partial(_nx.gnp_random_graph, n, p), seed, name, "probability", p)
+
+
+def random_regular(num_agents: int, degree: int, seed: int = 0) -> Graph:
+    """A random graph in which every agent has the same number of neighbours, given that it is connected."""
+    n = _agents(num_agents)
+    d = whole_number("degree", degree, 2, n - 1)
+    if n * d % 2:
+        raise InvalidArgument("degree", d, f"even when num_agents is odd ({n})")
+    name = f"random_regular:{n}:{d}:{seed}"
+    return _first_connected(partial(_nx.random_regular_graph, d, n), seed, name, "degree", d)
+
+
+def _first_connected(draw: Callable[..., Any], seed: int, name: str, argument: str, value: object) -> Graph:
+    source = np.random.RandomState(whole_number("seed", seed, 0, 2**32 - 1))
+    for _ in range(1000):
+        candidate = draw(seed=source)
+        if nx.is_connected(candidate):
+            return from_networkx(candidate, name=name)
+    raise InvalidArgument(argument, value, "large enough: 1000 draws gave no connected graph")
+
+
+def from_edges(edges: Iterable[Sequence[int]], num_agents: int | None = None, name: str = "edges") -> Graph:
+    """A graph from pairs of agents; ``num_agents`` defaults to the largest number named, plus one."""
+    pairs: list[tuple[int, int]] = []
+    for edge in edges:
+        if len(edge) != 2:
+            raise InvalidArgument("edges", edge, "pairs of agents")
+        pairs.append((whole_number("edges", edge[0], 0, MAX_AGENTS), whole_number("edges", edge[1], 0, MAX_AGENTS)))
+    if num_agents is None:
+        num_agents = 1 + max((max(pair) for pair in pairs), default=-1)
+    return Graph(whole_number("num_agents", num_agents, 0, MAX_AGENTS), tuple(pairs), name)
+
+
+def from_networkx(source: "nx.Graph[Any]", name: str = "networkx") -> Graph:
+    """A networkx graph; agents are numbered in the order of its nodes."""
+    if source.is_directed():
+        raise InvalidArgument("source", source, "an undirected graph")
+    number = {node: i for i, node in enumerate(source.nodes)}
+    return from_edges([(number[a], number[b]) for a, b in source.edges()], len(number), name)
+
+
+def _agents(num_agents: int) -> int:
+    return whole_number("num_agents", num_agents, 3, MAX_AGENTS)
+
+
+def _grid_of(size: str) -> Graph:
+    rows, _, columns = size.partition("x")
+    return grid(int(rows), int(columns))
+
+
+_FORMS: dict[str, tuple[str, Callable[..., Graph], tuple[Callable[[str], Any], ...]]] = {
+    "path": ("path:N", path, (int,)),
+    "ring": ("ring:N", ring, (int,)),
+    "complete": ("complete:N", complete, (int,)),
+    "star": ("star:N", star, (int,)),
+    "grid": ("grid:RxC", _grid_of, (str,)),
+    "erdos_renyi": ("erdos_renyi:N:P[:SEED]", erdos_renyi, (int, float, int)),
+    "random_regular": ("random_regular:N:DEGREE[:SEED]", random_regular, (int, int, int)),
+}
+
+
+def parse(text: str) -> Graph:
+    """A graph from a short text such as ``path:10``, ``grid:3x4`` or ``erdos_renyi:20:0.3:7``."""
+    name, *arguments = text.strip().split(":")
+    accepted = ", ".join(form for form, _, _ in _FORMS.values())
+    if name not in _FORMS:
+        raise InvalidArgument("graph", text, f"one of {accepted}.{closest(name, _FORMS)} It is")
+    form, build, types = _FORMS[name]
+    optional = form.count("[")
+    if not len(types) - optional <= len(arguments) <= len(types):
+        raise InvalidArgument("graph", text, form)
+    try:
+        values = [convert(argument) for convert, argument in zip(types, arguments, strict=False)]
+        return build(*values)
+    except InvalidArgument:
+        raise
+    except ValueError:
+        raise InvalidArgument("graph", text, form) from None

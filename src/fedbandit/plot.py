@@ -1,0 +1,119 @@
+"""Figures. Here belongs how things look, and nothing that computes a result.
+
+Curves differ in colour, dash and marker, so that they can be told apart in black and white and by the
+colour-blind (colours: Okabe and Ito 2008).
+"""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedbandit.checks import InvalidArgument
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from fedbandit.simulation.result import Result
+
+__all__ = ["Band", "Scale", "regret_figure"]
+
+Band = Literal["minmax", "quantiles", "none"]
+Scale = Literal["linear", "log", "both"]
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)), "-", (0, (8, 3)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_BAND_TEXT = {
+    "minmax": "band: smallest to largest of {trials} trials",
+    "quantiles": "band: 10 % to 90 % of {trials} trials",
+    "none": "{trials} trials",
+}
+
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "figure.dpi": 150,
+    "savefig.dpi": 200,
+}
+
+
+def regret_figure(result: "Result", band: Band = "minmax", scale: Scale = "both", title: str | None = None) -> Figure:
+    """Mean cumulative regret per agent over time, a curve per policy, averaged over trials and agents.
+
+    ``band`` is over trials (of the mean over agents): ``minmax`` as in the paper, 10-90 % ``quantiles``, or
+    ``none``. ``scale`` is that of the time axis; ``both`` puts two panels side by side: on a log axis a
+    logarithmic regret is a straight line.
+    """
+    import matplotlib as mpl
+
+    if band not in _BAND_TEXT:
+        raise InvalidArgument("band", band, f"one of {', '.join(_BAND_TEXT)}")
+    if scale not in ("linear", "log", "both"):
+        raise InvalidArgument("scale", scale, "one of linear, log, both")
+    scales = ("linear", "log") if scale == "both" else (scale,)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(3.5 * len(scales), 3.3), layout="constrained")
+        panels = figure.subplots(1, len(scales), sharey=True, squeeze=False)[0]
+        for axes, axis_scale in zip(panels, scales, strict=True):
+            _regret_panel(axes, result, band, axis_scale)
+        panels[0].set_ylabel("cumulative regret, mean per agent")
+        handles, labels = panels[0].get_legend_handles_labels()
+        columns = min(len(labels), 3 * len(scales) - 1)
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
+        caption = _BAND_TEXT[band].format(trials=result.dataset.sizes["trial"])
+        figure.suptitle(f"{title}\n{caption}" if title else caption, fontsize=8)
+    return figure
+
+
+def _regret_panel(axes: "Axes", result: "Result", band: Band, scale: str) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    times = result.dataset["time"].values
+    for position, label in enumerate(result.policies):
+        per_trial = result.regret.sel(policy=label).mean("agent").transpose("trial", "time").values
+        colour = _COLOURS[position % len(_COLOURS)]
+        axes.plot(
+            times,
+            per_trial.mean(axis=0),
+            color=colour,
+            linestyle=_DASHES[position % len(_DASHES)],
+            marker=_MARKERS[position % len(_MARKERS)],
+            markevery=_marks(times, scale, position, len(result.policies)),
+            markerfacecolor="white",
+            markeredgewidth=0.9,
+            label=label,
+            zorder=3,
+        )
+        if band != "none":
+            low, high = _limits(per_trial, band)
+            axes.fill_between(times, low, high, color=colour, alpha=0.18, linewidth=0)
+    axes.set_xscale(scale)
+    axes.set_xlabel("round t" if scale == "linear" else "round t (log scale)")
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(0 if scale == "linear" else max(1, times[0]), times[-1])
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    if scale == "linear":
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _limits(per_trial: Any, band: Band) -> tuple[Any, Any]:
+    if band == "minmax":
+        return per_trial.min(axis=0), per_trial.max(axis=0)
+    return np.quantile(per_trial, 0.1, axis=0), np.quantile(per_trial, 0.9, axis=0)
+
+
+def _marks(times: Any, scale: str, position: int, curves: int) -> list[int]:
+    """Where a curve has its markers: evenly on the axis, shifted from curve to curve."""
+    fractions = (np.arange(6) + (position + 0.5) / curves) / 6
+    at = fractions * times[-1] if scale == "linear" else times[-1] ** fractions
+    return sorted({int(index) for index in times.searchsorted(at) if index < len(times)})

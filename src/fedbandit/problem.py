@@ -1,0 +1,206 @@
+"""The world: agents, arms, local means, reward distributions, and what regret is measured against.
+
+Here belongs what is true; what an agent may know of it is the policy's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedbandit import graph as graphs
+from fedbandit.checks import InvalidArgument, finite_matrix, number_above, number_between, whole_number
+from fedbandit.graph import Graph
+
+__all__ = ["EdgesPerRound", "Problem"]
+
+EdgesPerRound = Literal["one", "matching", "all"] | float
+Family = Literal["gaussian", "bernoulli", "beta"]
+
+MAX_ARMS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """N agents on a graph face the same M arms; agent i sees rewards of arm k with mean ``means[i, k]``.
+
+    Build one with ``Problem.gaussian``, ``.bernoulli``, ``.beta`` or ``.random``.
+
+    The keyword arguments that all of them take:
+
+    * ``weights``: the true quality of arm k is sum_i weights[i] means[i, k] (the paper's footnote: any
+      convex combination); default: the plain average.
+    * ``edges_per_round``: who gossips in a round: ``"one"`` uniform edge (the paper), a random maximal
+      ``"matching"``, ``"all"`` edges, or a probability with which each edge is present.
+    """
+
+    means: NDArray[np.float64]
+    graph: Graph
+    family: Family
+    sigma: float = 1.0
+    concentration: float = 1.0
+    reward_range: tuple[float, float] | None = None
+    weights: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    edges_per_round: EdgesPerRound = "one"
+
+    def __post_init__(self) -> None:
+        """Check everything once, so that a problem that exists is sound."""
+        object.__setattr__(self, "means", finite_matrix("means", self.means))
+        if self.means.shape[0] != self.graph.num_agents:
+            raise InvalidArgument(
+                "means",
+                f"{self.means.shape[0]} rows",
+                f"one row for each of the graph's {self.graph.num_agents} agents",
+            )
+        whole_number("num_arms (columns of means)", self.means.shape[1], 2, MAX_ARMS)
+        number_above("sigma", self.sigma, 0.0)
+        number_above("concentration", self.concentration, 0.0)
+        object.__setattr__(self, "reward_range", _checked_range(self.reward_range))
+        object.__setattr__(self, "weights", _checked_weights(self.weights, self.num_agents))
+        if self.edges_per_round not in ("one", "matching", "all"):
+            if isinstance(self.edges_per_round, str):
+                raise InvalidArgument(
+                    "edges_per_round", self.edges_per_round, "'one', 'matching', 'all' or a probability"
+                )
+            number_between("edges_per_round", self.edges_per_round, 0.0, 1.0)
+
+    @classmethod
+    def gaussian(
+        cls,
+        means: ArrayLike,
+        graph: Graph | str,
+        sigma: float = 1.0,
+        reward_range: tuple[float, float] | None = None,
+        **options: Any,
+    ) -> "Problem":
+        """Rewards means[i, k] + sigma * standard normal, as in the paper's synthetic experiments.
+
+        They are unbounded, so no differential privacy is possible for them as they are. With a
+        ``reward_range`` a private policy clamps each reward to it first; a tight range then biases the
+        means that it learns, while regret is still counted with ``means``.
+        """
+        return cls(np.asarray(means), _graph(graph), "gaussian", sigma=sigma, reward_range=reward_range, **options)
+
+    @classmethod
+    def bernoulli(cls, means: ArrayLike, graph: Graph | str, **options: Any) -> "Problem":
+        """Rewards 0 or 1 with P(1) = means[i, k]."""
+        _inside_unit_interval(finite_matrix("means", means), closed=True)
+        return cls(np.asarray(means), _graph(graph), "bernoulli", reward_range=(0.0, 1.0), **options)
+
+    @classmethod
+    def beta(cls, means: ArrayLike, graph: Graph | str, concentration: float = 2.0, **options: Any) -> "Problem":
+        """Rewards in [0, 1], Beta(m c, (1 - m) c) with m = means[i, k] and c = ``concentration``.
+
+        The larger the concentration, the closer rewards lie to their mean: variance m (1 - m) / (c + 1).
+        """
+        _inside_unit_interval(finite_matrix("means", means), closed=False)
+        return cls(
+            np.asarray(means),
+            _graph(graph),
+            "beta",
+            concentration=concentration,
+            reward_range=(0.0, 1.0),
+            **options,
+        )
+
+    @classmethod
+    def random(
+        cls,
+        num_agents: int,
+        num_arms: int,
+        graph: Graph | str,
+        seed: int = 0,
+        rewards: Family = "gaussian",
+        **options: Any,
+    ) -> "Problem":
+        """Local means uniform in [0, 1], as in the paper's synthetic experiments.
+
+        ``graph`` may be a ``Graph`` or a text like "path:10"; a bare name ("path") takes ``num_agents``.
+        """
+        agents = whole_number("num_agents", num_agents, 3, graphs.MAX_AGENTS)
+        arms = whole_number("num_arms", num_arms, 2, MAX_ARMS)
+        built = _graph(f"{graph}:{agents}" if isinstance(graph, str) and ":" not in graph else graph)
+        if built.num_agents != agents:
+            raise InvalidArgument("num_agents", agents, f"that of the graph ({built.num_agents})")
+        builders = {"gaussian": cls.gaussian, "bernoulli": cls.bernoulli, "beta": cls.beta}
+        if rewards not in builders:
+            raise InvalidArgument("rewards", rewards, f"one of {', '.join(builders)}")
+        source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
+        return builders[rewards](source.random((agents, arms)), built, **options)
+
+    @property
+    def num_agents(self) -> int:
+        """N."""
+        return int(self.means.shape[0])
+
+    @property
+    def num_arms(self) -> int:
+        """M."""
+        return int(self.means.shape[1])
+
+    @cached_property
+    def arm_means(self) -> NDArray[np.float64]:
+        """mu_k = sum_i weight_i mu_{i,k}: the quality that counts."""
+        return self.weights @ self.means
+
+    @cached_property
+    def gaps(self) -> NDArray[np.float64]:
+        """Delta_k: what one pull of arm k loses against the best arm."""
+        return self.arm_means.max() - self.arm_means
+
+    @cached_property
+    def best_arm(self) -> int:
+        """The arm with the largest mean over all agents (the first, if several)."""
+        return int(self.arm_means.argmax())
+
+    @cached_property
+    def reward_variance(self) -> float:
+        """A bound on the variance of one reward that an agent may know: sigma^2, or (high - low)^2 / 4."""
+        if self.family == "gaussian":
+            return self.sigma**2
+        return 0.25
+
+
+def _graph(graph: Graph | str) -> Graph:
+    if isinstance(graph, str):
+        return graphs.parse(graph)
+    if isinstance(graph, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return graph
+    raise InvalidArgument("graph", graph, "a Graph or a text like 'path:10'")
+
+
+def _inside_unit_interval(means: NDArray[np.float64], closed: bool) -> None:
+    bad = (means < 0) | (means > 1) if closed else (means <= 0) | (means >= 1)
+    if bad.any():
+        i, k = np.argwhere(bad)[0]
+        accepted = "between 0 and 1" if closed else "strictly between 0 and 1"
+        raise InvalidArgument(f"means[{i}, {k}]", float(means[i, k]), accepted)
+
+
+def _checked_range(reward_range: Sequence[float] | None) -> tuple[float, float] | None:
+    if reward_range is None:
+        return None
+    accepted = "None or two finite numbers (low, high) with low < high"
+    try:
+        low, high = (float(end) for end in reward_range)
+    except (TypeError, ValueError):
+        raise InvalidArgument("reward_range", reward_range, accepted) from None
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise InvalidArgument("reward_range", reward_range, accepted)
+    return low, high
+
+
+def _checked_weights(weights: ArrayLike | None, num_agents: int) -> NDArray[np.float64]:
+    given = np.empty(0) if weights is None else np.array(weights, dtype=np.float64)
+    if given.size == 0:
+        given = np.full(num_agents, 1.0 / num_agents)
+    accepted = f"{num_agents} numbers of at least 0 with sum 1, one per agent"
+    if given.shape != (num_agents,) or not np.isfinite(given).all() or (given < 0).any():
+        raise InvalidArgument("weights", weights, accepted)
+    if abs(given.sum() - 1.0) > 1e-9:
+        raise InvalidArgument("weights", f"weights with sum {given.sum():g}", accepted)
+    given.flags.writeable = False
+    return given

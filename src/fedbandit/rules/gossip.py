@@ -1,0 +1,35 @@
+"""What neighbours do to each other's numbers: Algorithm 1, lines 5 and 17-22.
+
+Here belong the spread of pull counts and the averaging of estimates, for one arm at a time.
+"""
+
+__all__ = ["average", "heard", "metropolis_weight", "with_news"]
+
+
+def heard(known: int, neighbour_n_max: int) -> int:
+    """Algorithm 1, line 5: the larger of a count and a neighbour's n~."""
+    return neighbour_n_max if neighbour_n_max > known else known
+
+
+def average(theta_i: float, theta_j: float) -> float:
+    """Algorithm 1, line 20, first term: both ends of the active edge take the mean of theta(t-1)."""
+    return (theta_i + theta_j) / 2.0
+
+
+def with_news(theta: float, x_mean: float, x_mean_before: float, share: float) -> float:
+    """Algorithm 1, lines 20 and 22: add what this round's pull changed in the agent's own mean.
+
+    ``share`` is N * weight_i (1 in the paper): so the agents' average of theta is sum_i weight_i x_mean_i,
+    the "convex combination" of the paper's footnote.
+    """
+    return theta + share * x_mean - share * x_mean_before
+
+
+def metropolis_weight(degree_i: int, degree_j: int) -> float:
+    """The weight of one of several edges that are active at once.
+
+    The paper has one edge per round. For more we average with Metropolis weights, which keep the sum of
+    theta and need no knowledge beyond the neighbours' degrees; for a lone edge the weight is 1/2, the
+    paper's average.
+    """
+    return 1.0 / (1.0 + max(degree_i, degree_j))

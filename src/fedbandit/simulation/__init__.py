@@ -1,0 +1,1 @@
+"""Many trials, fast: the rules of ``fedbandit.rules`` run a billion times."""

@@ -1,0 +1,164 @@
+"""A tape fixes everything random; a replay runs a policy on it and keeps every number of every round.
+
+Here belong tapes and traces: what a test of the algorithm compares. The rounds are the simulator's own.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedbandit.checks import InvalidArgument
+from fedbandit.graph import Graph
+from fedbandit.policy import Policy
+from fedbandit.problem import Problem
+from fedbandit.simulation.compiled import SOURCES, compile_driver
+from fedbandit.simulation.cpu import no_tape
+from fedbandit.simulation.plan import plan_of, world_of
+from fedbandit.simulation.round import name_streams, new_state, play_round, pull_every_arm_once
+
+__all__ = ["Tape", "Trace", "replay"]
+
+
+@dataclass(frozen=True, eq=False)
+class Tape:
+    """Everything random of a run of T rounds, N agents and M arms.
+
+    * ``rewards[t, i, k]``: what agent i sees if it pulls arm k at time t (t = 0: the first pulls)
+    * ``edges[t - 1]``: the pair that gossips at time t
+    * ``picks[t - 1, i]``: the draw in [0, 1) that picks from a non-empty lagging set
+    * ``noise[e, i, k]``: for a private policy, the Laplace draw of scale 1 of the interval that ends at e
+      (a pull number; a time if ``paper=True``), e = 0 .. T + 1. Without it, one fixed stream is used.
+    * ``reward_range``: as in a problem, for a private policy.
+    """
+
+    rewards: NDArray[np.float64]
+    edges: NDArray[np.int64]
+    picks: NDArray[np.float64]
+    graph: Graph
+    noise: NDArray[np.float64] | None = None
+    reward_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Check shapes and values against each other."""
+        agents = self.graph.num_agents
+        rewards = _floats("rewards", self.rewards, 3)
+        horizon, arms = len(rewards) - 1, rewards.shape[2]
+        if horizon < 1 or rewards.shape[1] != agents:
+            raise InvalidArgument("rewards", f"of shape {rewards.shape}", f"[T + 1, {agents} agents, M arms], T >= 1")
+        edges = np.array(self.edges, np.int64)
+        if edges.shape != (horizon, 2):
+            raise InvalidArgument("edges", f"of shape {edges.shape}", f"one pair per round, [{horizon}, 2]")
+        known = {*self.graph.edges, *((j, i) for i, j in self.graph.edges)}
+        for t, (i, j) in enumerate(edges.tolist()):
+            if (i, j) not in known:
+                raise InvalidArgument(f"edges[{t}]", (i, j), "an edge of the graph")
+        picks = _floats("picks", self.picks, 2)
+        if picks.shape != (horizon, agents) or (picks < 0).any() or (picks >= 1).any():
+            raise InvalidArgument("picks", f"of shape {picks.shape}", f"[{horizon}, {agents}] numbers in [0, 1)")
+        if self.noise is not None:
+            noise = _floats("noise", self.noise, 3)
+            if noise.shape != (horizon + 2, agents, arms):
+                raise InvalidArgument("noise", f"of shape {noise.shape}", f"[{horizon + 2}, {agents}, {arms}]")
+            object.__setattr__(self, "noise", noise)
+        for name, array in (("rewards", rewards), ("edges", edges), ("picks", picks)):
+            object.__setattr__(self, name, array)
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        return len(self.rewards) - 1
+
+    @classmethod
+    def random(
+        cls,
+        graph: Graph,
+        num_arms: int,
+        horizon: int,
+        seed: int = 0,
+        means: ArrayLike | None = None,
+        reward_range: tuple[float, float] | None = None,
+    ) -> "Tape":
+        """Unit Gaussian rewards around ``means`` (default: uniform in [0, 1]) and Laplace noise."""
+        source = np.random.default_rng(seed)
+        agents = graph.num_agents
+        centre = source.random((agents, num_arms)) if means is None else np.asarray(means, np.float64)
+        return cls(
+            rewards=centre + source.standard_normal((horizon + 1, agents, num_arms)),
+            edges=np.array(graph.edges)[source.integers(len(graph.edges), size=horizon)],
+            picks=source.random((horizon, agents)),
+            graph=graph,
+            noise=source.laplace(size=(horizon + 2, agents, num_arms)),
+            reward_range=reward_range,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Every number of every round. Entry t of an array is its value at the end of round t (0: the start)."""
+
+    arms: NDArray[np.int64]  # [T, N]: entry t - 1 is the arm of round t
+    theta: NDArray[np.float64]  # [T + 1, N, M]
+    n: NDArray[np.int64]  # [T + 1, N, M]
+    n_max: NDArray[np.int64]  # [T + 2, N, M]: entry t is n~(t)
+    x_mean: NDArray[np.float64]  # [T + 1, N, M]
+
+
+def replay(tape: Tape, policy: Policy) -> Trace:
+    """Run a policy on a tape."""
+    horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
+    problem = Problem(np.zeros((agents, arms)), tape.graph, "gaussian", reward_range=tape.reward_range)
+    world, plan = world_of(problem), plan_of(policy, problem, horizon)
+    draws = no_tape(agents, arms)._replace(
+        on_tape=True,
+        tape_rewards=np.ascontiguousarray(tape.rewards),
+        tape_edges=np.ascontiguousarray(tape.edges),
+        tape_picks=np.ascontiguousarray(tape.picks),
+        tape_has_noise=tape.noise is not None,
+        tape_noise=np.zeros((1, 1, 1)) if tape.noise is None else np.ascontiguousarray(tape.noise),
+    )
+    trace = Trace(
+        arms=np.zeros((horizon, agents), np.int64),
+        theta=np.zeros((horizon + 1, agents, arms)),
+        n=np.zeros((horizon + 1, agents, arms), np.int64),
+        n_max=np.zeros((horizon + 2, agents, arms), np.int64),
+        x_mean=np.zeros((horizon + 1, agents, arms)),
+    )
+    _run_tape(new_state(world, plan), world, plan, draws, trace.arms, trace.theta, trace.n, trace.n_max, trace.x_mean)
+    return trace
+
+
+def _floats(name: str, value: Any, dimensions: int) -> NDArray[np.float64]:
+    array = np.array(value, np.float64)
+    if array.ndim != dimensions or not np.isfinite(array).all():
+        raise InvalidArgument(name, f"of shape {array.shape}", f"{dimensions} dimensions of finite numbers")
+    return array
+
+
+def _build(sources: str) -> Any:
+    @compile_driver
+    def run_tape(
+        state: Any, world: Any, plan: Any, draws: Any, arms: Any, theta: Any, n: Any, n_max: Any, x_mean: Any
+    ) -> None:
+        sources  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a part of the cache's key
+        num_agents, num_arms = world.means.shape
+        name_streams(0, 0, draws)
+        pull_every_arm_once(state, world, plan, draws)
+        for t in range(len(arms) + 1):
+            if t > 0:
+                play_round(t, state, world, plan, draws)
+            for i in range(num_agents):
+                if t > 0:
+                    arms[t - 1, i] = state.arms[i]
+                for k in range(num_arms):
+                    theta[t, i, k] = state.theta[i, k]
+                    x_mean[t, i, k] = state.x_mean[i, k]
+                    n[t, i, k] = state.n[i, k]
+                    n_max[t, i, k] = state.n_max[t & 1, i, k]
+                    n_max[t + 1, i, k] = state.n_max[(t + 1) & 1, i, k]
+
+    return run_tape
+
+
+_run_tape = _build(SOURCES)

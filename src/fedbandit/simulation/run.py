@@ -1,0 +1,165 @@
+"""``simulate``: problems and policies in, a ``Result`` out.
+
+Here belong the checks of a call, the choice of engine and the progress display.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbandit.checks import InvalidArgument, whole_number
+from fedbandit.policy import MAX_HORIZON, Policy
+from fedbandit.problem import Problem
+from fedbandit.simulation import cpu
+from fedbandit.simulation.plan import plan_of, world_of
+from fedbandit.simulation.result import Result, result_of
+
+__all__ = ["checkpoint_times", "simulate"]
+
+MAX_TRIALS = 10**6
+MAX_RESULT_BYTES = 4 * 2**30
+
+Policies = Policy | Sequence[Policy] | Mapping[str, Policy]
+OnProgress = Callable[[int, int], None]
+
+
+def simulate(
+    problem: Problem,
+    policies: Policies,
+    horizon: int,
+    trials: int | range,
+    seed: int = 0,
+    checkpoints: int | Sequence[int] = 200,
+    engine: Literal["cpu"] = "cpu",
+    progress: bool | OnProgress = False,
+    threads: int | None = None,
+) -> Result:
+    """Run policies on a problem and keep what happened at the checkpoints.
+
+    The same seed gives bit-identical results, whatever the number of threads and however the trials
+    are split over calls. All policies see the same rewards for the same (trial, agent, arm, pull
+    number), the same gossip edges and the same noise draws.
+
+    * ``policies``: one, several, or a mapping from labels of your own.
+    * ``horizon``: T, rounds after the initial pull of every arm.
+    * ``trials``: how many, or a ``range`` of trial numbers to run a part of a larger experiment.
+    * ``checkpoints``: how many times to record, spread evenly over both the linear and the logarithmic
+      axis; or the times themselves.
+    * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, in all).
+    * ``threads``: default: all cores.
+    """
+    named = _named(policies)
+    rounds = whole_number("horizon", horizon, 1, MAX_HORIZON)
+    numbers = _trial_numbers(trials)
+    whole_number("seed", seed, 0, 2**64 - 1)
+    times = _times(checkpoints, rounds)
+    if engine != "cpu":
+        raise InvalidArgument("engine", engine, "'cpu'")
+    workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
+    _check_size(problem, len(named), len(numbers), len(times))
+
+    plans = [plan_of(policy, problem, rounds) for policy in named.values()]
+    total = len(plans) * len(numbers) * rounds * problem.num_agents
+    with _display(progress) as show:
+        records = cpu.run_trials(
+            world_of(problem),
+            plans,
+            np.ascontiguousarray(problem.gaps),
+            np.ascontiguousarray(problem.arm_means),
+            times,
+            numbers,
+            seed,
+            workers,
+            lambda done: show(done * problem.num_agents, total),
+        )
+    return result_of(problem, named, records, times, numbers, rounds, seed)
+
+
+def checkpoint_times(horizon: int, count: int) -> NDArray[np.int64]:
+    """At most ``count`` times from 1 to ``horizon``, half of them evenly spread, half evenly in log t."""
+    if count >= horizon:
+        return np.arange(1, horizon + 1)
+    if count == 1:
+        return np.array([horizon])
+    geometric = np.geomspace(1, horizon, count // 2)
+    even = np.linspace(1, horizon, count - count // 2)
+    return np.unique(np.rint(np.concatenate([geometric, even])).astype(np.int64))
+
+
+def _named(policies: Policies) -> dict[str, Policy]:
+    if isinstance(policies, Mapping):
+        named = dict(policies)
+    else:
+        several = list(policies) if isinstance(policies, Sequence) else [policies]
+        named = {policy.label: policy for policy in several if hasattr(policy, "label")}
+        if len(named) != len(several):
+            raise InvalidArgument(
+                "policies", several, "policies, all different (or a mapping from labels of your own to policies)"
+            )
+    if not named:
+        raise InvalidArgument("policies", policies, "at least one policy")
+    return named
+
+
+def _trial_numbers(trials: int | range) -> range:
+    if not isinstance(trials, range):
+        return range(whole_number("trials", trials, 1, MAX_TRIALS))
+    if trials.step != 1 or trials.start < 0 or len(trials) == 0 or trials.stop > MAX_TRIALS:
+        raise InvalidArgument("trials", trials, f"a non-empty range of step 1 from 0 to {MAX_TRIALS}")
+    return trials
+
+
+def _times(checkpoints: int | Sequence[int], horizon: int) -> NDArray[np.int64]:
+    """The times to record; the horizon itself is always one of them."""
+    if not isinstance(checkpoints, (Sequence, np.ndarray)):
+        return checkpoint_times(horizon, whole_number("checkpoints", checkpoints, 1, 10**6))
+    times = [whole_number("checkpoints", time, 1, horizon) for time in checkpoints]
+    if times != sorted(set(times)) or not times:
+        raise InvalidArgument("checkpoints", checkpoints, "a number of times, or the times in increasing order")
+    if times[-1] != horizon:
+        times.append(horizon)
+    return np.array(times, np.int64)
+
+
+def _check_size(problem: Problem, policies: int, trials: int, times: int) -> None:
+    cells = policies * trials * problem.num_agents * times
+    if cells * (4 * problem.num_arms + 32) > MAX_RESULT_BYTES:
+        raise InvalidArgument(
+            "checkpoints",
+            times,
+            f"fewer: the result would take {cells * (4 * problem.num_arms + 32) / 2**30:.0f} GiB "
+            f"(or run fewer trials at a time). It is",
+        )
+
+
+@contextmanager
+def _display(progress: bool | OnProgress) -> Generator[OnProgress]:
+    if callable(progress):
+        yield progress
+        return
+    if not progress:
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task("compiling", total=None, rate="")
+
+        def show(done: int, total: int) -> None:
+            if done == 0:
+                return
+            speed = bar.tasks[task].speed
+            rate = f"{speed / 1e6:5.1f} M pulls/s" if speed else ""
+            bar.update(task, description="simulating", completed=done, total=total, rate=rate)
+
+        yield show

@@ -1,0 +1,172 @@
+"""Counter-based random streams: (seed, trial, purpose, agent, arm) names a stream, a counter a draw.
+
+Here belongs all randomness of the simulator. A draw is a pure function of its name, so that results do
+not depend on the number of threads, on the order of trials, or on what other draws were made; policies
+compared on one seed see the same rewards, edges and noise (common random numbers).
+
+The generator is SplitMix64 (Steele, Lea, Flood 2014; finaliser by Stafford) used by counter: draw c of
+stream s is mix(s + c * golden). Distributions that may need more than one draw go on from the bits of
+their first one, never from a shared state.
+
+Fast, and NOT fit for real data: floating-point Laplace noise leaks (Mironov 2012). Noise that protects
+people is drawn elsewhere.
+"""
+
+from math import exp, log, sqrt
+from typing import Any
+
+import numpy as np
+
+from fedbandit.simulation.compiled import compile_inner
+
+__all__ = [
+    "EDGES",
+    "NOISE",
+    "PICKS",
+    "REWARDS",
+    "beta",
+    "draw",
+    "laplace",
+    "next_bits",
+    "standard_normal",
+    "stream",
+    "uniform",
+    "whole_below",
+]
+
+# What a stream is for.
+REWARDS, EDGES, PICKS, NOISE = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+@compile_inner
+def _mix(z: Any) -> Any:
+    z = (z ^ (z >> _S30)) * _MIX_1
+    z = (z ^ (z >> _S27)) * _MIX_2
+    return z ^ (z >> _S31)
+
+
+@compile_inner
+def stream(seed: Any, trial: Any, purpose: Any, agent: Any, arm: Any) -> Any:
+    """The stream of a name: each part is mixed in turn, so that no two names give related streams."""
+    s = _mix(np.uint64(seed) + GOLDEN)
+    s = _mix((s ^ np.uint64(trial)) + GOLDEN)
+    s = _mix((s ^ purpose) + GOLDEN)
+    s = _mix((s ^ np.uint64(agent)) + GOLDEN)
+    return _mix((s ^ np.uint64(arm)) + GOLDEN)
+
+
+@compile_inner
+def draw(stream: Any, counter: Any) -> Any:
+    """64 random bits: number ``counter`` of a stream."""
+    return _mix(stream + np.uint64(counter) * GOLDEN)
+
+
+@compile_inner
+def next_bits(bits: Any) -> Any:
+    """Further bits for a draw that needs more than one word."""
+    return _mix((bits ^ _MIX_2) + GOLDEN)
+
+
+@compile_inner
+def uniform(bits: Any) -> Any:
+    """A float in [0, 1) on a grid of 2^-53."""
+    return np.float64(bits >> np.uint64(11)) * 1.1102230246251565e-16
+
+
+@compile_inner
+def whole_below(bits: Any, limit: int) -> Any:
+    """A whole number in [0, limit), for limit < 2^32; its bias is below limit / 2^32."""
+    return np.int64(((bits >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
+
+
+@compile_inner
+def laplace(bits: Any) -> Any:
+    """Laplace noise of scale 1 (simulation only): a sign and an exponential magnitude."""
+    magnitude = -log(1.0 - uniform(bits))
+    return magnitude if bits & np.uint64(1) else -magnitude
+
+
+def _ziggurat_tables() -> tuple[Any, Any]:
+    """Marsaglia and Tsang's 256 layers of equal area for exp(-x^2 / 2): right edges and their heights."""
+    edge, area = 3.6541528853610088, 0.00492867323399
+    x = np.empty(257)
+    x[0] = area / exp(-0.5 * edge * edge)  # the base layer with its tail, as wide as its area demands
+    x[1] = edge
+    for i in range(2, 256):
+        x[i] = sqrt(-2.0 * log(area / x[i - 1] + exp(-0.5 * x[i - 1] ** 2)))
+    x[256] = 0.0
+    return x, np.exp(-0.5 * x**2)
+
+
+_X, _HEIGHT = _ziggurat_tables()
+_EDGE = 3.6541528853610088
+
+
+@compile_inner
+def _normal_slow(bits: Any) -> Any:
+    """The one draw in eighty that the fast path of the ziggurat does not settle."""
+    while True:
+        layer = np.int64(bits & np.uint64(255))
+        negative = bits & np.uint64(256)
+        x = uniform(bits) * _X[layer]
+        if x < _X[layer + 1]:
+            break
+        if layer == 0:
+            while True:
+                bits = next_bits(bits)
+                beyond = -log(1.0 - uniform(bits)) / _EDGE
+                bits = next_bits(bits)
+                if -2.0 * log(1.0 - uniform(bits)) > beyond * beyond:
+                    break
+            x = _EDGE + beyond
+            break
+        bits = next_bits(bits)
+        if _HEIGHT[layer] + uniform(bits) * (_HEIGHT[layer + 1] - _HEIGHT[layer]) < exp(-0.5 * x * x):
+            break
+        bits = next_bits(bits)
+    return -x if negative else x
+
+
+@compile_inner
+def standard_normal(bits: Any) -> Any:
+    """A standard normal by the ziggurat: layer from bits 0-7, sign from bit 8, position from 11-63."""
+    layer = np.int64(bits & np.uint64(255))
+    x = uniform(bits) * _X[layer]
+    if x < _X[layer + 1]:
+        return -x if bits & np.uint64(256) else x
+    return _normal_slow(bits)
+
+
+@compile_inner
+def _log_gamma_draw(bits: Any, shape: float) -> Any:
+    """The logarithm of a Gamma(shape) draw (Marsaglia and Tsang 2000), and the bits to go on from.
+
+    In logarithms, because a Gamma with a small shape underflows.
+    """
+    boost = 0.0
+    if shape < 1.0:
+        bits = next_bits(bits)
+        boost = log(1.0 - uniform(bits)) / shape
+        shape += 1.0
+    d = shape - 1.0 / 3.0
+    c = 1.0 / sqrt(9.0 * d)
+    while True:
+        bits = next_bits(bits)
+        z = standard_normal(bits)
+        v = (1.0 + c * z) ** 3
+        if v > 0.0:
+            bits = next_bits(bits)
+            if log(1.0 - uniform(bits)) < 0.5 * z * z + d - d * v + d * log(v):
+                return log(d * v) + boost, bits
+
+
+@compile_inner
+def beta(bits: Any, a: float, b: float) -> Any:
+    """A Beta(a, b) draw as a ratio of two Gamma draws."""
+    log_x, bits = _log_gamma_draw(bits, a)
+    log_y, bits = _log_gamma_draw(bits, b)
+    return 1.0 / (1.0 + exp(min(log_y - log_x, 700.0)))

@@ -1,0 +1,166 @@
+"""The paper's numbers: L, alpha_1..3, p_0, p_1, radii in the large, Theorems 1 and 2.
+
+Here belongs what the paper proves (or claims), as functions; what an agent computes in a round is in
+``fedbandit.rules``, which this file uses for the radii.
+"""
+
+from collections.abc import Sequence
+from math import inf, log, pi, sqrt
+
+from fedbandit.checks import InvalidArgument, number_above, whole_number
+from fedbandit.policy import MAX_HORIZON
+from fedbandit.rules import radius as rule
+
+__all__ = [
+    "alpha1",
+    "alpha2",
+    "alpha3",
+    "clean_radius",
+    "fed_bound",
+    "gossip_bound",
+    "is_vacuous",
+    "mixing_horizon",
+    "p0",
+    "p1",
+    "private_radius",
+    "rounds_above",
+]
+
+
+def mixing_horizon(lambda2: float, num_agents: int) -> int:
+    """L (Lemma 4): the smallest whole number with lambda_2^(t/6) / (1 - lambda_2^(1/3)) < 1/(N t) for all t >= L."""
+    _check_lambda2(lambda2)
+
+    def too_early(t: float) -> bool:
+        # log(N t) - log(1 - lambda_2^(1/3)) >= (t / 6) log(1 / lambda_2), i.e. the inequality fails
+        return log(num_agents * t) - log(1.0 - lambda2 ** (1 / 3)) >= t / 6.0 * log(1.0 / lambda2)
+
+    peak = max(1, int(6.0 / log(1.0 / lambda2)))  # N t lambda_2^(t/6) grows until here and falls after
+    low = high = peak + 1
+    while too_early(high):
+        low, high = high, 2 * high
+    if low == high:  # it already holds just past the peak: look where before it began to hold for good
+        while low > 1 and not too_early(low - 1):
+            low -= 1
+        return low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if too_early(middle) else (low, middle)
+    return high
+
+
+def alpha1(num_agents: int) -> float:
+    """alpha_1 = 64 / N^17 (Theorem 1)."""
+    return rule.alpha1(num_agents)
+
+
+def alpha2(num_agents: int, num_arms: int, lambda2: float) -> float:
+    """alpha_2 (Theorem 1): pulls lost to catching up, to bad luck and to slow mixing."""
+    _check_lambda2(lambda2)
+    mixing = 2.0 * lambda2 ** (1 / 12) / ((1.0 - lambda2 ** (1 / 3)) * (1.0 - lambda2 ** (1 / 12)))
+    return (3 * num_arms - 1) * num_agents + 2.0 * pi**2 / 3.0 + mixing
+
+
+def alpha3(num_agents: int, num_arms: int, lambda2: float) -> float:
+    """alpha_3 = alpha_2 + 4N (Theorem 2)."""
+    return alpha2(num_agents, num_arms, lambda2) + 4.0 * num_agents
+
+
+def p0(n: int, lambda2: float) -> float:
+    """p_0 (Lemma 4): the chance that gossip has not mixed after n pulls."""
+    _check_lambda2(lambda2)
+    return lambda2 ** (n / 12) / (1.0 - lambda2 ** (1 / 3))
+
+
+def p1(n: int, num_agents: int, lambda2: float) -> float:
+    """p_1 = 2N/n + p_0 (Lemma 6)."""
+    return 2.0 * num_agents / n + p0(n, lambda2)
+
+
+def clean_radius(n: float, t: float, num_agents: int) -> float:
+    """C (Theorem 1) after n pulls at time t."""
+    return rule.radius(rule.gossip_sampling(n, num_agents, 1.0), 0.0, log(t), 1.0, alpha1(num_agents))
+
+
+def private_radius(n: float, t: float, num_agents: int, horizon: int, epsilon: float) -> float:
+    """C~ as printed (Lemma 6) after n pulls at time t, the first of them without noise."""
+    noise = rule.private_noise(n, n - 1.0, num_agents, log(horizon), epsilon)
+    return rule.radius(rule.gossip_sampling(n, num_agents, 1.0), noise, log(t), 1.0, alpha1(num_agents))
+
+
+def rounds_above(threshold: float, num_agents: int, num_arms: int, horizon: int, epsilon: float) -> int:
+    """For how many rounds of uniform play (n = t / M) the private radius stays above ``threshold``.
+
+    While it is above 1, the width of the rewards, C~ tells arms apart by their pulls alone, whatever
+    theta says: agents play uniformly. The answer may lie beyond ``horizon``, which only sets log T.
+    """
+
+    def wide(t: int) -> bool:
+        return private_radius(max(1.0, t / num_arms), t, num_agents, horizon, epsilon) > threshold
+
+    high = 4 * num_arms  # past the first rounds the radius falls
+    while wide(high):
+        high *= 2
+        if high > 2**62:
+            raise InvalidArgument("threshold", threshold, "larger: the radius never falls below it. It is")
+    low = high // 2
+    if not wide(low):
+        return max((t for t in range(1, low) if wide(t)), default=0)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if wide(middle) else (low, middle)
+    return low
+
+
+def gossip_bound(gaps: Sequence[float], num_agents: int, num_arms: int, horizon: int, lambda2: float) -> float:
+    """Theorem 1: an upper bound on every agent's regret under Gossip_UCB (infinite if a gap is below 2 alpha_1)."""
+    _check_bound(gaps, num_agents, num_arms, horizon)
+    log_t = log(horizon)
+    slow_start = max(mixing_horizon(lambda2, num_agents), (3 * num_arms + 1) * num_agents)
+    rest = alpha2(num_agents, num_arms, lambda2)
+    bound = 0.0
+    for gap in gaps:
+        if gap > 0:
+            margin = gap / 2.0 - alpha1(num_agents)
+            pulls = 2.0 * num_agents / margin**2 * log_t if margin > 0 else inf
+            bound += gap * (max(pulls, slow_start) + rest)
+    return bound
+
+
+def fed_bound(
+    gaps: Sequence[float], num_agents: int, num_arms: int, horizon: int, lambda2: float, epsilon: float
+) -> float:
+    """Theorem 2: an upper bound on every agent's regret under Fed_UCB."""
+    _check_bound(gaps, num_agents, num_arms, horizon)
+    number_above("epsilon", epsilon, 0.0, allow_inf=True)
+    log_t = log(horizon)
+    slow_start = max(mixing_horizon(lambda2, num_agents), (3 * num_arms + 1) * num_agents)
+    rest = 4.0 * num_agents * log_t + alpha3(num_agents, num_arms, lambda2)
+    bound = 0.0
+    for gap in gaps:
+        if gap > 0:
+            margin = gap / 2.0 - alpha1(num_agents)
+            pulls = inf
+            if margin > 0:
+                private = 1.0 + sqrt(1.0 + (16.0 * margin / epsilon) ** 2 * log_t**3)
+                pulls = num_agents * log_t * private / margin**2
+            bound += gap * (max(pulls, slow_start) + rest)
+    return bound
+
+
+def is_vacuous(bound: float, gaps: Sequence[float], horizon: int) -> bool:
+    """Whether a bound says nothing: nobody can lose more than the largest gap in every round."""
+    return bound >= max(gaps) * horizon
+
+
+def _check_lambda2(lambda2: float) -> None:
+    if not 0.0 < lambda2 < 1.0:
+        raise InvalidArgument("lambda2", lambda2, "between 0 and 1, both excluded")
+
+
+def _check_bound(gaps: Sequence[float], num_agents: int, num_arms: int, horizon: int) -> None:
+    whole_number("num_agents", num_agents, 3, 10**9)
+    whole_number("num_arms", num_arms, 2, 10**9)
+    whole_number("horizon", horizon, 2, MAX_HORIZON)
+    if len(gaps) == 0 or not all(0.0 <= gap < inf for gap in gaps):
+        raise InvalidArgument("gaps", gaps, "finite numbers of at least 0, one per arm")
