@@ -1,0 +1,12 @@
+import pytest
+from hypothesis import settings
+
+# Derandomised: the same examples every time, so that a red test stays red.
+settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
+settings.load_profile("fixed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite golden traces; read the diff before committing"
+    )

@@ -1,0 +1,161 @@
+"""The command line as a person uses it, in a process of its own where exit codes matter."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedbandit.cli import app
+from fedbandit.experiment import ExperimentError, read_experiment
+
+GOOD = """
+name = "small"
+graph = "path:4"
+horizon = 1e3
+trials = 3
+seed = 5
+
+[problem]
+rewards = "bernoulli"
+num_arms = 3
+seed = 2
+
+[[policies]]
+kind = "gossip_ucb"
+
+[[policies]]
+kind = "fed_ucb"
+epsilon = 2.0
+
+[[policies]]
+kind = "central_ucb"
+label = "the ceiling"
+"""
+
+
+@pytest.fixture
+def good(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(GOOD)
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_run_show_plot(good, tmp_path):
+    folder = tmp_path / "result"
+    ran = invoke("run", good, "-o", folder)
+    assert ran.exit_code == 0, ran.output
+    assert "the ceiling" in ran.output
+    assert {p.name for p in folder.iterdir()} == {"result.nc", "regret.png", "experiment.toml"}
+    assert (folder / "experiment.toml").read_text() == GOOD
+
+    shown = invoke("show", folder)
+    assert shown.exit_code == 0
+    assert "Fed_UCB, eps=2" in shown.output
+    assert "path:4, bernoulli rewards, horizon 1000, trials 0 to 2, seed 5" in shown.output
+
+    drawn = invoke("plot", folder, "--band", "quantiles", "--scale", "log", "-o", tmp_path / "figure.pdf")
+    assert drawn.exit_code == 0
+    assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_options_replace_the_file(good, tmp_path):
+    assert (
+        invoke("run", good, "-o", tmp_path / "r", "--trials", 2, "--horizon", "500", "--seed", 9, "--quiet").output
+        == ""
+    )
+    shown = invoke("show", tmp_path / "r").output
+    assert "horizon 500, trials 0 to 1, seed 9" in shown
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("horizon", "horizonn", "unknown key 'horizonn'. Did you mean 'horizon'?"),
+        ("num_arms", "num_amrs", "unknown key 'problem.num_amrs'. Did you mean 'num_arms'?"),
+        ("horizon = 1e3", "", "'horizon' is missing"),
+        ("epsilon = 2.0", "epsilon = -2.0", "policies[1].epsilon must be a number above 0 (inf allowed), not -2.0"),
+        ("epsilon = 2.0", "", "policies[1] (fed_ucb) must be given all of epsilon"),
+        ("epsilon =", "epsilom =", "Did you mean 'epsilon'?"),
+        ('"gossip_ucb"', '"gosip_ucb"', "Did you mean 'gossip_ucb'?"),
+        ('"path:4"', '"pathh:4"', "Did you mean 'path'?"),
+        ('"bernoulli"', '"poisson"', "'problem.rewards'"),
+        ("horizon = 1e3", "horizon = 1e12", "horizon must be a whole number from 1 to 1000000000"),
+        ("horizon = 1e3", "horizon = 0", "horizon must be a whole number from 1"),
+        ("trials = 3", "trials = 0", "trials must be a whole number from 1"),
+        ("trials = 3", 'trials = "three"', "'trials'"),
+        ("seed = 5", "seed = 5\n[broken", "Expected ']'"),
+        ("num_arms = 3", "means = [[0.1, nan]]", "means[0, 1] must be finite"),
+        ("num_arms = 3", "num_arms = 3\nsigma = 2.0", "problem.sigma must be left out unless problem.rewards is"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named(good, tmp_path, before, after, message):
+    good.write_text(GOOD.replace(before, after, 1))
+    ran = invoke("run", good, "-o", tmp_path / "out")
+    assert ran.exit_code == 2
+    assert message in ran.output
+    assert not (tmp_path / "out").exists(), "something was half-written"
+
+
+def test_all_mistakes_at_once(good):
+    good.write_text(GOOD.replace("horizon", "horizonn").replace("trials", "trails"))
+    with pytest.raises(ExperimentError) as error:
+        read_experiment(good)
+    assert str(error.value).count("\n") == 2
+
+
+def test_a_graph_by_its_edges(good):
+    good.write_text(GOOD.replace('graph = "path:4"', "graph = { edges = [[0, 1], [1, 2], [2, 3], [3, 0]] }"))
+    assert read_experiment(good).problem.graph.diameter == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "missing.toml"], "no such file"),
+        (["show", "missing"], "FOLDER must be a folder with a result.nc"),
+        (["plot", "missing"], "FOLDER must be"),
+        (["plot", "missing", "-o", "figure.jpeg"], "--output must be a file that ends in"),
+        (["graph", "path:2"], "num_agents must be a whole number from 3"),
+        (["theory", "--graph", "path:10", "--arms", "1", "--horizon", "1e6"], "--arms must be"),
+        (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "0"], "--horizon must be"),
+        (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--epsilon", "-1"], "epsilon must be"),
+        (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--gap", "2"], "--gap must be"),
+    ],
+)
+def test_bad_arguments_exit_with_2(arguments, message):
+    ran = invoke(*arguments)
+    assert ran.exit_code == 2
+    assert message in ran.output
+
+
+def test_graph():
+    output = invoke("graph", "path:10").output
+    assert re.search(r"lambda_2\s+0\.99456", output)
+    assert re.search(r"diameter\s+9", output)
+
+
+def test_theory():
+    output = invoke("theory", "--graph", "path:10", "--arms", 10, "--horizon", "1e6", "--epsilon", 1).output
+    assert re.search(r"until C~ falls to 1\s+1,04\d,\d{3}", output)
+    assert re.search(r"Theorem 2\)\s+[\d,]+  vacuous: above gap \* T = 100,000", output)
+
+
+def test_help_is_fast_because_nothing_heavy_is_imported():
+    code = "import sys, fedbandit.cli; print(*sorted({'numpy', 'numba', 'matplotlib', 'xarray'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+def test_the_installed_command(good, tmp_path):
+    command = Path(sys.executable).parent / "fedbandit"
+    good.write_text(GOOD.replace("trials = 3", "trials = -3"))
+    ran = subprocess.run([command, "run", good], capture_output=True, text=True, cwd=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr.strip() == "error: trials must be a whole number from 1 to 1000000, not -3"
+    assert ran.stdout == ""

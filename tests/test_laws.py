@@ -1,0 +1,65 @@
+"""The laws of the house that a machine can check."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedbandit
+
+SOURCE = Path(fedbandit.__file__).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "rules").glob("*.py")), ids=lambda path: path.name)
+def test_rules_import_only_math(path):
+    allowed = {"math", "collections.abc"}  # the latter for annotations
+    assert {name for name in imports_of(path) if not name.startswith("fedbandit.rules")} <= allowed
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_states_its_law(path):
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), "no docstring"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_all_is_honest(path):
+    module = ".".join(["fedbandit", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
+    loaded = __import__(module, fromlist=["_"])
+    for name in getattr(loaded, "__all__", []):
+        assert hasattr(loaded, name)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_modules_are_short(path):
+    assert len(path.read_text().splitlines()) <= 400
+
+
+def test_rules_run_without_numba():
+    """A live agent calls the rules as plain functions; loading them must not load an engine."""
+    code = (
+        "import sys\n"
+        "from fedbandit.rules import choose, gossip, mean, radius\n"
+        "assert choose.choose([0.1, 0.3], [0.0, 0.0], [1, 1], [1, 1], 3, 0, 0.0) == 1\n"
+        "assert mean.pull_tree_add([0.0] * 4, 1, 2.5) == 2.5\n"
+        "print(*sorted({'numba', 'numpy'} & set(sys.modules)))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
+
+
+def test_no_formula_stands_twice():
+    """Radii and averages are computed in ``rules`` alone: the compiled round has no root and no halving."""
+    assert not re.search(r"sqrt|/ 2|0\.5", (SOURCE / "simulation" / "round.py").read_text())

@@ -1,0 +1,264 @@
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from fedbandit import (
+    CentralUCB,
+    FedUCB,
+    GossipUCB,
+    InvalidArgument,
+    LocalUCB,
+    PrivacyWarning,
+    Problem,
+    graph,
+    load,
+    simulate,
+)
+from fedbandit.simulation.run import checkpoint_times
+
+PROBLEM = Problem.random(4, 3, "path", seed=1, rewards="bernoulli")
+POLICIES = [LocalUCB(), GossipUCB(), FedUCB(1.0), CentralUCB()]
+
+
+def run(**changes):
+    call = {"problem": PROBLEM, "policies": POLICIES, "horizon": 2000, "trials": 5, "seed": 3, "checkpoints": 20}
+    return simulate(**(call | changes))
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run()
+
+
+def test_shapes_and_labels(result):
+    assert dict(result.dataset.sizes) == {
+        "policy": 4,
+        "trial": 5,
+        "agent": 4,
+        "time": result.regret.sizes["time"],
+        "arm": 3,
+    }
+    assert result.regret.dims == ("policy", "trial", "agent", "time")
+    assert result.policies == ["Local UCB1", "Gossip_UCB", "Fed_UCB, eps=1", "Central UCB"]
+    assert int(result.dataset.time[-1]) == 2000
+
+
+def test_the_same_for_any_number_of_threads(result):
+    for threads in (1, 3):
+        assert run(threads=threads).dataset.identical(result.dataset)
+
+
+def test_the_same_for_any_split_of_trials(result):
+    parts = [run(trials=range(0, 2)), run(trials=range(2, 5))]
+    joined = xr.concat([part.dataset for part in parts], dim="trial", combine_attrs="override")
+    xr.testing.assert_equal(joined, result.dataset)
+
+
+def test_another_seed_is_another_run(result):
+    assert not np.array_equal(run(seed=4).regret, result.regret)
+
+
+def test_trials_differ(result):
+    final = result.regret.sel(policy="Gossip_UCB").isel(time=-1).mean("agent").values
+    assert len(set(final.tolist())) == 5
+
+
+def test_a_policy_sees_the_same_world_whoever_else_runs(result):
+    alone = run(policies=[FedUCB(1.0)])
+    xr.testing.assert_equal(alone.regret.squeeze("policy"), result.regret.sel(policy="Fed_UCB, eps=1"))
+
+
+def test_policies_see_the_same_rewards_and_edges():
+    """Arms that never differ and a radius that never matters: equal pulls, hence equal rewards and messages."""
+    result = run(policies={"one": GossipUCB(), "same": FedUCB(math.inf)})
+    xr.testing.assert_equal(result.dataset.sel(policy="one", drop=True), result.dataset.sel(policy="same", drop=True))
+
+
+def test_counts_add_up(result):
+    pulls = result.pulls.sum("arm")
+    assert (pulls == result.dataset.time + 3).all()
+    gaps = xr.DataArray(PROBLEM.gaps, dims="arm")
+    np.testing.assert_allclose(result.regret, ((result.pulls - 1) * gaps).sum("arm"))
+
+
+def test_messages(result):
+    last = result.messages.isel(time=-1)
+    assert (last.sel(policy="Local UCB1") == 0).all()
+    assert (last.sel(policy="Gossip_UCB").sum("agent") == 2 * 2000).all()  # one edge, two messages per round
+    assert (last.sel(policy="Central UCB") == 3 * 2000).all()
+
+
+def test_estimates_become_right():
+    error = run(policies=[GossipUCB()], horizon=30_000).theta_error
+    assert error.isel(time=-1).mean() < 0.05
+    assert error.isel(time=-1).mean() < 0.3 * error.isel(time=0).mean()
+
+
+@pytest.mark.parametrize(("edges", "messages"), [("matching", None), ("all", 2 * 3), (0.5, 3.0)])
+def test_more_edges_per_round(edges, messages):
+    """A path of 4 has 3 edges: matchings have 1 or 2. (0.5: mean 3 messages per round, 6 sd = 0.3.)"""
+    problem = Problem.bernoulli(PROBLEM.means, graph.path(4), edges_per_round=edges)
+    result = simulate(problem, GossipUCB(), 2000, 3)
+    per_round = result.messages.isel(time=-1).sum("agent").squeeze().values / 2000
+    if messages is None:
+        assert ((per_round > 3.0) & (per_round < 3.7)).all()  # 2/3 of the orders give two edges, so 10/3
+    else:
+        np.testing.assert_allclose(per_round, messages, atol=0.0 if edges == "all" else 0.3)
+    assert result.theta_error.isel(time=-1).mean() < 0.15
+
+
+def test_more_edges_mix_faster():
+    problems = [
+        Problem.random(20, 2, "path", seed=2, rewards="bernoulli", edges_per_round=edges)
+        for edges in ("one", "matching", "all")
+    ]
+    errors = [simulate(p, GossipUCB(), 300, 30).theta_error.isel(time=-1).mean().item() for p in problems]
+    assert errors[0] > 1.5 * errors[1]
+    assert errors[0] > 1.5 * errors[2]
+
+
+def test_weights_decide_what_is_learnt():
+    """With all weight on agent 2, everyone learns agent 2's means, whatever the others see."""
+    means = [[0.9, 0.1], [0.9, 0.1], [0.2, 0.6]]
+    problem = Problem.bernoulli(means, graph.complete(3), weights=[0.0, 0.0, 1.0])
+    assert problem.best_arm == 1
+    np.testing.assert_allclose(problem.arm_means, [0.2, 0.6])
+    result = simulate(problem, [GossipUCB(), CentralUCB()], 60_000, 4)
+    share = result.pulls.isel(time=-1).sel(arm=1) / result.pulls.isel(time=-1).sum("arm")
+    assert (share > 0.9).all()
+    assert result.theta_error.isel(time=-1).max() < 0.05
+
+
+def test_all_reward_families_have_their_means():
+    for family in ("gaussian", "bernoulli", "beta"):
+        problem = Problem.random(3, 2, "complete", seed=5, rewards=family)
+        error = simulate(problem, CentralUCB(), 40_000, 3).theta_error.isel(time=-1).mean().item()
+        assert error < 0.08
+
+
+def test_privacy_needs_a_range():
+    gaussian = Problem.random(3, 2, "complete")
+    with pytest.raises(InvalidArgument, match=r"reward_range must be declared .* unbounded"):
+        simulate(gaussian, FedUCB(1.0), 10, 1)
+    with pytest.warns(PrivacyWarning, match="epsilon does not hold"):
+        simulate(gaussian, FedUCB(1.0, assume_sensitivity=1.0), 10, 1)
+    with pytest.warns(PrivacyWarning, match="as printed"):
+        simulate(gaussian, FedUCB(1.0, paper=True), 10, 1)
+    simulate(gaussian, FedUCB(math.inf), 10, 1)  # no privacy claimed, none needed
+
+
+def test_the_tree_refuses_to_go_past_its_horizon():
+    simulate(PROBLEM, FedUCB(1.0, horizon=100), 100, 1)
+    with pytest.raises(InvalidArgument, match="horizon must be at most the policy's own"):
+        simulate(PROBLEM, FedUCB(1.0, horizon=100), 101, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"horizon": 0}, "horizon must be a whole number from 1"),
+        ({"horizon": 10**12}, "horizon must be a whole number from 1 to 1000000000, not 1000000000000"),
+        ({"horizon": 1.5}, "horizon must be"),
+        ({"horizon": math.nan}, "horizon must be"),
+        ({"horizon": "many"}, "horizon must be"),
+        ({"trials": 0}, "trials must be"),
+        ({"trials": range(0)}, "trials must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"checkpoints": 0}, "checkpoints must be"),
+        ({"checkpoints": [5, 3]}, "checkpoints must be"),
+        ({"checkpoints": [5000]}, "checkpoints must be a whole number from 1 to 2000"),
+        ({"engine": "abacus"}, "engine must be"),
+        ({"policies": []}, "policies must be"),
+        ({"policies": [GossipUCB(), GossipUCB()]}, "policies must be"),
+        ({"policies": "gossip"}, "policies must be"),
+        ({"threads": 0}, "threads must be"),
+        ({"trials": 10**6, "checkpoints": 10**6, "horizon": 10**6}, "checkpoints must be fewer"),
+    ],
+)
+def test_a_bad_call_fails_at_once(changes, message):
+    with pytest.raises(InvalidArgument, match=message):
+        run(**changes)
+
+
+@pytest.mark.parametrize("epsilon", [-1, 0, math.nan, True, "1"])
+def test_a_bad_epsilon_fails_at_once(epsilon):
+    with pytest.raises(InvalidArgument, match="epsilon must be a number above 0"):
+        FedUCB(epsilon)
+
+
+def test_checkpoints():
+    times = checkpoint_times(10**6, 200)
+    assert times[0] == 1
+    assert times[-1] == 10**6
+    assert 180 <= len(times) <= 200
+    assert (np.diff(times) > 0).all()
+    np.testing.assert_array_equal(checkpoint_times(5, 200), [1, 2, 3, 4, 5])
+    np.testing.assert_array_equal(checkpoint_times(5, 1), [5])
+
+
+def test_given_checkpoints_and_the_horizon():
+    np.testing.assert_array_equal(run(checkpoints=[1, 10]).dataset.time, [1, 10, 2000])
+
+
+def test_progress_counts_agent_pulls():
+    heard = []
+    run(progress=lambda done, total: heard.append((done, total)))
+    assert heard[-1] == (4 * 5 * 2000 * 4, 4 * 5 * 2000 * 4)
+
+
+def test_an_error_in_the_progress_stops_the_run():
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(horizon=10**8, progress=interrupt)
+
+
+def test_save_and_load(result, tmp_path):
+    path = result.save(tmp_path / "deep" / "result.nc")
+    again = load(path)
+    xr.testing.assert_identical(again.dataset, result.dataset)
+    assert again.experiment["policies"]["Fed_UCB, eps=1"] == {
+        "kind": "fed_ucb",
+        "epsilon": 1.0,
+        "horizon": None,
+        "paper": False,
+        "assume_sensitivity": None,
+    }
+    assert again.experiment["problem"]["means"] == PROBLEM.means.tolist()
+    assert [p.name for p in path.parent.iterdir()] == ["result.nc"]
+
+
+def test_load_refuses_what_is_not_a_result(tmp_path):
+    with pytest.raises(InvalidArgument, match="path must be a file written by"):
+        load(tmp_path / "missing.nc")
+    (tmp_path / "text.nc").write_text("no")
+    with pytest.raises(InvalidArgument, match="path must be a file written by"):
+        load(tmp_path / "text.nc")
+
+
+def test_summary_and_tidy_table(result):
+    table = result.summary()
+    per_trial = result.regret.isel(time=-1).mean("agent")
+    np.testing.assert_allclose(table["regret"], per_trial.mean("trial"))
+    np.testing.assert_allclose(table["std_error"], per_trial.std("trial", ddof=1) / math.sqrt(5))
+    tidy = result.to_pandas()
+    assert len(tidy) == result.regret.size
+    row = tidy.iloc[123]
+    where = {"policy": row["policy"], "trial": row["trial"], "agent": row["agent"], "time": row["time"]}
+    assert row["regret"] == result.regret.sel(where).item()
+    assert row["pulls_2"] == result.pulls.sel(where).sel(arm=2).item()
+
+
+def test_memory_does_not_grow_with_the_horizon():
+    """The state of a trial is a few arrays whose sizes do not contain T (the tree: its logarithm)."""
+    from fedbandit.simulation.plan import plan_of, world_of
+    from fedbandit.simulation.round import new_state
+
+    def size(horizon):
+        state = new_state(world_of(PROBLEM), plan_of(FedUCB(1.0), PROBLEM, horizon))
+        return sum(array.nbytes for array in state)
+
+    assert size(10**9) - size(10**3) == 4 * 3 * 8 * (30 - 10)

@@ -1,0 +1,87 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbandit import InvalidArgument, theory
+
+LAMBDA_PATH_10 = 0.99456
+
+
+def lemma_4_holds(t, lambda2, num_agents):
+    return lambda2 ** (t / 6) / (1 - lambda2 ** (1 / 3)) < 1 / (num_agents * t)
+
+
+@given(st.floats(0.05, 0.9995), st.integers(3, 200))
+def test_l_is_the_smallest_value_from_which_the_inequality_holds(lambda2, num_agents):
+    """Lemma 4: "L is the minimal value that satisfies ... for all t >= L"."""
+    smallest = theory.mixing_horizon(lambda2, num_agents)
+    assert all(lemma_4_holds(t, lambda2, num_agents) for t in range(smallest, smallest + 2000, 7))
+    assert lemma_4_holds(100 * smallest, lambda2, num_agents)
+    assert smallest == 1 or not lemma_4_holds(smallest - 1, lambda2, num_agents)
+
+
+def test_alphas():
+    assert theory.alpha1(3) == 64 / 3**17
+    mixing = 2 * 0.5 ** (1 / 12) / ((1 - 0.5 ** (1 / 3)) * (1 - 0.5 ** (1 / 12)))
+    assert theory.alpha2(3, 5, 0.5) == pytest.approx(14 * 3 + 2 * math.pi**2 / 3 + mixing)
+    assert theory.alpha3(3, 5, 0.5) == pytest.approx(theory.alpha2(3, 5, 0.5) + 12)
+    assert theory.p0(120, 0.5) == pytest.approx(0.5**10 / (1 - 0.5 ** (1 / 3)))
+    assert theory.p1(120, 3, 0.5) == pytest.approx(6 / 120 + theory.p0(120, 0.5))
+
+
+def test_radii():
+    """Theorem 1 and Lemma 6, as printed."""
+    clean = math.sqrt(2 * 10 / 500 * math.log(9000)) + 64 / 10**17
+    assert theory.clean_radius(500, 9000, 10) == pytest.approx(clean)
+    inside = 128 * 10 * math.log(10**6) ** 2 * math.log(9000) * math.log(500) / (500**2 * 2**2) + 1 / 500
+    private = 64 / 10**17 + math.sqrt(2 * 10 * inside * math.log(9000))
+    assert theory.private_radius(500, 9000, 10, 10**6, 2.0) == pytest.approx(private)
+    assert theory.private_radius(500, 9000, 10, 10**6, math.inf) == theory.clean_radius(500, 9000, 10)
+
+
+def test_why_setting_b_plays_uniformly():
+    """With N = M = 10 and epsilon 1 the private radius stays above 1 until t = 1.04e6."""
+    rounds = theory.rounds_above(1.0, 10, 10, 10**6, 1.0)
+    assert rounds == pytest.approx(1.04e6, rel=0.005)
+    assert theory.private_radius(rounds / 10, rounds, 10, 10**6, 1.0) > 1.0
+    assert theory.private_radius((rounds + 1) / 10, rounds + 1, 10, 10**6, 1.0) <= 1.0
+
+
+def test_theorem_1():
+    gaps = [0.0, 0.2, 0.4]
+    rest = theory.alpha2(3, 3, 0.5)
+    slow = max(theory.mixing_horizon(0.5, 3), 30)
+    expected = sum(g * (max(6 / (g / 2 - 64 / 3**17) ** 2 * math.log(10**6), slow) + rest) for g in gaps[1:])
+    assert theory.gossip_bound(gaps, 3, 3, 10**6, 0.5) == pytest.approx(expected)
+
+
+def test_theorem_2():
+    margin, log_t = 0.1 - 64 / 3**17, math.log(10**6)
+    pulls = 3 * log_t * (1 + math.sqrt(1 + (16 * margin / 2) ** 2 * log_t**3)) / margin**2
+    expected = 0.2 * (pulls + 12 * log_t + theory.alpha3(3, 2, 0.5))
+    assert theory.fed_bound([0.0, 0.2], 3, 2, 10**6, 0.5, 2.0) == pytest.approx(expected)
+    clean = theory.gossip_bound([0.0, 0.2], 3, 2, 10**6, 0.5)
+    assert theory.fed_bound([0.0, 0.2], 3, 2, 10**6, 0.5, math.inf) == pytest.approx(clean + 0.2 * (12 * log_t + 12))
+
+
+def test_vacuous_bounds():
+    gaps = [0.0] + [0.1] * 9
+    assert theory.is_vacuous(theory.fed_bound(gaps, 10, 10, 10**6, LAMBDA_PATH_10, 1.0), gaps, 10**6)
+    assert not theory.is_vacuous(theory.gossip_bound([0.0, 0.5], 3, 2, 10**6, 0.5), [0.0, 0.5], 10**6)
+    assert theory.gossip_bound([0.0, 1e-7], 3, 2, 10**6, 0.5) == math.inf  # a gap below 2 alpha_1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: theory.mixing_horizon(1.0, 3), "lambda2 must be"),
+        (lambda: theory.gossip_bound([], 3, 2, 100, 0.5), "gaps must be"),
+        (lambda: theory.gossip_bound([0.1], 3, 2, 10**12, 0.5), "horizon must be"),
+        (lambda: theory.fed_bound([0.1], 3, 2, 100, 0.5, 0), "epsilon must be"),
+    ],
+)
+def test_bad_calls(call, message):
+    with pytest.raises(InvalidArgument, match=message):
+        call()
