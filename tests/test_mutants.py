@@ -1,0 +1,112 @@
+"""Can the tests fail? Each mutant breaks one rule; some test must notice. Slow: each compiles anew.
+
+``pytest tests/test_mutants.py -s`` prints who noticed; the table is kept in tests/README.md.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+WATCHERS = ["test_paper.py", "test_simulate.py", "test_streams.py", "test_golden.py"]
+
+MUTANTS = {
+    "no consistency rule (line 6)": (
+        "rules/choose.py",
+        "        if n[k] < n_max[k] - num_agents:  # line 6\n            lagging += 1",
+        "        if False:\n            lagging += 1",
+    ),
+    "consistency one pull too strict": (
+        "rules/choose.py",
+        "n[k] < n_max[k] - num_agents:  # line 6",
+        "n[k] <= n_max[k] - num_agents:  # line 6",
+    ),
+    "the first lagging arm, not a random one (line 13)": ("rules/choose.py", "int(u * lagging)", "0"),
+    "the last arm wins a tie": ("rules/choose.py", "belief > best", "belief >= best"),
+    "averaging after the increment instead of before (line 20)": (
+        "simulation/round.py",
+        "    if plan.network == GOSSIP:\n        _exchange(state, world, draws, t)\n    for i in range(num_agents):\n        arm = state.arms[i]\n        state.theta[i, arm] = with_news(\n            state.theta[i, arm], state.x_mean[i, arm], state.x_before[i], plan.share[i]\n        )\n",
+        "    for i in range(num_agents):\n        arm = state.arms[i]\n        state.theta[i, arm] = with_news(\n            state.theta[i, arm], state.x_mean[i, arm], state.x_before[i], plan.share[i]\n        )\n    if plan.network == GOSSIP:\n        _exchange(state, world, draws, t)\n",
+    ),
+    "n~ shifted by a round: lagging against n~(t+1)": (
+        "simulation/round.py",
+        "n, n_max = state.n[i], state.n_max[t & 1, i]",
+        "n, n_max = state.n[i], state.n_max[(t + 1) & 1, i]",
+    ),
+    "n~ hears only the own count (line 5)": (
+        "rules/gossip.py",
+        "return neighbour_n_max if neighbour_n_max > known else known",
+        "return known",
+    ),
+    "the average keeps one end's value": ("rules/gossip.py", "(theta_i + theta_j) / 2.0", "theta_i"),
+    "C without the factor N": (
+        "rules/radius.py",
+        "return 2.0 * num_agents * weight_spread / n",
+        "return 2.0 * weight_spread / n",
+    ),
+    "C~ with log n where the first pull is noised": (
+        "simulation/round.py",
+        "noised = n if plan.mechanism == PULL_TREE else n - 1",
+        "noised = n - 1",
+    ),
+    "the first pull goes out raw": (
+        "rules/mean.py",
+        "    total = prefix_noise(slots, n & (n - 1)) + fresh\n",
+        "    total = prefix_noise(slots, n & (n - 1)) + (fresh if n > 1 else 0.0)\n",
+    ),
+    "eps' = eps / ceil(log T)": (
+        "rules/mean.py",
+        "return epsilon / max_pulls.bit_length()",
+        "return epsilon / ceil(log(max_pulls))",
+    ),
+    "rewards are not clamped": ("rules/mean.py", "return min(max(reward, low), high)", "return reward"),
+    "noise is redrawn every time": (
+        "simulation/round.py",
+        "_noise(plan, draws, i, arm, n))",
+        "_noise(plan, draws, i, arm, t))",
+    ),
+    "empty partial sums get noise too": ("rules/mean.py", "if first_new != t and last > shared:", "if first_new != t:"),
+    "weights are ignored": (
+        "rules/gossip.py",
+        "return theta + share * x_mean - share * x_mean_before",
+        "return theta + x_mean - x_mean_before",
+    ),
+    "several edges average without conserving the sum": (
+        "simulation/round.py",
+        "                mixed[j, k] -= step\n",
+        "",
+    ),
+    "all trials are the same": (
+        "simulation/streams.py",
+        "s = _mix((s ^ np.uint64(trial)) + GOLDEN)",
+        "s = _mix(s + GOLDEN)",
+    ),
+    "the normal loses its tail": ("simulation/streams.py", "x = _EDGE + beyond", "x = _EDGE"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_rule_is_noticed(name, tmp_path):
+    file, before, after = MUTANTS[name]
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    target = tmp_path / "src" / "fedbandit" / file
+    text = target.read_text()
+    assert before in text, "the mutant no longer fits the code"
+    target.write_text(text.replace(before, after))
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(ROOT / "tests" / w for w in WATCHERS)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PYTEST_XDIST_WORKER": ""},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    noticed = re.findall(r"^FAILED tests/(\S+)", ran.stdout, re.MULTILINE)
+    print(f"\n{name}: {', '.join(noticed)}")  # noqa: T201
+    assert ran.returncode == 1, ran.stdout[-2000:]
+    assert noticed

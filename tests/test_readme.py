@@ -1,0 +1,46 @@
+"""What the README prints works as printed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedbandit.experiment import read_experiment
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_python_example(tmp_path, monkeypatch, capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len([line for line in example.splitlines() if line.strip()]) <= 12
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})  # noqa: S102
+    assert (tmp_path / "regret.png").stat().st_size > 10_000
+    printed = capsys.readouterr().out
+    regret = {name: float(re.search(rf"{name}\s+([\d.]+)", printed)[1]) for name in ("Local UCB1", "Gossip_UCB")}
+    assert regret["Gossip_UCB"] < 0.2 * regret["Local UCB1"]
+
+
+def test_files_it_points_to_exist():
+    for target in re.findall(r"\]\(((?!http)[^)]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")
+def test_every_experiment_file_can_be_read(path):
+    read_experiment(path)
+
+
+def test_ci_runs_the_readmes_test_command():
+    commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line.startswith("make")]
+    assert "make test" in commands
+    assert re.search(r"^make test\b", README, re.MULTILINE)
+
+
+def test_no_registry_address_is_committed():
+    for name in ("constraints.txt", "pyproject.toml", "Makefile"):
+        assert not re.search(r"https?://|index-url", (ROOT / name).read_text())
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        assert re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.]+", line), line
