@@ -30,8 +30,11 @@ MUTANTS = {
     "the last arm wins a tie": ("rules/choose.py", "belief > best", "belief >= best"),
     "averaging after the increment instead of before (line 20)": (
         "simulation/round.py",
-        "    if plan.network == GOSSIP:\n        _exchange(state, world, draws, t)\n    for i in range(num_agents):\n        arm = state.arms[i]\n        state.theta[i, arm] = with_news(\n            state.theta[i, arm], state.x_mean[i, arm], state.x_before[i], plan.share[i]\n        )\n",
-        "    for i in range(num_agents):\n        arm = state.arms[i]\n        state.theta[i, arm] = with_news(\n            state.theta[i, arm], state.x_mean[i, arm], state.x_before[i], plan.share[i]\n        )\n    if plan.network == GOSSIP:\n        _exchange(state, world, draws, t)\n",
+        "        _pull(state, world, plan, draws, t, i, arm)\n    if plan.network == CENTRAL:",
+        "        _pull(state, world, plan, draws, t, i, arm)\n"
+        "        state.theta[i, arm] += state.x_mean[i, arm] - state.x_before[i]\n"
+        "        state.x_before[i] = state.x_mean[i, arm]\n"
+        "    if plan.network == CENTRAL:",
     ),
     "n~ shifted by a round: lagging against n~(t+1)": (
         "simulation/round.py",
@@ -46,8 +49,8 @@ MUTANTS = {
     "the average keeps one end's value": ("rules/gossip.py", "(theta_i + theta_j) / 2.0", "theta_i"),
     "C without the factor N": (
         "rules/radius.py",
-        "return 2.0 * num_agents * weight_spread / n",
-        "return 2.0 * weight_spread / n",
+        "return 2.0 * num_agents * constant / n",
+        "return 2.0 * constant / n",
     ),
     "C~ with log n where the first pull is noised": (
         "simulation/round.py",

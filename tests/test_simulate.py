@@ -226,6 +226,8 @@ def test_save_and_load(result, tmp_path):
         "horizon": None,
         "paper": False,
         "assume_sensitivity": None,
+        "noise_constant": 128.0,
+        "sampling_constant": 1.0,
     }
     assert again.experiment["problem"]["means"] == PROBLEM.means.tolist()
     assert [p.name for p in path.parent.iterdir()] == ["result.nc"]

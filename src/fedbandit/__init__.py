@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbandit import graph, theory
+    from fedbandit import graph, hospital, theory
     from fedbandit.checks import InvalidArgument
     from fedbandit.graph import Graph
     from fedbandit.policy import CentralUCB, FedUCB, GossipUCB, LocalUCB, PrivacyWarning
@@ -29,6 +29,7 @@ __all__ = [
     "Tape",
     "Trace",
     "graph",
+    "hospital",
     "load",
     "replay",
     "simulate",
@@ -54,7 +55,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("graph", "theory"):
+    if name in ("graph", "hospital", "theory"):
         return import_module(f"fedbandit.{name}")
     if name in _HOMES:
         return getattr(import_module(f"fedbandit.{_HOMES[name]}"), name)

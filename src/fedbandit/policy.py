@@ -47,12 +47,16 @@ class FedUCB:
     * ``assume_sensitivity``: for a problem without a ``reward_range``, pretend that one reward moves a sum
       by at most this much, as the paper does with Gaussian rewards. Epsilon is then not met; a run warns.
       Where the problem declares its range, the range is used instead.
+    * ``noise_constant``, ``sampling_constant``: the 128 and the 1 of C~ (Lemma 6), which is far too wide; smaller
+      ones have no proof.
     """
 
     epsilon: float
     horizon: int | None = None
     paper: bool = False
     assume_sensitivity: float | None = None
+    noise_constant: float = 128.0
+    sampling_constant: float = 1.0
 
     kind: ClassVar[str] = "fed_ucb"
 
@@ -63,6 +67,8 @@ class FedUCB:
             object.__setattr__(self, "horizon", whole_number("horizon", self.horizon, 1, MAX_HORIZON))
         if self.assume_sensitivity is not None:
             number_above("assume_sensitivity", self.assume_sensitivity, 0.0)
+        number_above("noise_constant", self.noise_constant, 0.0)
+        number_above("sampling_constant", self.sampling_constant, 0.0)
         if self.paper and self.epsilon < inf:
             warnings.warn(
                 f"FedUCB(epsilon={self.epsilon:g}, paper=True) runs Algorithm 4 as printed, which does not "

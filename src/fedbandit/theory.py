@@ -84,7 +84,7 @@ def clean_radius(n: float, t: float, num_agents: int) -> float:
 
 def private_radius(n: float, t: float, num_agents: int, horizon: int, epsilon: float) -> float:
     """C~ as printed (Lemma 6) after n pulls at time t, the first of them without noise."""
-    noise = rule.private_noise(n, n - 1.0, num_agents, log(horizon), epsilon)
+    noise = rule.private_noise(n, n - 1.0, num_agents, log(horizon), epsilon, 128.0)
     return rule.radius(rule.gossip_sampling(n, num_agents, 1.0), noise, log(t), 1.0, alpha1(num_agents))
 
 

@@ -25,27 +25,32 @@ def alpha1(num_agents: int) -> float:
     return 64.0 / float(num_agents) ** 17
 
 
-def gossip_sampling(n: float, num_agents: int, weight_spread: float) -> float:
-    """The factor of log t under the root of C, 2N / n (Lemma 4).
+def gossip_sampling(n: float, num_agents: int, constant: float) -> float:
+    """The factor of log t under the root of C, 2N / n (Lemma 4), times a ``constant`` that is 1 in the paper.
 
-    ``weight_spread`` is N * sum_i weight_i^2, which is 1 for the paper's plain average. With other
-    weights agent j's rewards enter theta N * weight_j times as strong, and the variance proxy in the
-    proof of Lemma 4 grows by exactly this factor.
+    For a weighted average of the agents it is N * sum_i weight_i^2 (1 if all weigh the same): agent j's
+    rewards enter theta N * weight_j times as strong, and the variance proxy in the proof of Lemma 4 grows
+    by exactly this factor.
     """
-    return 2.0 * num_agents * weight_spread / n
+    return 2.0 * num_agents * constant / n
 
 
-def private_noise(n: float, noised: float, num_agents: int, log_horizon: float, epsilon: float) -> float:
+def private_noise(
+    n: float, noised: float, num_agents: int, log_horizon: float, epsilon: float, constant: float
+) -> float:
     """The factor of (log t)^2 under the root of C~, 2N * 128 N log^2 T log n / (n^2 eps^2) (Lemma 6).
 
-    With epsilon infinite it is 0 and C~ is C. ``noised`` is how many of the n pulls carry noise. In the paper
-    the first one does not, so its log n is log(1 + noised): no noise, no term. We noise the first pull
-    too and keep that meaning. With log n the term would vanish at n = 1, where the noise is largest: one
-    bad draw then starves an arm for ever.
+    ``constant`` is the 128. With epsilon infinite the term is 0 and C~ is C. ``noised`` is how many of the n
+    pulls carry noise. In the paper the first one does not, so its log n is log(1 + noised): no noise, no
+    term. We noise the first pull too and keep that meaning. With log n the term would vanish at n = 1,
+    where the noise is largest: one bad draw then starves an arm for ever.
     """
     log_noised = log(1.0 + noised)
     return (
-        2.0 * num_agents * (128.0 * num_agents * log_horizon * log_horizon * log_noised) / (n * n * epsilon * epsilon)
+        2.0
+        * num_agents
+        * (constant * num_agents * log_horizon * log_horizon * log_noised)
+        / (n * n * epsilon * epsilon)
     )
 
 

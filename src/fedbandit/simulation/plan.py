@@ -78,7 +78,8 @@ def plan_of(policy: Policy, problem: Problem, horizon: int) -> Plan:
         catches_up=True,
         mechanism=EXACT,
         share=shares,
-        weight_spread=float(np.sum(shares**2)) / num_agents,
+        sampling_constant=float(np.sum(shares**2)) / num_agents,
+        noise_constant=0.0,
         scale=high - low,
         offset=alpha1(num_agents),
         alpha=0.0,
@@ -108,23 +109,28 @@ def _private(plain: Plan, policy: FedUCB, problem: Problem, horizon: int) -> Pla
         raise InvalidArgument(
             "horizon", horizon, f"at most the policy's own ({policy.horizon}): past it the tree's epsilon is spent"
         )
+    tuned = plain._replace(
+        sampling_constant=policy.sampling_constant * plain.sampling_constant,
+        noise_constant=float(policy.noise_constant),
+    )
     if policy.epsilon == inf:
-        return plain  # "Gossip_UCB is a special case of Fed_UCB when epsilon is infinity"
+        return tuned  # "Gossip_UCB is a special case of Fed_UCB when epsilon is infinity"
     known = policy.horizon or horizon
     if policy.paper:
-        return plain._replace(
+        return tuned._replace(
             mechanism=TIME_TREE,
             epsilon=policy.epsilon,
             log_horizon=log(known),
             noise_scale=1.0 / paper_epsilon_per_node(policy.epsilon, known),
             num_levels=known.bit_length() + 1,
         )
+    sensitivity = _sensitivity(policy, problem)
     max_pulls = known + 1  # the pull at t = 0 and one in each round
-    return plain._replace(
+    return tuned._replace(
         mechanism=PULL_TREE,
-        epsilon=policy.epsilon,
+        epsilon=policy.epsilon * plain.scale / sensitivity,  # C~ is for sensitivity 1, in units of the scale
         log_horizon=log(known),
-        noise_scale=_sensitivity(policy, problem) / epsilon_per_node(policy.epsilon, max_pulls),
+        noise_scale=sensitivity / epsilon_per_node(policy.epsilon, max_pulls),
         clamps=problem.reward_range is not None,
         num_levels=max_pulls.bit_length(),
     )

@@ -80,7 +80,8 @@ class Plan(NamedTuple):
     catches_up: bool
     mechanism: int
     share: Any  # [N]: N * weight of each agent
-    weight_spread: float
+    sampling_constant: float
+    noise_constant: float
     scale: float
     offset: float
     alpha: float
@@ -219,9 +220,9 @@ def _pull(state: Any, world: Any, plan: Any, draws: Any, t: int, i: int, arm: in
     else:
         state.x_mean[i, arm] = _private_total(state, plan, draws, t, i, arm) / n
         noised = n if plan.mechanism == PULL_TREE else n - 1
-        state.noise[i, arm] = private_noise(n, noised, num_agents, plan.log_horizon, plan.epsilon)
+        state.noise[i, arm] = private_noise(n, noised, num_agents, plan.log_horizon, plan.epsilon, plan.noise_constant)
     if plan.network == GOSSIP:
-        state.sampling[i, arm] = gossip_sampling(n, num_agents, plan.weight_spread)
+        state.sampling[i, arm] = gossip_sampling(n, num_agents, plan.sampling_constant)
     elif plan.network == ALONE:
         state.sampling[i, arm] = local_sampling(n)
 
