@@ -81,7 +81,7 @@ def test_options_replace_the_file(good, tmp_path):
         ("num_arms", "num_amrs", "unknown key 'problem.num_amrs'. Did you mean 'num_arms'?"),
         ("horizon = 1e3", "", "'horizon' is missing"),
         ("epsilon = 2.0", "epsilon = -2.0", "policies[1].epsilon must be a number above 0 (inf allowed), not -2.0"),
-        ("epsilon = 2.0", "", "policies[1] (fed_ucb) must be given all of epsilon"),
+        ("epsilon = 2.0", "", "policies[1] (fed_ucb) must be given epsilon"),
         ("epsilon =", "epsilom =", "Did you mean 'epsilon'?"),
         ('"gossip_ucb"', '"gosip_ucb"', "Did you mean 'gossip_ucb'?"),
         ('"path:4"', '"pathh:4"', "Did you mean 'path'?"),

@@ -19,7 +19,7 @@ class InvalidArgument(ValueError):
 
     def __init__(self, argument: str, value: object, accepted: str) -> None:
         """Say which argument, what it accepts, and what it was."""
-        self.argument = argument
+        self.argument, self.value, self.accepted = argument, value, accepted
         super().__init__(f"{argument} must be {accepted}, not {_short(value)}")
 
 

@@ -2,23 +2,30 @@
 
 Here belong the file's form and its errors. Every mistake is reported at once, each with the name of its
 field and what it accepts.
+
+A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
+``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.sigma``, ``problem.concentration``,
+``problem.edges_per_round`` and ``problem.hospital`` is an experiment of its own. A list in a policy
+(``epsilon = [1, 2]``) makes a policy of each value, compared within every experiment.
 """
 
+import itertools
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedbandit import graph as graphs
-from fedbandit.checks import InvalidArgument, closest
+from fedbandit import hospital
+from fedbandit.checks import InvalidArgument, closest, whole_number
 from fedbandit.graph import Graph
-from fedbandit.policy import CentralUCB, FedUCB, GossipUCB, LocalUCB, Policy
+from fedbandit.policy import MAX_HORIZON, CentralUCB, FedUCB, GossipUCB, LocalUCB, Policy
 from fedbandit.problem import Problem
 
-__all__ = ["Experiment", "ExperimentError", "read_experiment"]
+__all__ = ["Experiment", "ExperimentError", "read_experiment", "read_sweep"]
 
 _POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in (GossipUCB, FedUCB, LocalUCB, CentralUCB)}
 
@@ -38,6 +45,7 @@ class _GraphSection(_Section):
 
 class _ProblemSection(_Section):
     rewards: Literal["gaussian", "bernoulli", "beta"] = "gaussian"
+    hospital: Literal["order", "random"] | None = None
     means: list[list[float]] | None = None
     num_arms: int | None = None
     seed: int = 0
@@ -51,6 +59,7 @@ class _ProblemSection(_Section):
 class _File(_Section):
     name: str | None = None
     graph: str | _GraphSection
+    num_agents: int | None = None
     problem: _ProblemSection
     policies: list[dict[str, Any]]
     horizon: float
@@ -70,11 +79,20 @@ class Experiment:
     trials: int
     seed: int
     checkpoints: int | list[int]
-    text: str  # the file itself
+    text: str = ""  # the file itself
+    swept: dict[str, Any] = field(default_factory=dict[str, Any])  # what this combination of a sweep has
 
 
 def read_experiment(path: str | Path) -> Experiment:
-    """Read and check an experiment file."""
+    """Read and check an experiment file without a sweep in it."""
+    experiments = read_sweep(path)
+    if len(experiments) > 1:
+        raise ExperimentError(f"{path}: asks for {len(experiments)} experiments, where one is expected")
+    return experiments[0]
+
+
+def read_sweep(path: str | Path) -> list[Experiment]:
+    """Read and check an experiment file; every combination of its listed values."""
     source = Path(path)
     try:
         text = source.read_text(encoding="utf-8")
@@ -84,32 +102,55 @@ def read_experiment(path: str | Path) -> Experiment:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ExperimentError(f"{source}: {error}") from None
     try:
-        return _built(_File.model_validate(content), source, text)
+        return [_built(_File.model_validate(chosen), source, text, swept) for chosen, swept in _combinations(content)]
     except ValidationError as error:
         raise ExperimentError("\n".join(f"{source}: {line}" for line in _explained(error))) from None
     except InvalidArgument as error:
         raise ExperimentError(f"{source}: {error}") from None
 
 
-def _built(file: _File, source: Path, text: str) -> Experiment:
-    graph = _graph(file.graph)
-    if file.horizon != int(file.horizon):
-        raise InvalidArgument("horizon", file.horizon, "a whole number")
+_SWEPT = {
+    "": ("graph", "num_agents", "horizon"),
+    "problem": ("num_arms", "seed", "sigma", "concentration", "edges_per_round", "hospital"),
+}
+
+
+def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The file's content with each combination of listed values put in their place."""
+    lists: list[tuple[str, str, list[Any]]] = []
+    for section, names in _SWEPT.items():
+        part: Any = content if section == "" else content.get(section, {})
+        if isinstance(part, dict):
+            given = cast("dict[str, Any]", part)
+            lists += [(section, name, given[name]) for name in names if isinstance(given.get(name), list)]
+    for values in itertools.product(*(options for _, _, options in lists)):
+        chosen = dict(content)
+        if isinstance(content.get("problem"), dict):
+            chosen["problem"] = dict(content["problem"])
+        swept: dict[str, Any] = {}
+        for (section, name, _), value in zip(lists, values, strict=True):
+            (chosen if section == "" else chosen[section])[name] = value
+            swept[name if section == "" else f"problem.{name}"] = value
+        yield chosen, swept
+
+
+def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Experiment:
     return Experiment(
         name=file.name or source.stem,
-        problem=_problem(file.problem, graph),
+        problem=_problem(file.problem, _graph(file.graph, file.num_agents)),
         policies=_policies(file.policies),
-        horizon=int(file.horizon),
+        horizon=whole_number("horizon", file.horizon, 1, MAX_HORIZON),
         trials=file.trials,
         seed=file.seed,
         checkpoints=file.checkpoints,
         text=text,
+        swept=swept,
     )
 
 
-def _graph(section: str | _GraphSection) -> Graph:
+def _graph(section: str | _GraphSection, num_agents: int | None) -> Graph:
     if isinstance(section, str):
-        return graphs.parse(section)
+        return graphs.parse(section if num_agents is None else f"{section}:{num_agents}")
     return graphs.from_edges(section.edges, section.num_agents)
 
 
@@ -121,6 +162,10 @@ def _problem(section: _ProblemSection, graph: Graph) -> Problem:
             if section.rewards != family:
                 raise InvalidArgument(f"problem.{name}", given[name], f"left out unless problem.rewards is '{family}'")
             options[name] = given[name]
+    if section.hospital is not None:
+        if section.means is not None or section.num_arms is not None or section.rewards != "bernoulli":
+            raise InvalidArgument("problem.hospital", section.hospital, 'alone with rewards = "bernoulli"')
+        return hospital.problem(section.hospital, section.seed, graph, **options)
     if section.means is None:
         if section.num_arms is None:
             raise InvalidArgument(
@@ -139,36 +184,43 @@ def _policies(sections: list[dict[str, Any]]) -> dict[str, Policy]:
     policies: dict[str, Policy] = {}
     for position, section in enumerate(sections):
         where = f"policies[{position}]"
-        given = dict(section)
-        kind = given.pop("kind", None)
-        if kind not in _POLICIES:
-            raise InvalidArgument(
-                f"{where}.kind", kind, f"one of {', '.join(_POLICIES)}.{closest(str(kind), _POLICIES)} It is"
-            )
-        label = given.pop("label", None)
-        known = [field.name for field in fields(_POLICIES[kind])]
-        for name in given:
-            if name not in known:
-                accepted = f"one of {', '.join([*known, 'label'])}.{closest(name, known)} It is"
-                raise InvalidArgument(f"a key of {where} ({kind})", name, accepted)
-        try:
-            policy = _POLICIES[kind](**given)
-        except TypeError:
-            raise InvalidArgument(
-                f"{where} ({kind})", section, f"given all of {', '.join(known)} without a default"
-            ) from None
-        except InvalidArgument as error:
-            raise InvalidArgument(
-                f"{where}.{error.argument}",
-                given[error.argument],
-                str(error).partition(" must be ")[2].rpartition(", not ")[0],
-            ) from None
-        if str(label or policy.label) in policies:
-            raise InvalidArgument(f"{where}.label", label or policy.label, "different from the others'")
-        policies[str(label or policy.label)] = policy
+        for chosen, suffix in _expanded(section):
+            policy = _policy(where, {name: value for name, value in chosen.items() if name != "label"})
+            label = f"{section['label']}{suffix}" if "label" in section else policy.label
+            if label in policies:
+                raise InvalidArgument(f"{where}.label", label, "different from the others'")
+            policies[label] = policy
     if not policies:
         raise InvalidArgument("policies", sections, "at least one [[policies]] section")
     return policies
+
+
+def _expanded(section: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """A section for each combination of its listed values, and what tells it from the others."""
+    listed = [name for name, value in section.items() if isinstance(value, list)]
+    for values in itertools.product(*(section[name] for name in listed)):
+        chosen = dict(zip(listed, values, strict=True))
+        yield section | chosen, "".join(f", {name}={value}" for name, value in chosen.items())
+
+
+def _policy(where: str, given: dict[str, Any]) -> Policy:
+    kind = given.get("kind")
+    if kind not in _POLICIES:
+        accepted = f"one of {', '.join(_POLICIES)}.{closest(str(kind), _POLICIES)} It is"
+        raise InvalidArgument(f"{where}.kind", kind, accepted)
+    known = [parameter.name for parameter in fields(_POLICIES[kind])]
+    parameters = {name: value for name, value in given.items() if name != "kind"}
+    for name in parameters:
+        if name not in known:
+            accepted = f"one of {', '.join(['kind', 'label', *known])}.{closest(name, known)} It is"
+            raise InvalidArgument(f"a key of {where} ({kind})", name, accepted)
+    needed = [p.name for p in fields(_POLICIES[kind]) if p.default is MISSING and p.name not in parameters]
+    if needed:
+        raise InvalidArgument(f"{where} ({kind})", given, f"given {', '.join(needed)}")
+    try:
+        return _POLICIES[kind](**parameters)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}.{error.argument}", error.value, error.accepted) from None
 
 
 def _explained(error: ValidationError) -> Iterator[str]:

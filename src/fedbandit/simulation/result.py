@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Result", "load", "result_of"]
+__all__ = ["Result", "describe", "joined", "load", "result_of"]
 
 FORMAT = 1
 
@@ -153,6 +153,14 @@ def load(path: str | os.PathLike[str]) -> Result:
     return Result(dataset)
 
 
+def joined(parts: Sequence[Result]) -> Result:
+    """Results of consecutive ranges of trials of one experiment, as one."""
+    dataset = xr.concat([part.dataset for part in parts], dim="trial", combine_attrs="override")
+    first, last = parts[0].experiment, parts[-1].experiment
+    whole = first | {"trials": [first["trials"][0], last["trials"][1]]}
+    return Result(dataset.assign_attrs(experiment=json.dumps(whole)))
+
+
 def result_of(
     problem: Problem,
     policies: Mapping[str, Policy],
@@ -182,7 +190,7 @@ def result_of(
             "seed": str(seed),  # may be larger than netCDF's integers
             "best_arm": problem.best_arm,
             "versions": json.dumps(_versions()),
-            "experiment": json.dumps(_experiment(problem, policies, trials, horizon, seed)),
+            "experiment": json.dumps(describe(problem, policies, trials, horizon, seed)),
         },
     )
     return Result(dataset)
@@ -193,9 +201,10 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in names}
 
 
-def _experiment(
+def describe(
     problem: Problem, policies: Mapping[str, Policy], trials: range, horizon: int, seed: int
 ) -> dict[str, Any]:
+    """All that is needed to run an experiment again, in JSON's types."""
     return {
         "problem": {
             "rewards": problem.family,

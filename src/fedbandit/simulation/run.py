@@ -1,11 +1,11 @@
 """``simulate``: problems and policies in, a ``Result`` out.
 
-Here belong the checks of a call, the choice of engine and the progress display.
+Here belong the checks of a call and the choice of engine.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
 from fedbandit.simulation.plan import plan_of, world_of
 from fedbandit.simulation.result import Result, result_of
+from fedbandit.simulation.round import Plan
 
-__all__ = ["checkpoint_times", "simulate"]
+__all__ = ["OnProgress", "check_call", "checkpoint_times", "simulate"]
 
 MAX_TRIALS = 10**6
 MAX_RESULT_BYTES = 4 * 2**30
@@ -51,31 +52,63 @@ def simulate(
     * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, in all).
     * ``threads``: default: all cores.
     """
+    call = check_call(problem, policies, horizon, trials, seed, checkpoints)
+    if engine != "cpu":
+        raise InvalidArgument("engine", engine, "'cpu'")
+    workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
+    total = len(call.plans) * len(call.trials) * call.horizon * problem.num_agents
+    with _display(progress) as show:
+        records = cpu.run_trials(
+            world_of(problem),
+            call.plans,
+            np.ascontiguousarray(problem.gaps),
+            np.ascontiguousarray(problem.arm_means),
+            call.times,
+            call.trials,
+            seed,
+            workers,
+            lambda rounds: show(rounds * problem.num_agents, total),
+        )
+    return result_of(problem, call.policies, records, call.times, call.trials, call.horizon, seed)
+
+
+class Call(NamedTuple):
+    """A call of ``simulate`` whose arguments are sound."""
+
+    policies: dict[str, Policy]
+    plans: list[Plan]
+    horizon: int
+    trials: range
+    times: NDArray[np.int64]
+
+
+def check_call(
+    problem: Problem,
+    policies: Policies,
+    horizon: int,
+    trials: int | range,
+    seed: int,
+    checkpoints: int | Sequence[int],
+) -> Call:
+    """Refuse a bad call, with the argument's name, before anything is run."""
     named = _named(policies)
     rounds = whole_number("horizon", horizon, 1, MAX_HORIZON)
     numbers = _trial_numbers(trials)
     whole_number("seed", seed, 0, 2**64 - 1)
     times = _times(checkpoints, rounds)
-    if engine != "cpu":
-        raise InvalidArgument("engine", engine, "'cpu'")
-    workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
     _check_size(problem, len(named), len(numbers), len(times))
-
     plans = [plan_of(policy, problem, rounds) for policy in named.values()]
-    total = len(plans) * len(numbers) * rounds * problem.num_agents
-    with _display(progress) as show:
-        records = cpu.run_trials(
-            world_of(problem),
-            plans,
-            np.ascontiguousarray(problem.gaps),
-            np.ascontiguousarray(problem.arm_means),
-            times,
-            numbers,
-            seed,
-            workers,
-            lambda done: show(done * problem.num_agents, total),
-        )
-    return result_of(problem, named, records, times, numbers, rounds, seed)
+    return Call(named, plans, rounds, numbers, times)
+
+
+def _display(progress: bool | OnProgress) -> AbstractContextManager[OnProgress]:
+    if callable(progress):
+        return nullcontext(progress)
+    if progress:
+        from fedbandit.progress import progress_bar
+
+        return progress_bar()
+    return nullcontext(lambda done, total: None)
 
 
 def checkpoint_times(horizon: int, count: int) -> NDArray[np.int64]:
@@ -133,33 +166,3 @@ def _check_size(problem: Problem, policies: int, trials: int, times: int) -> Non
             f"fewer: the result would take {cells * (4 * problem.num_arms + 32) / 2**30:.0f} GiB "
             f"(or run fewer trials at a time). It is",
         )
-
-
-@contextmanager
-def _display(progress: bool | OnProgress) -> Generator[OnProgress]:
-    if callable(progress):
-        yield progress
-        return
-    if not progress:
-        yield lambda done, total: None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, transient=True) as bar:
-        task = bar.add_task("compiling", total=None, rate="")
-
-        def show(done: int, total: int) -> None:
-            if done == 0:
-                return
-            speed = bar.tasks[task].speed
-            rate = f"{speed / 1e6:5.1f} M pulls/s" if speed else ""
-            bar.update(task, description="simulating", completed=done, total=total, rate=rate)
-
-        yield show

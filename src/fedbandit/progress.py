@@ -1,0 +1,34 @@
+"""A progress bar on the terminal: share done, agent-pulls per second, time left."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedbandit.simulation.run import OnProgress
+
+__all__ = ["progress_bar"]
+
+
+@contextmanager
+def progress_bar(shown: bool = True) -> Generator[OnProgress]:
+    """A function of (agent-pulls done, in all) that draws a bar while the context lasts."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with Progress(*columns, transient=True, disable=not shown) as bar:
+        task = bar.add_task("compiling", total=None, rate="")
+
+        def show(done: int, total: int) -> None:
+            if done == 0:
+                return
+            speed = bar.tasks[task].speed
+            rate = f"{speed / 1e6:5.1f} M pulls/s" if speed else ""
+            bar.update(task, description="simulating", completed=done, total=total, rate=rate)
+
+        yield show
