@@ -9,9 +9,11 @@ demo: .venv/user
 	$(BIN)/fedbandit demo
 
 test: .venv/developer
+	scripts/debian-packages
 	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
 test-all: .venv/developer
+	scripts/debian-packages
 	$(BIN)/pytest -n auto --dist loadgroup
 
 lint: .venv/developer

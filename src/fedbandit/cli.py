@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    import xarray as xr
+
+    from fedbandit.experiment import Experiment
     from fedbandit.simulation.result import Result
 
 __all__ = ["app", "main"]
@@ -23,6 +26,7 @@ app = typer.Typer(
 )
 
 _RESULT, _FIGURE, _EXPERIMENT = "result.nc", "regret.png", "experiment.toml"
+_SWEEP, _SWEEP_FIGURE = "sweep.nc", "sweep.png"
 
 
 def main() -> None:
@@ -74,28 +78,31 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
-    """Run an experiment file; write result.nc, regret.png and experiment.toml; print a summary."""
-    from fedbandit.experiment import read_experiment
-    from fedbandit.simulation.run import simulate
+    """Run an experiment file: a table, and result, figure and a copy of the file in a folder.
 
-    plan = read_experiment(experiment)
+    A file with lists is a sweep: all combinations are run. A run that was stopped goes on where it was.
+    """
+    from dataclasses import replace
+
+    from fedbandit.experiment import read_sweep
+    from fedbandit.progress import progress_bar
+    from fedbandit.simulation.sweep import run_all
+
     folder = output or Path("out") / experiment.stem
     if folder.exists() and not folder.is_dir():
         raise _invalid("--output", str(folder), "a folder")
-    result = simulate(
-        plan.problem,
-        plan.policies,
-        plan.horizon if horizon is None else _whole("--horizon", horizon),
-        plan.trials if trials is None else trials,
-        plan.seed if seed is None else seed,
-        plan.checkpoints,
-        progress=not quiet and sys.stderr.isatty(),
-    )
-    result.save(folder / _RESULT)
-    (folder / _EXPERIMENT).write_text(plan.text, encoding="utf-8")
-    result.plot(title=plan.name).savefig(folder / _FIGURE)
+    changes: dict[str, Any] = {"trials": trials, "seed": seed}
+    changes["horizon"] = None if horizon is None else _whole("--horizon", horizon)
+    given = {name: value for name, value in changes.items() if value is not None}
+    plans = [replace(plan, **given) for plan in read_sweep(experiment)]
+    with progress_bar(shown=not quiet and sys.stderr.isatty()) as show:
+        results = run_all(plans, folder / "runs", show)
+    (folder / _EXPERIMENT).write_text(plans[0].text, encoding="utf-8")
+    if len(plans) == 1:
+        _keep_result(results[0], plans[0].name, folder, quiet)
+    else:
+        _keep_sweep(plans, results, folder, quiet)
     if not quiet:
-        _print_summary(result, plan.name)
         typer.echo(f"result, figure and experiment are in {folder}")
 
 
@@ -208,6 +215,38 @@ def theory_command(
 
 @app.command()
 @_mistakes_exit_with_2
+def reproduce(
+    figures: Annotated[list[str] | None, typer.Argument(help="2a, 2b, 2c or all (the default).")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="20 trials of 100,000 rounds instead of 100 of a million.")
+    ] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for report.html.")] = Path("out"),
+) -> None:
+    """Run the paper's Figure 2 and write a page with figures and numbers beside the paper's claims.
+
+    Stopped or killed, the same command goes on where it was.
+    """
+    from fedbandit.progress import progress_bar
+    from fedbandit.report import write_report
+    from fedbandit.reproduce import FIGURES, run_figures
+
+    chosen = list(FIGURES) if not figures or figures == ["all"] else figures
+    warnings.simplefilter("ignore")  # the report says what they would
+    with progress_bar(shown=sys.stderr.isatty()) as show:
+        found = run_figures(chosen, output / "reproduce", quick, show)
+    command = " ".join(["fedbandit reproduce", *(figures or ["all"]), *(["--quick"] if quick else [])])
+    report = write_report(found, output / "report.html", command)
+    for finding in found:
+        rows = [
+            [c.subject, c.paper, c.measured, {True: "holds", False: "does not hold", None: ""}[c.holds]]
+            for c in finding.claims
+        ]
+        _print_table(finding.experiment.name, ["", "the paper says", "we measured", ""], rows, wrap=True)
+    typer.echo(f"report: {report}")
+
+
+@app.command()
+@_mistakes_exit_with_2
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the figure and the result.")] = Path(
         "out/demo"
@@ -258,6 +297,44 @@ def _load(folder: Path) -> "Result":
     return load(folder / _RESULT)
 
 
+def _keep_result(result: "Result", name: str, folder: Path, quiet: bool) -> None:
+    import shutil
+
+    result.save(folder / _RESULT)
+    shutil.rmtree(folder / "runs")
+    result.plot(title=name).savefig(folder / _FIGURE)
+    if not quiet:
+        _print_summary(result, name)
+
+
+def _keep_sweep(plans: "list[Experiment]", results: "list[Result]", folder: Path, quiet: bool) -> None:
+    from fedbandit.plot import sweep_figure
+    from fedbandit.simulation.sweep import sweep_table
+
+    table = sweep_table(plans, results)
+    table.to_netcdf(folder / _SWEEP, engine="h5netcdf")
+    sweep_figure(table).savefig(folder / _SWEEP_FIGURE)
+    if not quiet:
+        _print_sweep(table)
+
+
+def _print_sweep(table: "xr.Dataset") -> None:
+    swept = [str(name) for name in table.attrs["swept"].split()]
+    mean, error = table["regret"].mean("trial"), table["regret"].std("trial", ddof=1) / table.sizes["trial"] ** 0.5
+    rows = [
+        [
+            *(str(table[name].values[run]) for name in swept),
+            *(f"{m:,.0f} ± {e:,.0f}" for m, e in zip(mean[run].values, error[run].values, strict=True)),
+        ]
+        for run in range(table.sizes["run"])
+    ]
+    _print_table(
+        f"{table.attrs['name']}: final regret per agent, mean ± standard error",
+        [*swept, *map(str, table["policy"].values)],
+        rows,
+    )
+
+
 def _print_summary(result: "Result", title: str) -> None:
     table = result.summary()
     headings = ["policy", "regret", "± s.e.", "min", "max", "worst agent", "best arm", "catching up", "messages"]
@@ -279,14 +356,14 @@ def _print_summary(result: "Result", title: str) -> None:
     _print_table(f"{title}: per agent after {last:,} rounds, {trials} trials", headings, rows)
 
 
-def _print_table(title: str, headings: list[str], rows: list[list[str]]) -> None:
+def _print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=any(headings), title_style="bold")
     for position, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if position == 0 else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if position == 0 or wrap else "right", no_wrap=not wrap)
     for row in rows:
         table.add_row(*row)
     console = Console()

@@ -12,11 +12,13 @@ from matplotlib.figure import Figure
 from fedbandit.checks import InvalidArgument
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
     from matplotlib.axes import Axes
 
     from fedbandit.simulation.result import Result
 
-__all__ = ["Band", "Scale", "regret_figure"]
+__all__ = ["Band", "Scale", "regret_figure", "sweep_figure"]
 
 Band = Literal["minmax", "quantiles", "none"]
 Scale = Literal["linear", "log", "both"]
@@ -117,3 +119,71 @@ def _marks(times: Any, scale: str, position: int, curves: int) -> list[int]:
     fractions = (np.arange(6) + (position + 0.5) / curves) / 6
     at = fractions * times[-1] if scale == "linear" else times[-1] ** fractions
     return sorted({int(index) for index in times.searchsorted(at) if index < len(times)})
+
+
+_AXIS_TEXT = {
+    "lambda2": "$\\lambda_2$ of the graph (1: slowest)",
+    "num_agents": "number of agents N",
+    "num_arms": "number of arms M",
+    "epsilon": "privacy $\\varepsilon$ of one reward",
+    "horizon": "rounds T",
+}
+
+
+def sweep_figure(table: "xr.Dataset") -> Figure:
+    """Final regret against each swept parameter, a panel each: mean over trials with its standard error.
+
+    ``table`` is that of ``fedbandit.simulation.sweep.sweep_table``. Graphs are shown by their lambda_2.
+    """
+    import matplotlib as mpl
+
+    rows = _sweep_rows(table)
+    axes_names = ["lambda2" if name == "graph" else name for name in table.attrs["swept"].split()]
+    if rows["epsilon"].replace(np.inf, np.nan).nunique() > 1:
+        axes_names.append("epsilon")
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(max(4.2, 3.6 * len(axes_names)), 3.8), layout="constrained")
+        panels = figure.subplots(1, len(axes_names), sharey=True, squeeze=False)[0]
+        for axes, name in zip(panels, axes_names, strict=True):
+            _sweep_panel(axes, rows, name, [other for other in table.attrs["swept"].split() if other != name])
+        panels[0].set_ylabel("final regret, mean per agent")
+        figure.suptitle(f"{table.attrs['name']}\nbars: standard error over {table.sizes['trial']} trials", fontsize=8)
+    return figure
+
+
+def _sweep_rows(table: "xr.Dataset") -> "pd.DataFrame":
+    """A row per run and policy: mean, standard error and all coordinates."""
+    regret = table["regret"]
+    both = regret.mean("trial").rename("mean").to_dataset()
+    both["error"] = regret.std("trial", ddof=1) / np.sqrt(table.sizes["trial"])
+    return both.to_dataframe().reset_index()
+
+
+def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str]) -> None:
+    """Curves join points that differ in ``name`` alone."""
+    if name == "epsilon":
+        rows = rows[np.isfinite(rows["epsilon"])]
+        keys = ["kind", *others]
+    elif name == "lambda2":
+        keys = ["policy", *(other for other in others if other != "graph")]
+    else:
+        keys = ["policy", *others]
+    for position, (key, curve) in enumerate(rows.groupby(keys, sort=False)):
+        ordered = curve.sort_values(name)
+        texts = [str(part) for part in key]
+        axes.errorbar(
+            ordered[name].to_numpy(),
+            ordered["mean"].to_numpy(),
+            yerr=ordered["error"].to_numpy(),
+            color=_COLOURS[position % len(_COLOURS)],
+            linestyle=_DASHES[position // len(_COLOURS) % len(_DASHES)],
+            marker=_MARKERS[position % len(_MARKERS)],
+            markerfacecolor="white",
+            capsize=2,
+            label=", ".join([texts[0], *(f"{other}={text}" for other, text in zip(keys[1:], texts[1:], strict=True))]),
+        )
+    axes.set_xlabel(_AXIS_TEXT.get(name, name))
+    axes.set_yscale("log")
+    if name in ("epsilon", "horizon"):
+        axes.set_xscale("log")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, ncols=2, fontsize=6)
