@@ -16,15 +16,17 @@ __all__ = ["write_report"]
 
 _STYLE = """
 :root { color-scheme: light; --ink: #1a1a1a; --soft: #5a5a5a; --line: #d8d8d8; --good: #00694d; --bad: #a33b00; }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: #fff; max-width: 62rem;
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: #fff; max-width: 66rem;
        margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 p.lead, footer { color: var(--soft); } figure { margin: 1rem 0; } figcaption { color: var(--soft); font-size: .9rem; }
 figure svg { width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
+td:first-child { white-space: nowrap; }
 table { border-collapse: collapse; margin: .8rem 0; font-size: .92rem; }
 th, td { padding: .3rem .8rem .3rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number { white-space: nowrap; }
 .yes { color: var(--good); font-weight: 600; } .no { color: var(--bad); font-weight: 600; }
 code { background: #f4f4f4; padding: .1rem .3rem; }
 """
@@ -88,14 +90,13 @@ def _verdict(claim: Claim) -> str:
 
 
 def _numbers_table(finding: Finding) -> str:
-    headings = ["policy", "regret", "smallest trial", "largest trial", f"ratio at {finding.ratio_time:,}", "best arm"]
+    headings = ["policy", "regret", "smallest to largest trial", f"ratio at {finding.ratio_time:,}", "best arm"]
     headings += ["theorem's bound", "C~ above 1 until", "estimates sent", "Mbit sent"]
     rows = [
         [
             row.label,
             f"{row.regret:,.0f}",
-            f"{row.lowest:,.0f}",
-            f"{row.highest:,.0f}",
+            f"{row.lowest:,.0f} to {row.highest:,.0f}",
             f"{row.ratio:.3f}",
             f"{100 * row.best_arm_share:.1f} %",
             f"{row.bound:,.0f}" + (" (vacuous)" if row.vacuous else ""),

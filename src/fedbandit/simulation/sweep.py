@@ -178,6 +178,7 @@ def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) ->
         | {name: ("run", values) for name, values in run_coordinates.items()},
         attrs={
             "name": experiments[0].name,
+            "swept": " ".join(name.removeprefix("problem.") for name in experiments[0].swept),
             "experiment": experiments[0].text,
             "versions": results[0].dataset.attrs["versions"],
         },

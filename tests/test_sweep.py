@@ -1,0 +1,160 @@
+"""Resumable runs and sweeps, in real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from fedbandit import InvalidArgument, simulate
+from fedbandit.experiment import ExperimentError, read_experiment, read_sweep
+from fedbandit.plot import sweep_figure
+from fedbandit.simulation import sweep
+from fedbandit.simulation.sweep import run_all, sweep_table
+
+FILE = """
+name = "a sweep"
+graph = ["path", "complete"]
+num_agents = [3, 5]
+horizon = 400
+trials = 6
+[problem]
+rewards = "bernoulli"
+num_arms = 3
+[[policies]]
+kind = "gossip_ucb"
+[[policies]]
+kind = "fed_ucb"
+epsilon = [0.5, 5.0]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "sweep.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_lists_make_every_combination(file):
+    experiments = read_sweep(file)
+    worlds = [(e.problem.graph.name, e.problem.num_agents) for e in experiments]
+    assert worlds == [("path:3", 3), ("path:5", 5), ("complete:3", 3), ("complete:5", 5)]
+    assert list(experiments[0].policies) == ["Gossip_UCB", "Fed_UCB, eps=0.5", "Fed_UCB, eps=5"]
+    with pytest.raises(ExperimentError, match="asks for 4 experiments"):
+        read_experiment(file)
+
+
+@pytest.mark.xdist_group("processes")
+def test_a_sweep_is_what_its_experiments_are(file, tmp_path):
+    experiments = read_sweep(file)
+    results = run_all(experiments, tmp_path / "runs")
+    for e, result in zip(experiments, results, strict=True):
+        xr.testing.assert_equal(simulate(e.problem, e.policies, e.horizon, e.trials, e.seed).dataset, result.dataset)
+    table = sweep_table(experiments, results)
+    assert table["regret"].dims == ("run", "policy", "trial")
+    assert table["num_agents"].values.tolist() == [3, 5, 3, 5]
+    assert table["epsilon"].values.tolist() == [np.inf, 0.5, 5.0]
+    np.testing.assert_allclose(table["regret"][1, 2], results[1].regret[2, :, :, -1].mean("agent"))
+    figure = sweep_figure(table)
+    assert [axes.get_xlabel().split(" ")[0] for axes in figure.axes] == ["$\\lambda_2$", "number", "privacy"]
+    means = table["regret"].mean("trial")
+    drawn = {tuple(np.round(line.get_ydata(), 6)) for line in figure.axes[1].lines}
+    assert tuple(np.round(means[[0, 1], 0].values, 6)) in drawn  # Gossip_UCB on paths of 3 and 5
+
+
+@pytest.mark.xdist_group("processes")
+def test_finished_parts_are_not_run_again(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "_PULLS_PER_PART", 2000)  # several parts each
+    experiments = read_sweep(file)[:1]
+    whole = run_all(experiments, tmp_path / "whole")[0]
+
+    parts = sweep._parts_of(experiments[0], tmp_path / "resumed")
+    assert len(parts) > 2
+    ran = []
+    sweep._run_parts(parts[:2], lambda done, total: None)
+    monkeypatch.setattr(
+        sweep,
+        "_run_parts",
+        lambda missing, progress, run=sweep._run_parts: (ran.extend(missing), run(missing, progress)),
+    )
+    resumed = run_all(experiments, tmp_path / "resumed")[0]
+    assert [part.trials for part in ran] == [part.trials for part in parts[2:]]
+    xr.testing.assert_identical(resumed.dataset, whole.dataset)
+    assert [p.suffix for p in (tmp_path / "resumed").iterdir()] == [".nc"], "parts are left over"
+    ran.clear()
+    run_all(experiments, tmp_path / "resumed")
+    assert ran == []
+
+
+def test_another_experiment_does_not_take_its_parts(file, tmp_path):
+    one = read_sweep(file)[0]
+    names = {sweep._parts_of(e, tmp_path)[0].path for e in (one, replace(one, seed=1), replace(one, horizon=401))}
+    assert len(names) == 3
+
+
+def test_a_bad_experiment_fails_before_anything_runs(file, tmp_path):
+    bad = replace(read_sweep(file)[0], trials=0)
+    with pytest.raises(InvalidArgument, match="trials must be"):
+        run_all([bad], tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def children_of(pid):
+    listed = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout.split("\n")[
+        1:
+    ]
+    pairs = [tuple(map(int, line.split())) for line in listed if line.strip()]
+    return [child for child, parent in pairs if parent == pid]
+
+
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_kill_and_resume(file, tmp_path, how):
+    """Stopped in the middle, the same command finishes with the same bits, and no process stays behind."""
+    file.write_text(
+        FILE.replace('["path", "complete"]', '"path"')
+        .replace("[3, 5]", "5")
+        .replace("horizon = 400", "horizon = 1e5")
+        .replace("trials = 6", "trials = 60")
+    )
+    command = [Path(sys.executable).parent / "fedbandit", "run", file, "--quiet", "-o"]
+    parts = tmp_path / "killed" / "runs" / "parts"
+    process = subprocess.Popen([*command, tmp_path / "killed"], stderr=subprocess.PIPE, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(parts.glob("*.nc")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    workers = children_of(process.pid)
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    assert process.returncode == (-9 if how == signal.SIGKILL else 130)
+    done = {path.name: path.read_bytes() for path in parts.glob("*.nc")}
+    assert done
+    assert not (tmp_path / "killed" / "result.nc").exists(), "it was not stopped in the middle"
+    while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in workers)
+
+    subprocess.run([*command, tmp_path / "killed"], check=True)
+    subprocess.run([*command, tmp_path / "whole"], check=True)
+    for name in ("result.nc", "regret.png", "experiment.toml"):
+        first, second = (tmp_path / folder / name for folder in ("killed", "whole"))
+        assert first.read_bytes() == second.read_bytes(), name
+    assert not parts.exists()
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = (
+        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] if Path(f"/proc/{pid}").exists() else "X"
+    )
+    return state not in "ZX"
