@@ -90,6 +90,15 @@ def test_options_replace_the_file(good, tmp_path):
         ("horizon = 1e3", "horizon = 0", "horizon must be a whole number from 1"),
         ("trials = 3", "trials = 0", "trials must be a whole number from 1"),
         ("trials = 3", 'trials = "three"', "'trials'"),
+        ("trials = 3", 'trials = "3"', "'trials'"),
+        ("trials = 3", "trials = true", "'trials'"),
+        ("horizon = 1e3", "horizon = true", "'horizon'"),
+        ("epsilon = 2.0", 'epsilon = 2.0\npaper = "no"', "policies[1].paper must be true or false, not 'no'"),
+        ('kind = "central_ucb"', "kind = {}", "policies[2].kind must be one of"),
+        ('"the ceiling"', "7", "policies[2].label must be a text"),
+        ("num_arms = 3", "num_arms = 3\nmeans = []", "problem.means must be a matrix"),
+        ("num_arms = 3", "means = [[0.1, 0.2], [0.3]]", "means must be a matrix"),
+        ("num_arms = 3", "num_arms = 3\nweights = []", "weights must be 4 numbers"),
         ("seed = 5", "seed = 5\n[broken", "Expected ']'"),
         ("num_arms = 3", "means = [[0.1, nan]]", "means[0, 1] must be finite"),
         ("num_arms = 3", "num_arms = 3\nsigma = 2.0", "problem.sigma must be left out unless problem.rewards is"),
@@ -126,6 +135,9 @@ def test_a_graph_by_its_edges(good):
         (["theory", "--graph", "path:10", "--arms", "1", "--horizon", "1e6"], "--arms must be"),
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "0"], "--horizon must be"),
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--epsilon", "-1"], "epsilon must be"),
+        (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--epsilon", "0"], "epsilon must be"),
+        (["graph", "path:1000000"], "num_agents must be a whole number from 3 to 5000"),
+        (["demo", "-o", "/dev/null/x"], "error: [Errno"),
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--gap", "2"], "--gap must be"),
     ],
 )
@@ -143,8 +155,24 @@ def test_graph():
 
 def test_theory():
     output = invoke("theory", "--graph", "path:10", "--arms", 10, "--horizon", "1e6", "--epsilon", 1).output
+    assert re.search(r"p_1 at n = T / M \(Lemma 6\)\s+0\.0002", output)
     assert re.search(r"until C~ falls to 1\s+1,04\d,\d{3}", output)
     assert re.search(r"Theorem 2\)\s+[\d,]+  vacuous: above gap \* T = 100,000", output)
+
+
+@pytest.mark.parametrize(
+    "extreme", [["--arms", 100, "--horizon", 50, "--epsilon", 1], ["--arms", 2, "--horizon", 2, "--epsilon", 1e-9]]
+)
+def test_theory_at_the_edges(extreme):
+    assert invoke("theory", "--graph", "path:10", *extreme).exit_code == 0
+
+
+def test_only_our_own_files_are_removed(good, tmp_path):
+    mine = tmp_path / "out" / "fedbandit-runs" / "mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("keep")
+    assert invoke("run", good, "-o", tmp_path / "out", "-q").exit_code == 0
+    assert [path.name for path in mine.parent.iterdir()] == ["mine.txt"]
 
 
 def test_help_is_fast_because_nothing_heavy_is_imported():

@@ -90,6 +90,23 @@ MUTANTS = {
         "s = _mix(s + GOLDEN)",
     ),
     "the normal loses its tail": ("simulation/streams.py", "x = _EDGE + beyond", "x = _EDGE"),
+    "rewards drawn by round instead of by pull": (
+        "simulation/round.py",
+        "_reward(world, draws, t, i, arm, state.n[i, arm])",
+        "_reward(world, draws, t, i, arm, t)",
+    ),
+    "UCB1 with 8 / n": ("rules/radius.py", "return 2.0 / n", "return 8.0 / n"),
+    "central variance with weights not squared": (
+        "simulation/round.py",
+        "variance += weight * weight *",
+        "variance += weight *",
+    ),
+    "sigma ignored": (
+        "simulation/round.py",
+        "mean + world.sigma * standard_normal(bits)",
+        "mean + standard_normal(bits)",
+    ),
+    "the range ignored in C~": ("simulation/plan.py", "policy.epsilon * plain.scale / sensitivity", "policy.epsilon"),
 }
 
 
@@ -97,15 +114,17 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_rule_is_noticed(name, tmp_path):
     file, before, after = MUTANTS[name]
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("src", "tests"):  # whole, so that nothing compiled before or after is taken for the mutant's
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     target = tmp_path / "src" / "fedbandit" / file
     text = target.read_text()
     assert before in text, "the mutant no longer fits the code"
     target.write_text(text.replace(before, after))
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(ROOT / "tests" / w for w in WATCHERS)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{w}" for w in WATCHERS)],
         env={**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PYTEST_XDIST_WORKER": ""},
-        cwd=ROOT,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbandit import FedUCB, GossipUCB, LocalUCB, Problem, Tape, graph, replay, simulate, theory
+from fedbandit import CentralUCB, FedUCB, GossipUCB, LocalUCB, Problem, Tape, graph, replay, simulate, theory
 from fedbandit.rules.mean import (
     dyadic_intervals,
     epsilon_per_node,
@@ -19,7 +19,7 @@ from fedbandit.rules.mean import (
     time_tree_add,
     time_tree_first_new,
 )
-from literal import algorithm_1, algorithm_2, algorithm_3
+from literal import algorithm_2, algorithm_3, c_private, on_tape, private_mean
 
 GRAPHS = st.one_of(
     st.integers(3, 6).map(graph.path),
@@ -42,7 +42,7 @@ def long_trace(num_agents=4, num_arms=3, horizon=20_000, seed=1):
 @given(TAPES)
 def test_algorithm_1_word_for_word(tape):
     """Algorithm 1: "Each agent runs this algorithm in parallel."."""
-    arms, theta, n, n_max, x_mean = algorithm_1(tape.rewards, tape.edges, tape.picks, tape.graph.neighbours)
+    arms, theta, n, n_max, x_mean = on_tape(tape)
     trace = replay(tape, GossipUCB())
     np.testing.assert_array_equal(trace.arms, arms)
     np.testing.assert_array_equal(trace.n, n)
@@ -54,7 +54,7 @@ def test_algorithm_1_word_for_word(tape):
 def test_algorithm_1_word_for_word_where_agents_lag():
     """Line 13: "a_i(t) is randomly selected from A_i". Short tapes rarely get there; this one does."""
     tape = Tape.random(graph.path(5), 4, 4000, seed=11)
-    arms, _, n, n_max, _ = algorithm_1(tape.rewards, tape.edges, tape.picks, tape.graph.neighbours)
+    arms, _, n, n_max, _ = on_tape(tape)
     lagging = (n[:-1] < n_max[1:-1] - 5).sum(axis=2)
     assert (lagging > 0).sum() > 500
     assert (lagging > 1).sum() > 20, "the draw among several lagging arms was not tested"
@@ -111,7 +111,7 @@ def test_the_consistency_rule_is_what_keeps_agents_together():
     tape = Tape.random(graph.path(4), 3, 6000, seed=3, means=np.eye(4, 3))
     stuck = Tape(tape.rewards, np.tile([0, 1], (6000, 1)), tape.picks, tape.graph)
     with_rule = replay(stuck, GossipUCB()).n[-1]
-    _, _, n, _, _ = algorithm_1(stuck.rewards, stuck.edges, stuck.picks, stuck.graph.neighbours, consistent=False)
+    _, _, n, _, _ = on_tape(stuck, consistent=False)
     assert np.ptp(n[-1], axis=0).max() > 2000
     assert np.ptp(with_rule, axis=0).max() < 3 * 3 * 4
 
@@ -292,42 +292,69 @@ def test_noise_over_time_is_algorithm_3(pulled_at, seed):
             last = t
 
 
-def test_fed_ucb_on_a_tape_is_algorithm_4_repaired():
-    """Algorithm 4, every X~ taken from the trace's own pulls, clamped, with Algorithm 3's noise over pulls."""
-    tape = Tape.random(graph.path(3), 3, 400, seed=2, reward_range=(-0.5, 1.5))
-    trace = replay(tape, FedUCB(epsilon=2.0))
-    scale = 2.0 / (2.0 / (401).bit_length())
-    check_sample_means(
-        tape, trace, lambda i, k, pulls: sum(scale * tape.noise[last, i, k] for _, last in algorithm_2(len(pulls)))
-    )
+RANGED_TAPES = st.builds(
+    Tape.random,
+    GRAPHS,
+    st.integers(2, 4),
+    st.integers(1, 150),
+    st.integers(0, 2**31),
+    reward_range=st.sampled_from([(-0.5, 1.5), (0.0, 1.0), (0.2, 5.0)]),
+)
+
+
+@given(RANGED_TAPES, st.sampled_from([0.5, 4.0, 300.0]))
+def test_fed_ucb_is_algorithm_4_repaired(tape, epsilon):
+    """Algorithm 4 with a noised first pull, eps' = eps / T.bit_length(), clamped rewards, noise by interval."""
+    low, high = tape.reward_range
+    scale = (high - low) / (epsilon / (tape.horizon + 1).bit_length())
+    mean = private_mean(lambda end, i, k: tape.noise[end, i, k], scale, low, high)
+    radius = c_private(tape.graph.num_agents, tape.horizon, epsilon / (high - low))
+    arms, theta, _, _, x_mean = on_tape(tape, mean, radius)
+    trace = replay(tape, FedUCB(epsilon))
+    np.testing.assert_array_equal(trace.arms, arms)
+    np.testing.assert_allclose(trace.x_mean, x_mean, atol=1e-9 * scale)
+    np.testing.assert_allclose(trace.theta, theta, atol=1e-9 * scale)
 
 
 @pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")
-def test_fed_ucb_as_printed_on_a_tape():
-    """Algorithm 4 as printed: X(0) raw, then a tree over time with eps' = eps / ceil(log T)."""
-    base = Tape.random(graph.path(3), 3, 400, seed=2)
-    trace = replay(base, FedUCB(epsilon=2.0, paper=True))
-    np.testing.assert_array_equal(trace.x_mean[0], base.rewards[0])
-    scale = 1.0 / (2.0 / math.ceil(math.log(400)))
+@given(TAPES, st.sampled_from([0.5, 4.0, 300.0]))
+def test_fed_ucb_as_printed_is_algorithm_4(tape, epsilon):
+    """Algorithm 4 as printed: X(0) raw, then a tree over time with eps' = eps / ceil(log T), C~ with log n."""
+    scale = max(1, math.ceil(math.log(tape.horizon))) / epsilon
 
-    def noise(i, k, pulls):
-        t = pulls[-1]
-        return scale * algorithm_3([tau in pulls and tau > 0 for tau in range(401)], base.noise[:, i, k], t)
+    def mean(i, k, seen):
+        times = {t for t, _ in seen if t > 0}
+        t = seen[-1][0]
+        noise = algorithm_3([tau in times for tau in range(t + 1)], tape.noise[:, i, k], t)
+        return (sum(reward for _, reward in seen) + scale * noise) / len(seen)
 
-    check_sample_means(base, trace, noise)
+    radius = c_private(tape.graph.num_agents, tape.horizon, epsilon, first_is_noised=False)
+    arms, _, _, _, x_mean = on_tape(tape, mean, radius)
+    trace = replay(tape, FedUCB(epsilon, paper=True))
+    np.testing.assert_array_equal(trace.arms, arms)
+    np.testing.assert_allclose(trace.x_mean, x_mean, atol=1e-9 * scale)
 
 
-def check_sample_means(tape, trace, noise):
-    low, high = tape.reward_range or (-math.inf, math.inf)
-    assert np.median(trace.n[-1]) > 50
-    for i in range(3):
-        for k in range(3):
-            pulls = [0, *(np.flatnonzero(trace.arms[:, i] == k) + 1).tolist()]
-            for count in range(1, len(pulls) + 1):
-                t = pulls[count - 1]
-                total = sum(min(max(tape.rewards[tau, i, k], low), high) for tau in pulls[:count])
-                expected = (total + noise(i, k, pulls[:count])) / count
-                assert trace.x_mean[t, i, k] == pytest.approx(expected, abs=1e-9)
+@given(TAPES)
+def test_the_floor_is_ucb1(tape):
+    """Auer et al. 2002: mean + sqrt(2 log t / n) of the own rewards."""
+    arms, *_ = on_tape(
+        tape, radius=lambda n, i, k, t: math.sqrt(2 * math.log(t) / n[i, k]), consistent=False, network="alone"
+    )
+    np.testing.assert_array_equal(replay(tape, LocalUCB()).arms, arms)
+
+
+@given(TAPES, st.sampled_from([0.5, 2.0]))
+def test_the_ceiling_is_ucb_on_everything(tape, alpha):
+    """(1/N) sum_j mean_jk + sqrt(alpha log t V), V = (1/N^2) sum_j 1 / n_jk for rewards of variance 1."""
+    num_agents = tape.graph.num_agents
+    arms, *_ = on_tape(
+        tape,
+        radius=lambda n, i, k, t: math.sqrt(alpha * math.log(t) * (1 / n[:, k]).sum()) / num_agents,
+        consistent=False,
+        network="central",
+    )
+    np.testing.assert_array_equal(replay(tape, CentralUCB(alpha)).arms, arms)
 
 
 def test_no_raw_reward_is_published():

@@ -17,6 +17,20 @@ from fedbandit import (
     simulate,
 )
 from fedbandit.simulation.run import checkpoint_times
+from fedbandit.simulation.streams import (
+    EDGES,
+    NOISE,
+    PICKS,
+    REWARDS,
+    beta,
+    draw,
+    laplace,
+    standard_normal,
+    stream,
+    uniform,
+    whole_below,
+)
+from literal import c, c_private, play, private_mean, sample_mean
 
 PROBLEM = Problem.random(4, 3, "path", seed=1, rewards="bernoulli")
 POLICIES = [LocalUCB(), GossipUCB(), FedUCB(1.0), CentralUCB()]
@@ -70,10 +84,81 @@ def test_a_policy_sees_the_same_world_whoever_else_runs(result):
     xr.testing.assert_equal(alone.regret.squeeze("policy"), result.regret.sel(policy="Fed_UCB, eps=1"))
 
 
-def test_policies_see_the_same_rewards_and_edges():
-    """Arms that never differ and a radius that never matters: equal pulls, hence equal rewards and messages."""
-    result = run(policies={"one": GossipUCB(), "same": FedUCB(math.inf)})
-    xr.testing.assert_equal(result.dataset.sel(policy="one", drop=True), result.dataset.sel(policy="same", drop=True))
+def test_policies_see_the_same_edges(result):
+    """Who gossiped when does not depend on the policy: messages agree at every checkpoint."""
+    np.testing.assert_array_equal(
+        result.messages.sel(policy="Gossip_UCB"), result.messages.sel(policy="Fed_UCB, eps=1")
+    )
+
+
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli", "beta"])
+def test_the_engine_is_the_paper_on_its_own_streams(family):
+    """Algorithm 1 word for word, fed with the engine's streams, gives every number that the engine records.
+
+    So a reward is drawn by (trial, agent, arm, pull number), an edge by (trial, round), a pick by (trial, agent,
+    round).
+    """
+    options = {"gaussian": {"sigma": 0.7}, "bernoulli": {}, "beta": {"concentration": 5.0}}[family]
+    problem = Problem.random(5, 4, "path", seed=2, rewards=family, weights=[0.1, 0.2, 0.4, 0.1, 0.2], **options)
+    horizon, seed, trial = 1500, 9, 3
+    result = simulate(problem, {"it": GossipUCB()}, horizon, range(trial, trial + 1), seed, checkpoints=[20, 700])
+
+    def bits(purpose, agent, arm, counter):
+        return np.uint64(draw(np.uint64(stream(seed, trial, purpose, agent, arm)), counter))
+
+    def reward(t, i, k, earlier):
+        word, mean = bits(REWARDS, i, k, earlier), problem.means[i, k]
+        if family == "gaussian":
+            return mean + 0.7 * standard_normal(word)
+        return float(uniform(word) < mean) if family == "bernoulli" else beta(word, 5 * mean, 5 * (1 - mean))
+
+    share = 5 * problem.weights
+    scale, constant = options.get("sigma", 1.0), (share**2).sum() / 5
+    arms, theta, n, n_max, _ = play(
+        horizon,
+        4,
+        problem.graph.neighbours,
+        reward,
+        lambda t: problem.graph.edges[whole_below(bits(EDGES, 0, 0, t), 4)],
+        lambda t, i: uniform(bits(PICKS, i, 0, t)),
+        sample_mean,
+        lambda n, i, k, t: scale * c(5, constant)(n, i, k, t),
+        share=share,
+    )
+    behind = (n[:-1] < n_max[1:-1] - 5).any(axis=2)
+    assert family == "beta" or behind.sum() > 20, "nobody lagged: picks were not tested"
+    for t in (20, 700, 1500):
+        at = result.dataset.sel(policy="it", trial=trial, time=t)
+        np.testing.assert_array_equal(at["pulls"], n[t])
+        np.testing.assert_allclose(at["regret"], problem.gaps[arms[:t]].sum(axis=0))
+        np.testing.assert_allclose(at["lagging"], behind[:t].mean(axis=0))
+        np.testing.assert_allclose(at["theta_error"], np.abs(theta[t] - problem.arm_means).mean(axis=1), atol=1e-9)
+    share_of_best = n[-1][:, problem.best_arm] / n[-1].sum(axis=1)
+    assert result.summary()["best_arm_share"].item() == pytest.approx(share_of_best.mean())
+
+
+def test_noise_is_keyed_by_arm_and_pull():
+    """Fed_UCB word for word on the engine's streams: also its noise is a function of (trial, agent, arm, pull)."""
+    problem = Problem.random(4, 3, "ring", seed=5, rewards="bernoulli")
+    horizon, seed = 600, 1
+    result = simulate(problem, FedUCB(3.0), horizon, 1, seed, checkpoints=[100])
+
+    def bits(purpose, agent, arm, counter):
+        return np.uint64(draw(np.uint64(stream(seed, 0, purpose, agent, arm)), counter))
+
+    scale = (horizon + 1).bit_length() / 3.0
+    _, _, n, _, _ = play(
+        horizon,
+        3,
+        problem.graph.neighbours,
+        lambda t, i, k, earlier: float(uniform(bits(REWARDS, i, k, earlier)) < problem.means[i, k]),
+        lambda t: problem.graph.edges[whole_below(bits(EDGES, 0, 0, t), 4)],
+        lambda t, i: uniform(bits(PICKS, i, 0, t)),
+        private_mean(lambda end, i, k: laplace(bits(NOISE, i, k, end)), scale, 0.0, 1.0),
+        c_private(4, horizon, 3.0),
+    )
+    for t in (100, 600):
+        np.testing.assert_array_equal(result.pulls.sel(time=t).squeeze(["policy", "trial"]), n[t])
 
 
 def test_counts_add_up(result):
@@ -140,7 +225,10 @@ def test_all_reward_families_have_their_means():
 
 def test_privacy_needs_a_range():
     gaussian = Problem.random(3, 2, "complete")
-    with pytest.raises(InvalidArgument, match=r"reward_range must be declared .* unbounded"):
+    with pytest.raises(
+        InvalidArgument,
+        match=r"reward_range must be declared for Fed_UCB, eps=1, not None. Gaussian rewards are unbounded",
+    ):
         simulate(gaussian, FedUCB(1.0), 10, 1)
     with pytest.warns(PrivacyWarning, match="epsilon does not hold"):
         simulate(gaussian, FedUCB(1.0, assume_sensitivity=1.0), 10, 1)
@@ -174,6 +262,9 @@ def test_the_tree_refuses_to_go_past_its_horizon():
         ({"policies": [GossipUCB(), GossipUCB()]}, "policies must be"),
         ({"policies": "gossip"}, "policies must be"),
         ({"threads": 0}, "threads must be"),
+        ({"problem": "x"}, "problem must be a Problem"),
+        ({"policies": {1: GossipUCB()}}, "policies must be labelled"),
+        ({"policies": [3]}, "policies must be"),
         ({"trials": 10**6, "checkpoints": 10**6, "horizon": 10**6}, "checkpoints must be fewer"),
     ],
 )
@@ -182,7 +273,14 @@ def test_a_bad_call_fails_at_once(changes, message):
         run(**changes)
 
 
-@pytest.mark.parametrize("epsilon", [-1, 0, math.nan, True, "1"])
+def test_numpy_numbers_are_numbers(tmp_path):
+    problem = Problem.gaussian(np.eye(3, 2), "path:3", sigma=np.float32(2), edges_per_round=np.float32(0.5))
+    policies = [CentralUCB(np.int64(1)), FedUCB(np.float64(np.inf), assume_sensitivity=np.int64(1))]
+    result = simulate(problem, policies, np.int64(50), np.int32(2), seed=np.int64(3))
+    assert load(result.save(tmp_path / "r.nc")).experiment["seed"] == 3
+
+
+@pytest.mark.parametrize("epsilon", [-1, 0, math.nan, True, "1", None])
 def test_a_bad_epsilon_fails_at_once(epsilon):
     with pytest.raises(InvalidArgument, match="epsilon must be a number above 0"):
         FedUCB(epsilon)
@@ -195,7 +293,10 @@ def test_checkpoints():
     assert 180 <= len(times) <= 200
     assert (np.diff(times) > 0).all()
     np.testing.assert_array_equal(checkpoint_times(5, 200), [1, 2, 3, 4, 5])
-    np.testing.assert_array_equal(checkpoint_times(5, 1), [5])
+    for count in range(1, 12):
+        few = checkpoint_times(1000, count)
+        assert few[-1] == 1000
+        assert 1 <= len(few) <= count
 
 
 def test_given_checkpoints_and_the_horizon():

@@ -125,7 +125,7 @@ def test_kill_and_resume(file, tmp_path, how):
         .replace("trials = 6", "trials = 60")
     )
     command = [Path(sys.executable).parent / "fedbandit", "run", file, "--quiet", "-o"]
-    parts = tmp_path / "killed" / "runs" / "parts"
+    parts = tmp_path / "killed" / "fedbandit-runs" / "parts"
     process = subprocess.Popen([*command, tmp_path / "killed"], stderr=subprocess.PIPE, start_new_session=True)
     deadline = time.monotonic() + 120
     while not list(parts.glob("*.nc")) and time.monotonic() < deadline and process.poll() is None:

@@ -77,9 +77,18 @@ def test_vacuous_bounds():
     ("call", "message"),
     [
         (lambda: theory.mixing_horizon(1.0, 3), "lambda2 must be"),
+        (lambda: theory.mixing_horizon(0.5, 0), "num_agents must be"),
         (lambda: theory.gossip_bound([], 3, 2, 100, 0.5), "gaps must be"),
-        (lambda: theory.gossip_bound([0.1], 3, 2, 10**12, 0.5), "horizon must be"),
-        (lambda: theory.fed_bound([0.1], 3, 2, 100, 0.5, 0), "epsilon must be"),
+        (lambda: theory.gossip_bound(None, 3, 2, 100, 0.5), "gaps must be"),
+        (lambda: theory.gossip_bound([0.1], 3, 2, 100, 0.5), "gaps must be 2 finite numbers"),
+        (lambda: theory.gossip_bound([0.0, 0.1], 3, 2, 10**12, 0.5), "horizon must be"),
+        (lambda: theory.fed_bound([0.0, 0.1], 3, 2, 100, 0.5, 0), "epsilon must be"),
+        (lambda: theory.private_radius(10, 10, 3, 100, 0.0), "epsilon must be"),
+        (lambda: theory.private_radius(10, 10, 3, 100, 1e-200), "epsilon must be between 1e-09"),
+        (lambda: theory.clean_radius(0, 10, 3), "n must be"),
+        (lambda: theory.alpha1(0), "num_agents must be"),
+        (lambda: theory.p0(-100, 0.5), "n must be"),
+        (lambda: theory.is_vacuous(1.0, [], 10), "gaps must be"),
     ],
 )
 def test_bad_calls(call, message):

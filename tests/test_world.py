@@ -58,7 +58,7 @@ def test_random_graphs_depend_on_their_seed():
         (lambda: graph.from_edges([(0, 1, 2)]), "pairs of agents"),
         (lambda: graph.from_networkx(nx.DiGraph([(0, 1), (1, 2)])), "undirected"),
         (lambda: graph.from_networkx(nx.MultiGraph([(0, 1), (1, 2), (1, 2)])), "no parallel edges"),
-        (lambda: graph.erdos_renyi(50, 0.001), "probability must be large enough"),
+        (lambda: graph.erdos_renyi(50, 0.001), "probability must be larger"),
         (lambda: graph.random_regular(5, 3), "degree must be even"),
         (lambda: graph.parse("pth:10"), "graph must be one of .* Did you mean 'path'"),
         (lambda: graph.parse("path"), "graph must be path:N"),

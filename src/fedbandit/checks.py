@@ -11,16 +11,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["InvalidArgument", "closest", "finite_matrix", "number_above", "number_between", "whole_number"]
+__all__ = [
+    "InvalidArgument",
+    "closest",
+    "finite_matrix",
+    "instance",
+    "number_above",
+    "number_between",
+    "true_or_false",
+    "whole_number",
+]
+
+
+# Beyond these, squares and reciprocals leave what a float can hold.
+SMALLEST, LARGEST = 1e-9, 1e12
 
 
 class InvalidArgument(ValueError):
     """The caller's mistake: ``argument`` has a value that is not among the ``accepted`` ones."""
 
-    def __init__(self, argument: str, value: object, accepted: str) -> None:
-        """Say which argument, what it accepts, and what it was."""
-        self.argument, self.value, self.accepted = argument, value, accepted
-        super().__init__(f"{argument} must be {accepted}, not {_short(value)}")
+    def __init__(self, argument: str, value: object, accepted: str, hint: str = "") -> None:
+        """Say which argument, what it accepts, what it was, and what may help."""
+        self.argument, self.value, self.accepted, self.hint = argument, value, accepted, hint
+        super().__init__(f"{argument} must be {accepted}, not {_short(value)}{'. ' if hint else ''}{hint}")
+
+    def __reduce__(self) -> tuple[type["InvalidArgument"], tuple[str, object, str, str]]:
+        """Let it travel between processes."""
+        return InvalidArgument, (self.argument, self.value, self.accepted, self.hint)
+
+    def at(self, place: str) -> "InvalidArgument":
+        """The same mistake, named as the caller knows it."""
+        return InvalidArgument(f"{place}.{self.argument}", self.value, self.accepted, self.hint)
 
 
 def _short(value: object) -> str:
@@ -41,12 +62,14 @@ def whole_number(argument: str, value: Any, low: int, high: int) -> int:
 
 
 def number_above(argument: str, value: Any, low: float, allow_inf: bool = False) -> float:
-    """``value`` as a float above ``low``; infinity only where it has a meaning."""
+    """``value`` as a float above ``low``; infinity only where it has a meaning, nothing beyond any use."""
     accepted = f"a number above {low:g}" + (" (inf allowed)" if allow_inf else "")
     if not _is_number(value) or not value > low:
         raise InvalidArgument(argument, value, accepted)
     if value == inf and not allow_inf:
         raise InvalidArgument(argument, value, accepted)
+    if value < SMALLEST or LARGEST < value < inf:
+        raise InvalidArgument(argument, value, f"between {SMALLEST:g} and {LARGEST:g}")
     return float(value)
 
 
@@ -70,11 +93,26 @@ def finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
     if not np.isfinite(matrix).all():
         i, k = np.argwhere(~np.isfinite(matrix))[0]
         raise InvalidArgument(f"{argument}[{i}, {k}]", float(matrix[i, k]), "finite")
+    if np.abs(matrix).max() > LARGEST:
+        raise InvalidArgument(argument, float(np.abs(matrix).max()), f"at most {LARGEST:g} in size")
     matrix.flags.writeable = False
     return matrix
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """A suggestion for a misspelt word: ' Did you mean ...?' or nothing."""
+    """A suggestion for a misspelt word: 'Did you mean ...?' or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)
-    return f" Did you mean '{near[0]}'?" if near else ""
+    return f"Did you mean '{near[0]}'?" if near else ""
+
+
+def instance(argument: str, value: object, kind: Any, accepted: str) -> None:
+    """Refuse a value of another type."""
+    if not isinstance(value, kind):
+        raise InvalidArgument(argument, value, accepted)
+
+
+def true_or_false(argument: str, value: Any) -> bool:
+    """Refuse what is only like a bool: the text "false" is true."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(argument, value, "true or false")
+    return value

@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 
 _RESULT, _FIGURE, _EXPERIMENT = "result.nc", "regret.png", "experiment.toml"
-_SWEEP, _SWEEP_FIGURE = "sweep.nc", "sweep.png"
+_SWEEP, _SWEEP_FIGURE, _RUNS = "sweep.nc", "sweep.png", "fedbandit-runs"
 
 
 def main() -> None:
@@ -58,6 +58,9 @@ def _mistakes_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
                 raise
             _say(f"error: {error}")
             raise typer.Exit(2) from None
+        except OSError as error:
+            _say(f"error: {error}")
+            raise typer.Exit(2) from None
         except KeyboardInterrupt:
             _say("stopped")
             raise typer.Exit(130) from None
@@ -76,7 +79,7 @@ def run(
     trials: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
     horizon: Annotated[float | None, typer.Option(help="Instead of the file's, e.g. 1e5.")] = None,
     seed: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but warnings and errors.")] = False,
 ) -> None:
     """Run an experiment file: a table, and result, figure and a copy of the file in a folder.
 
@@ -96,8 +99,10 @@ def run(
     given = {name: value for name, value in changes.items() if value is not None}
     plans = [replace(plan, **given) for plan in read_sweep(experiment)]
     with progress_bar(shown=not quiet and sys.stderr.isatty()) as show:
-        results = run_all(plans, folder / "runs", show)
-    (folder / _EXPERIMENT).write_text(plans[0].text, encoding="utf-8")
+        results = run_all(plans, folder / _RUNS, show)
+    options = "".join(f" --{name} {value}" for name, value in given.items())
+    heading = f"# Run with{options} instead of the values below.\n" if given else ""
+    (folder / _EXPERIMENT).write_text(heading + plans[0].text, encoding="utf-8")
     if len(plans) == 1:
         _keep_result(results[0], plans[0].name, folder, quiet)
     else:
@@ -182,19 +187,22 @@ def theory_command(
 ) -> None:
     """Print the paper's numbers for a setting: L, the alphas, radii, Theorems 1 and 2."""
     from fedbandit import theory
-    from fedbandit.checks import number_between, whole_number
+    from fedbandit.checks import number_above, number_between, whole_number
     from fedbandit.graph import parse
 
+    number_above("--epsilon", epsilon, 0.0, allow_inf=True)
     g = parse(graph)
     n, m, steps = g.num_agents, whole_number("--arms", arms, 2, 10**4), _whole("--horizon", horizon)
     gaps = [0.0] + [number_between("--gap", gap, 0.0, 1.0)] * (m - 1)
+    each = max(1.0, steps / m)  # pulls of an arm in uniform play
     rows = [
         ["lambda_2", f"{g.lambda2:.5f}"],
         ["L, rounds until gossip has mixed (Lemma 4)", f"{theory.mixing_horizon(g.lambda2, n):,}"],
         ["alpha_1", f"{theory.alpha1(n):.3g}"],
         ["alpha_2", f"{theory.alpha2(n, m, g.lambda2):,.1f}"],
         ["alpha_3", f"{theory.alpha3(n, m, g.lambda2):,.1f}"],
-        ["C at t = T, n = T / M (Theorem 1)", f"{theory.clean_radius(steps / m, steps, n):.4f}"],
+        ["p_0 at n = T / M (Lemma 4)", f"{theory.p0(each, g.lambda2):.3g}"],
+        ["C at t = T, n = T / M (Theorem 1)", f"{theory.clean_radius(each, steps, n):.4f}"],
         [
             "Gossip_UCB regret per agent (Theorem 1)",
             _bound(theory.gossip_bound(gaps, n, m, steps, g.lambda2), gaps, steps),
@@ -202,8 +210,9 @@ def theory_command(
     ]
     if epsilon != float("inf"):
         rows += [
-            ["C~ at t = T, n = T / M (Lemma 6)", f"{theory.private_radius(steps / m, steps, n, steps, epsilon):.4f}"],
-            ["rounds of uniform play until C~ falls to 1", f"{theory.rounds_above(1.0, n, m, steps, epsilon):,}"],
+            ["C~ at t = T, n = T / M (Lemma 6)", f"{theory.private_radius(each, steps, n, steps, epsilon):.4f}"],
+            ["rounds of uniform play until C~ falls to 1", _rounds_above_1(n, m, steps, epsilon)],
+            ["p_1 at n = T / M (Lemma 6)", f"{theory.p1(each, n, g.lambda2):.3g}"],
             [
                 "Fed_UCB regret per agent (Theorem 2)",
                 _bound(theory.fed_bound(gaps, n, m, steps, g.lambda2, epsilon), gaps, steps),
@@ -256,6 +265,7 @@ def demo(
     from fedbandit import demo as setting
     from fedbandit.simulation.run import simulate
 
+    output.mkdir(parents=True, exist_ok=True)
     typer.echo(setting.INTRODUCTION)
     warnings.simplefilter("ignore")  # the introduction says what they would
     result = simulate(
@@ -266,6 +276,16 @@ def demo(
     _print_summary(result, setting.TITLE)
     typer.echo(setting.reading(result))
     typer.echo(f"figure: {output / _FIGURE}")
+
+
+def _rounds_above_1(num_agents: int, num_arms: int, horizon: int, epsilon: float) -> str:
+    from fedbandit.checks import InvalidArgument
+    from fedbandit.theory import rounds_above
+
+    try:
+        return f"{rounds_above(1.0, num_agents, num_arms, horizon, epsilon):,}"
+    except InvalidArgument:
+        return "more than 10^18"
 
 
 def _bound(bound: float, gaps: list[float], horizon: int) -> str:
@@ -298,10 +318,10 @@ def _load(folder: Path) -> "Result":
 
 
 def _keep_result(result: "Result", name: str, folder: Path, quiet: bool) -> None:
-    import shutil
+    from fedbandit.simulation.sweep import forget
 
     result.save(folder / _RESULT)
-    shutil.rmtree(folder / "runs")
+    forget(folder / _RUNS)  # all of it is in the result
     result.plot(title=name).savefig(folder / _FIGURE)
     if not quiet:
         _print_summary(result, name)
@@ -337,7 +357,7 @@ def _print_sweep(table: "xr.Dataset") -> None:
 
 def _print_summary(result: "Result", title: str) -> None:
     table = result.summary()
-    headings = ["policy", "regret", "± s.e.", "min", "max", "worst agent", "best arm", "catching up", "messages"]
+    headings = ["policy", "regret", "± s.e.", "min", "max", "worst agent", "best arm", "catching up", "estimates sent"]
     rows = [
         [
             str(label),

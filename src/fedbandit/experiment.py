@@ -1,7 +1,7 @@
 """An experiment as a TOML file: problem, graph, policies, horizon, trials, seed.
 
-Here belong the file's form and its errors. Every mistake is reported at once, each with the name of its
-field and what it accepts.
+Here belong the file's form and its errors: the name of the field and what it accepts. Misspelt, missing and
+mistyped fields are all reported at once.
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
 ``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.sigma``, ``problem.concentration``,
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedbandit import graph as graphs
 from fedbandit import hospital
-from fedbandit.checks import InvalidArgument, closest, whole_number
+from fedbandit.checks import InvalidArgument, closest, instance, whole_number
 from fedbandit.graph import Graph
 from fedbandit.policy import MAX_HORIZON, CentralUCB, FedUCB, GossipUCB, LocalUCB, Policy
 from fedbandit.problem import Problem
@@ -35,7 +35,7 @@ class ExperimentError(ValueError):
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=False)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class _GraphSection(_Section):
@@ -172,6 +172,8 @@ def _problem(section: _ProblemSection, graph: Graph) -> Problem:
                 "problem", section.model_dump(exclude_none=True), "given means, or num_arms for random ones"
             )
         return Problem.random(graph.num_agents, section.num_arms, graph, section.seed, section.rewards, **options)
+    if section.means == [] or section.means[0] == []:
+        raise InvalidArgument("problem.means", section.means, "a matrix: a row per agent, a column per arm")
     if section.num_arms is not None and section.num_arms != len(section.means[0]):
         raise InvalidArgument(
             "problem.num_arms", section.num_arms, f"left out, or the {len(section.means[0])} of means"
@@ -186,7 +188,10 @@ def _policies(sections: list[dict[str, Any]]) -> dict[str, Policy]:
         where = f"policies[{position}]"
         for chosen, suffix in _expanded(section):
             policy = _policy(where, {name: value for name, value in chosen.items() if name != "label"})
-            label = f"{section['label']}{suffix}" if "label" in section else policy.label
+            label = policy.label
+            if "label" in section:
+                instance(f"{where}.label", section["label"], str, "a text")
+                label = f"{section['label']}{suffix}"
             if label in policies:
                 raise InvalidArgument(f"{where}.label", label, "different from the others'")
             policies[label] = policy
@@ -205,22 +210,21 @@ def _expanded(section: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
 
 def _policy(where: str, given: dict[str, Any]) -> Policy:
     kind = given.get("kind")
-    if kind not in _POLICIES:
-        accepted = f"one of {', '.join(_POLICIES)}.{closest(str(kind), _POLICIES)} It is"
-        raise InvalidArgument(f"{where}.kind", kind, accepted)
+    if not isinstance(kind, str) or kind not in _POLICIES:
+        raise InvalidArgument(f"{where}.kind", kind, f"one of {', '.join(_POLICIES)}", closest(str(kind), _POLICIES))
     known = [parameter.name for parameter in fields(_POLICIES[kind])]
     parameters = {name: value for name, value in given.items() if name != "kind"}
     for name in parameters:
         if name not in known:
-            accepted = f"one of {', '.join(['kind', 'label', *known])}.{closest(name, known)} It is"
-            raise InvalidArgument(f"a key of {where} ({kind})", name, accepted)
+            accepted = f"one of {', '.join(['kind', 'label', *known])}"
+            raise InvalidArgument(f"a key of {where} ({kind})", name, accepted, closest(name, known))
     needed = [p.name for p in fields(_POLICIES[kind]) if p.default is MISSING and p.name not in parameters]
     if needed:
         raise InvalidArgument(f"{where} ({kind})", given, f"given {', '.join(needed)}")
     try:
         return _POLICIES[kind](**parameters)
     except InvalidArgument as error:
-        raise InvalidArgument(f"{where}.{error.argument}", error.value, error.accepted) from None
+        raise error.at(where) from None
 
 
 def _explained(error: ValidationError) -> Iterator[str]:
@@ -232,7 +236,8 @@ def _explained(error: ValidationError) -> Iterator[str]:
         if mistake["type"] == "extra_forbidden":
             section = sections.get(parts[0] if len(parts) > 1 else "", _File)
             known = list(section.model_fields)
-            yield f"unknown key '{field}'.{closest(parts[-1], known)} Known: {', '.join(known)}"
+            suggestion = closest(parts[-1], known)
+            yield f"unknown key '{field}'. {suggestion}{' ' if suggestion else ''}Known: {', '.join(known)}"
         elif mistake["type"] == "missing":
             yield f"'{field}' is missing"
         else:

@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument, closest, number_between, whole_number
+from fedbandit.checks import InvalidArgument, closest, instance, number_between, whole_number
 
 __all__ = [
     "Graph",
@@ -28,7 +28,7 @@ __all__ = [
     "star",
 ]
 
-MAX_AGENTS = 100_000
+MAX_AGENTS = 5_000  # the gossip matrix and the distances are dense
 
 _nx: Any = nx  # its generators are not typed
 
@@ -43,6 +43,7 @@ class Graph:
 
     def __post_init__(self) -> None:
         """Refuse what the paper's section "Communication Graph" excludes, with the reason."""
+        whole_number("num_agents", self.num_agents, 0, MAX_AGENTS)
         if self.num_agents < 3:
             raise InvalidArgument(
                 "num_agents", self.num_agents, "at least 3 (the paper: with 2 the model is a centralised one)"
@@ -57,18 +58,9 @@ class Graph:
                 raise InvalidArgument("edges", f"{(i, j)} twice", "distinct (no parallel edges)")
             seen.add((min(i, j), max(i, j)))
         object.__setattr__(self, "edges", tuple(sorted(seen)))
-        reached = np.isfinite(self._distances_from(0))
-        if not reached.all():
-            raise InvalidArgument(
-                "edges", f"a graph in which agent {int(np.argmin(reached))} is cut off", "a connected graph"
-            )
-
-    def _distances_from(self, source: int) -> NDArray[np.float64]:
-        distances = np.full(self.num_agents, np.inf)
-        lengths: dict[int, int] = nx.single_source_shortest_path_length(self.to_networkx(), source)
-        for agent, distance in lengths.items():
-            distances[agent] = distance
-        return distances
+        cut_off = set(range(self.num_agents)) - nx.node_connected_component(self.to_networkx(), 0)
+        if cut_off:
+            raise InvalidArgument("edges", f"a graph in which agent {min(cut_off)} is cut off", "a connected graph")
 
     def to_networkx(self) -> "nx.Graph[int]":
         """The same graph for networkx."""
@@ -103,7 +95,10 @@ class Graph:
     @cached_property
     def distances(self) -> NDArray[np.int64]:
         """d[i, j]: edges on the shortest path from i to j."""
-        return np.array([self._distances_from(i) for i in range(self.num_agents)]).astype(np.int64)
+        table = np.zeros((self.num_agents, self.num_agents), np.int64)
+        for i, lengths in nx.all_pairs_shortest_path_length(self.to_networkx()):
+            table[i, list(lengths)] = list(lengths.values())
+        return table
 
     @cached_property
     def diameter(self) -> int:
@@ -170,14 +165,14 @@ def _first_connected(draw: Callable[..., Any], seed: int, name: str, argument: s
         candidate = draw(seed=source)
         if nx.is_connected(candidate):
             return from_networkx(candidate, name=name)
-    raise InvalidArgument(argument, value, "large enough: 1000 draws gave no connected graph")
+    raise InvalidArgument(argument, value, "larger (1000 draws gave no connected graph)")
 
 
 def from_edges(edges: Iterable[Sequence[int]], num_agents: int | None = None, name: str = "edges") -> Graph:
     """A graph from pairs of agents; ``num_agents`` defaults to the largest number named, plus one."""
     pairs: list[tuple[int, int]] = []
     for edge in edges:
-        if len(edge) != 2:
+        if not hasattr(edge, "__len__") or len(edge) != 2:
             raise InvalidArgument("edges", edge, "pairs of agents")
         pairs.append((whole_number("edges", edge[0], 0, MAX_AGENTS), whole_number("edges", edge[1], 0, MAX_AGENTS)))
     if num_agents is None:
@@ -187,6 +182,7 @@ def from_edges(edges: Iterable[Sequence[int]], num_agents: int | None = None, na
 
 def from_networkx(source: "nx.Graph[Any]", name: str = "networkx") -> Graph:
     """A networkx graph; agents are numbered in the order of its nodes."""
+    instance("source", source, nx.Graph, "a networkx graph")
     if source.is_directed():
         raise InvalidArgument("source", source, "an undirected graph")
     number = {node: i for i, node in enumerate(source.nodes)}
@@ -215,10 +211,11 @@ _FORMS: dict[str, tuple[str, Callable[..., Graph], tuple[Callable[[str], Any], .
 
 def parse(text: str) -> Graph:
     """A graph from a short text such as ``path:10``, ``grid:3x4`` or ``erdos_renyi:20:0.3:7``."""
+    instance("graph", text, str, "a text like path:10")
     name, *arguments = text.strip().split(":")
     accepted = ", ".join(form for form, _, _ in _FORMS.values())
     if name not in _FORMS:
-        raise InvalidArgument("graph", text, f"one of {accepted}.{closest(name, _FORMS)} It is")
+        raise InvalidArgument("graph", text, f"one of {accepted}", closest(name, _FORMS))
     form, build, types = _FORMS[name]
     optional = form.count("[")
     if not len(types) - optional <= len(arguments) <= len(types):

@@ -124,12 +124,11 @@ def load(path: str | Path) -> "pd.DataFrame":
     raw = _csv_bytes(Path(path))
     found = hashlib.sha256(raw).hexdigest()
     if found != CSV_SHA256:
-        raise InvalidArgument("path", str(path), f"{WHERE} unchanged: sha256 {CSV_SHA256}, not {found}. It is")
+        raise InvalidArgument("path", str(path), f"{WHERE} unchanged, with the sha256 {CSV_SHA256}")
     return _tidy(pd.read_csv(io.BytesIO(raw), dtype=str, keep_default_na=False))
 
 
 def _csv_bytes(path: Path) -> bytes:
-    accepted = f"a zip or CSV file: {WHERE}. It is"
     try:
         if not zipfile.is_zipfile(path):
             return path.read_bytes()
@@ -138,8 +137,10 @@ def _csv_bytes(path: Path) -> bytes:
                 if name.rpartition("/")[2] == CSV_NAME:
                     return archive.read(name)
     except OSError as error:
-        raise InvalidArgument("path", str(path), f"readable ({error.strerror or error}): {WHERE}. It is") from None
-    raise InvalidArgument("path", str(path), f"{accepted[:-6]} with {CSV_NAME} in it. It is")
+        raise InvalidArgument(
+            "path", str(path), f"a readable zip or CSV file: {WHERE}", str(error.strerror or error)
+        ) from None
+    raise InvalidArgument("path", str(path), f"{WHERE}", f"There is no {CSV_NAME} in it.")
 
 
 def _tidy(records: "pd.DataFrame") -> "pd.DataFrame":
@@ -178,7 +179,7 @@ def problem_from(
         if (records == 0).any():
             arm = int(np.argmin(records))
             raise InvalidArgument(
-                "num_hospitals", hospitals, f"smaller: hospital {hospital} has no record of arm {arm + 1}. It is"
+                "num_hospitals", hospitals, "smaller", f"Hospital {hospital} has no record of arm {arm + 1}."
             )
         means[hospital] = reward[rows] @ arms[rows] / records
     return Problem.bernoulli(
@@ -194,7 +195,7 @@ def _parts(table: "pd.DataFrame", hospitals: int, split: str, seed: int) -> list
         return np.array_split(rows, hospitals)
     if split not in table.columns:
         raise InvalidArgument(
-            "split", split, f"'order', 'random' or a column of the table.{closest(split, table.columns)} It is"
+            "split", split, "'order', 'random' or a column of the table", closest(split, table.columns)
         )
     values: list[Hashable] = table[split].value_counts().index.tolist()
     if len(values) < hospitals:

@@ -24,8 +24,8 @@ Band = Literal["minmax", "quantiles", "none"]
 Scale = Literal["linear", "log", "both"]
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)), "-", (0, (8, 3)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1.5, 2)), (0, (2.5, 1.5)))
+_MARKERS = ("o", "s", "^", "D", "v", "P")  # 7 colours, 5 dashes, 6 markers: 210 different curves
 _BAND_TEXT = {
     "minmax": "band: smallest to largest of {trials} trials",
     "quantiles": "band: 10 % to 90 % of {trials} trials",
@@ -73,8 +73,13 @@ def regret_figure(result: "Result", band: Band = "minmax", scale: Scale = "both"
         columns = min(len(labels), 3 * len(scales) - 1)
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
         caption = _BAND_TEXT[band].format(trials=result.dataset.sizes["trial"])
-        figure.suptitle(f"{title}\n{caption}" if title else caption, fontsize=8)
+        figure.suptitle(f"{_plain_text(title)}\n{caption}" if title else caption, fontsize=8)
     return figure
+
+
+def _plain_text(text: str) -> str:
+    """A label as it is: without this, ``$`` begins a formula and a leading ``_`` hides a curve from the legend."""
+    return f"\u200b{text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$")
 
 
 def _regret_panel(axes: "Axes", result: "Result", band: Band, scale: str) -> None:
@@ -93,7 +98,7 @@ def _regret_panel(axes: "Axes", result: "Result", band: Band, scale: str) -> Non
             markevery=_marks(times, scale, position, len(result.policies)),
             markerfacecolor="white",
             markeredgewidth=0.9,
-            label=label,
+            label=_plain_text(label),
             zorder=3,
         )
         if band != "none":
@@ -102,7 +107,7 @@ def _regret_panel(axes: "Axes", result: "Result", band: Band, scale: str) -> Non
     axes.set_xscale(scale)
     axes.set_xlabel("round t" if scale == "linear" else "round t (log scale)")
     axes.set_ylim(bottom=0)
-    axes.set_xlim(0 if scale == "linear" else max(1, times[0]), times[-1])
+    axes.set_xlim(0 if scale == "linear" else min(times[0], 0.9 * times[-1]), times[-1])
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     if scale == "linear":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -142,7 +147,7 @@ def sweep_figure(table: "xr.Dataset") -> Figure:
     if rows["epsilon"].replace(np.inf, np.nan).nunique() > 1:
         axes_names.append("epsilon")
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(max(4.2, 3.6 * len(axes_names)), 3.8), layout="constrained")
+        figure = Figure(figsize=(max(4.2, 3.4 * len(axes_names)), 5.2), layout="constrained")
         panels = figure.subplots(1, len(axes_names), sharey=True, squeeze=False)[0]
         for axes, name in zip(panels, axes_names, strict=True):
             _sweep_panel(axes, rows, name, [other for other in table.attrs["swept"].split() if other != name])
@@ -186,4 +191,4 @@ def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str
     axes.set_yscale("log")
     if name in ("epsilon", "horizon"):
         axes.set_xscale("log")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, ncols=2, fontsize=6)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=6.5)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from fedbandit.checks import number_above, whole_number
+from fedbandit.checks import number_above, true_or_false, whole_number
 
 __all__ = ["MAX_HORIZON", "CentralUCB", "FedUCB", "GossipUCB", "LocalUCB", "Policy", "PrivacyWarning"]
 
@@ -66,9 +66,10 @@ class FedUCB:
         if self.horizon is not None:
             object.__setattr__(self, "horizon", whole_number("horizon", self.horizon, 1, MAX_HORIZON))
         if self.assume_sensitivity is not None:
-            number_above("assume_sensitivity", self.assume_sensitivity, 0.0)
-        number_above("noise_constant", self.noise_constant, 0.0)
-        number_above("sampling_constant", self.sampling_constant, 0.0)
+            self._check("assume_sensitivity")
+        self._check("noise_constant")
+        self._check("sampling_constant")
+        object.__setattr__(self, "paper", true_or_false("paper", self.paper))
         if self.paper and self.epsilon < inf:
             warnings.warn(
                 f"FedUCB(epsilon={self.epsilon:g}, paper=True) runs Algorithm 4 as printed, which does not "
@@ -77,6 +78,9 @@ class FedUCB:
                 PrivacyWarning,
                 stacklevel=3,
             )
+
+    def _check(self, name: str) -> None:
+        object.__setattr__(self, name, number_above(name, getattr(self, name), 0.0))
 
     @property
     def label(self) -> str:
@@ -109,7 +113,7 @@ class CentralUCB:
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        number_above("alpha", self.alpha, 0.0)
+        object.__setattr__(self, "alpha", number_above("alpha", self.alpha, 0.0))
 
     @property
     def label(self) -> str:

@@ -4,7 +4,7 @@ Here belongs what is true; what an agent may know of it is the policy's.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedbandit import graph as graphs
-from fedbandit.checks import InvalidArgument, finite_matrix, number_above, number_between, whole_number
+from fedbandit.checks import (
+    LARGEST,
+    InvalidArgument,
+    finite_matrix,
+    instance,
+    number_above,
+    number_between,
+    whole_number,
+)
 from fedbandit.graph import Graph
 
 __all__ = ["EdgesPerRound", "Problem"]
@@ -21,6 +29,7 @@ EdgesPerRound = Literal["one", "matching", "all"] | float
 Family = Literal["gaussian", "bernoulli", "beta"]
 
 MAX_ARMS = 10_000
+_FAMILIES = ("gaussian", "bernoulli", "beta")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +52,13 @@ class Problem:
     sigma: float = 1.0
     concentration: float = 1.0
     reward_range: tuple[float, float] | None = None
-    weights: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    weights: NDArray[np.float64] = None  # pyright: ignore[reportAssignmentType]  # made from None: all equal
     edges_per_round: EdgesPerRound = "one"
 
     def __post_init__(self) -> None:
         """Check everything once, so that a problem that exists is sound."""
         object.__setattr__(self, "means", finite_matrix("means", self.means))
+        instance("graph", self.graph, Graph, "a Graph or a text like 'path:10'")
         if self.means.shape[0] != self.graph.num_agents:
             raise InvalidArgument(
                 "means",
@@ -56,8 +66,13 @@ class Problem:
                 f"one row for each of the graph's {self.graph.num_agents} agents",
             )
         whole_number("num_arms (columns of means)", self.means.shape[1], 2, MAX_ARMS)
-        number_above("sigma", self.sigma, 0.0)
-        number_above("concentration", self.concentration, 0.0)
+        if self.family not in _FAMILIES:
+            raise InvalidArgument("family", self.family, f"one of {', '.join(_FAMILIES)}")
+        if self.family != "gaussian":
+            _inside_unit_interval(self.means, closed=self.family == "bernoulli")
+            object.__setattr__(self, "reward_range", (0.0, 1.0))
+        for name in ("sigma", "concentration"):
+            object.__setattr__(self, name, number_above(name, getattr(self, name), 0.0))
         object.__setattr__(self, "reward_range", _checked_range(self.reward_range))
         object.__setattr__(self, "weights", _checked_weights(self.weights, self.num_agents))
         if self.edges_per_round not in ("one", "matching", "all"):
@@ -65,7 +80,8 @@ class Problem:
                 raise InvalidArgument(
                     "edges_per_round", self.edges_per_round, "'one', 'matching', 'all' or a probability"
                 )
-            number_between("edges_per_round", self.edges_per_round, 0.0, 1.0)
+            probability = number_between("edges_per_round", self.edges_per_round, 0.0, 1.0)
+            object.__setattr__(self, "edges_per_round", probability)
 
     @classmethod
     def gaussian(
@@ -74,7 +90,8 @@ class Problem:
         graph: Graph | str,
         sigma: float = 1.0,
         reward_range: tuple[float, float] | None = None,
-        **options: Any,
+        weights: ArrayLike | None = None,
+        edges_per_round: EdgesPerRound = "one",
     ) -> "Problem":
         """Rewards means[i, k] + sigma * standard normal, as in the paper's synthetic experiments.
 
@@ -82,29 +99,34 @@ class Problem:
         ``reward_range`` a private policy clamps each reward to it first; a tight range then biases the
         means that it learns, while regret is still counted with ``means``.
         """
-        return cls(np.asarray(means), _graph(graph), "gaussian", sigma=sigma, reward_range=reward_range, **options)
+        common = _common(means, graph, weights, edges_per_round)
+        return cls(family="gaussian", sigma=sigma, reward_range=reward_range, **common)
 
     @classmethod
-    def bernoulli(cls, means: ArrayLike, graph: Graph | str, **options: Any) -> "Problem":
+    def bernoulli(
+        cls,
+        means: ArrayLike,
+        graph: Graph | str,
+        weights: ArrayLike | None = None,
+        edges_per_round: EdgesPerRound = "one",
+    ) -> "Problem":
         """Rewards 0 or 1 with P(1) = means[i, k]."""
-        _inside_unit_interval(finite_matrix("means", means), closed=True)
-        return cls(np.asarray(means), _graph(graph), "bernoulli", reward_range=(0.0, 1.0), **options)
+        return cls(family="bernoulli", **_common(means, graph, weights, edges_per_round))
 
     @classmethod
-    def beta(cls, means: ArrayLike, graph: Graph | str, concentration: float = 2.0, **options: Any) -> "Problem":
+    def beta(
+        cls,
+        means: ArrayLike,
+        graph: Graph | str,
+        concentration: float = 2.0,
+        weights: ArrayLike | None = None,
+        edges_per_round: EdgesPerRound = "one",
+    ) -> "Problem":
         """Rewards in [0, 1], Beta(m c, (1 - m) c) with m = means[i, k] and c = ``concentration``.
 
         The larger the concentration, the closer rewards lie to their mean: variance m (1 - m) / (c + 1).
         """
-        _inside_unit_interval(finite_matrix("means", means), closed=False)
-        return cls(
-            np.asarray(means),
-            _graph(graph),
-            "beta",
-            concentration=concentration,
-            reward_range=(0.0, 1.0),
-            **options,
-        )
+        return cls(family="beta", concentration=concentration, **_common(means, graph, weights, edges_per_round))
 
     @classmethod
     def random(
@@ -118,7 +140,8 @@ class Problem:
     ) -> "Problem":
         """Local means uniform in [0, 1], as in the paper's synthetic experiments.
 
-        ``graph`` may be a ``Graph`` or a text like "path:10"; a bare name ("path") takes ``num_agents``.
+        ``graph`` may be a ``Graph`` or a text like "path:10"; a bare name ("path") takes ``num_agents``. ``options``
+        go to the constructor of that kind of rewards.
         """
         agents = whole_number("num_agents", num_agents, 3, graphs.MAX_AGENTS)
         arms = whole_number("num_arms", num_arms, 2, MAX_ARMS)
@@ -164,12 +187,14 @@ class Problem:
         return 0.25
 
 
+def _common(
+    means: ArrayLike, graph: Graph | str, weights: ArrayLike | None, edges_per_round: EdgesPerRound
+) -> dict[str, Any]:
+    return {"means": means, "graph": _graph(graph), "weights": weights, "edges_per_round": edges_per_round}
+
+
 def _graph(graph: Graph | str) -> Graph:
-    if isinstance(graph, str):
-        return graphs.parse(graph)
-    if isinstance(graph, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return graph
-    raise InvalidArgument("graph", graph, "a Graph or a text like 'path:10'")
+    return graphs.parse(graph) if isinstance(graph, str) else graph
 
 
 def _inside_unit_interval(means: NDArray[np.float64], closed: bool) -> None:
@@ -188,16 +213,19 @@ def _checked_range(reward_range: Sequence[float] | None) -> tuple[float, float] 
         low, high = (float(end) for end in reward_range)
     except (TypeError, ValueError):
         raise InvalidArgument("reward_range", reward_range, accepted) from None
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+    if not (-LARGEST <= low < high <= LARGEST):
         raise InvalidArgument("reward_range", reward_range, accepted)
     return low, high
 
 
 def _checked_weights(weights: ArrayLike | None, num_agents: int) -> NDArray[np.float64]:
-    given = np.empty(0) if weights is None else np.array(weights, dtype=np.float64)
-    if given.size == 0:
-        given = np.full(num_agents, 1.0 / num_agents)
+    if weights is None:
+        weights = np.full(num_agents, 1.0 / num_agents)
     accepted = f"{num_agents} numbers of at least 0 with sum 1, one per agent"
+    try:
+        given = np.array(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument("weights", weights, accepted) from None
     if given.shape != (num_agents,) or not np.isfinite(given).all() or (given < 0).any():
         raise InvalidArgument("weights", weights, accepted)
     if abs(given.sum() - 1.0) > 1e-9:

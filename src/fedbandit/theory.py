@@ -27,9 +27,13 @@ __all__ = [
 ]
 
 
+_MANY = 10**9
+
+
 def mixing_horizon(lambda2: float, num_agents: int) -> int:
     """L (Lemma 4): the smallest whole number with lambda_2^(t/6) / (1 - lambda_2^(1/3)) < 1/(N t) for all t >= L."""
     _check_lambda2(lambda2)
+    _check_agents(num_agents)
 
     def too_early(t: float) -> bool:
         # log(N t) - log(1 - lambda_2^(1/3)) >= (t / 6) log(1 / lambda_2), i.e. the inequality fails
@@ -51,12 +55,15 @@ def mixing_horizon(lambda2: float, num_agents: int) -> int:
 
 def alpha1(num_agents: int) -> float:
     """alpha_1 = 64 / N^17 (Theorem 1)."""
+    _check_agents(num_agents)
     return rule.alpha1(num_agents)
 
 
 def alpha2(num_agents: int, num_arms: int, lambda2: float) -> float:
     """alpha_2 (Theorem 1): pulls lost to catching up, to bad luck and to slow mixing."""
     _check_lambda2(lambda2)
+    _check_agents(num_agents)
+    whole_number("num_arms", num_arms, 2, _MANY)
     mixing = 2.0 * lambda2 ** (1 / 12) / ((1.0 - lambda2 ** (1 / 3)) * (1.0 - lambda2 ** (1 / 12)))
     return (3 * num_arms - 1) * num_agents + 2.0 * pi**2 / 3.0 + mixing
 
@@ -66,24 +73,30 @@ def alpha3(num_agents: int, num_arms: int, lambda2: float) -> float:
     return alpha2(num_agents, num_arms, lambda2) + 4.0 * num_agents
 
 
-def p0(n: int, lambda2: float) -> float:
+def p0(n: float, lambda2: float) -> float:
     """p_0 (Lemma 4): the chance that gossip has not mixed after n pulls."""
     _check_lambda2(lambda2)
+    number_above("n", n, 0.0)
     return lambda2 ** (n / 12) / (1.0 - lambda2 ** (1 / 3))
 
 
-def p1(n: int, num_agents: int, lambda2: float) -> float:
+def p1(n: float, num_agents: int, lambda2: float) -> float:
     """p_1 = 2N/n + p_0 (Lemma 6)."""
-    return 2.0 * num_agents / n + p0(n, lambda2)
+    _check_agents(num_agents)
+    return p0(n, lambda2) + 2.0 * num_agents / n
 
 
 def clean_radius(n: float, t: float, num_agents: int) -> float:
     """C (Theorem 1) after n pulls at time t."""
+    _check_radius(n, t, num_agents)
     return rule.radius(rule.gossip_sampling(n, num_agents, 1.0), 0.0, log(t), 1.0, alpha1(num_agents))
 
 
 def private_radius(n: float, t: float, num_agents: int, horizon: int, epsilon: float) -> float:
     """C~ as printed (Lemma 6) after n pulls at time t, the first of them without noise."""
+    _check_radius(n, t, num_agents)
+    whole_number("horizon", horizon, 1, MAX_HORIZON)
+    number_above("epsilon", epsilon, 0.0, allow_inf=True)
     noise = rule.private_noise(n, n - 1.0, num_agents, log(horizon), epsilon, 128.0)
     return rule.radius(rule.gossip_sampling(n, num_agents, 1.0), noise, log(t), 1.0, alpha1(num_agents))
 
@@ -102,7 +115,7 @@ def rounds_above(threshold: float, num_agents: int, num_arms: int, horizon: int,
     while wide(high):
         high *= 2
         if high > 2**62:
-            raise InvalidArgument("threshold", threshold, "larger: the radius never falls below it. It is")
+            raise InvalidArgument("threshold", threshold, "larger", "The radius never falls below it.")
     low = high // 2
     if not wide(low):
         return max((t for t in range(1, low) if wide(t)), default=0)
@@ -150,6 +163,8 @@ def fed_bound(
 
 def is_vacuous(bound: float, gaps: Sequence[float], horizon: int) -> bool:
     """Whether a bound says nothing: nobody can lose more than the largest gap in every round."""
+    if len(gaps) == 0:
+        raise InvalidArgument("gaps", gaps, "at least one number")
     return bound >= max(gaps) * horizon
 
 
@@ -158,9 +173,20 @@ def _check_lambda2(lambda2: float) -> None:
         raise InvalidArgument("lambda2", lambda2, "between 0 and 1, both excluded")
 
 
+def _check_agents(num_agents: int) -> None:
+    whole_number("num_agents", num_agents, 3, _MANY)
+
+
+def _check_radius(n: float, t: float, num_agents: int) -> None:
+    _check_agents(num_agents)
+    for name, value in (("n", n), ("t", t)):
+        if not 1.0 <= value < inf:
+            raise InvalidArgument(name, value, "a number from 1 up")
+
+
 def _check_bound(gaps: Sequence[float], num_agents: int, num_arms: int, horizon: int) -> None:
-    whole_number("num_agents", num_agents, 3, 10**9)
-    whole_number("num_arms", num_arms, 2, 10**9)
+    _check_agents(num_agents)
+    whole_number("num_arms", num_arms, 2, _MANY)
     whole_number("horizon", horizon, 2, MAX_HORIZON)
-    if len(gaps) == 0 or not all(0.0 <= gap < inf for gap in gaps):
-        raise InvalidArgument("gaps", gaps, "finite numbers of at least 0, one per arm")
+    if not hasattr(gaps, "__len__") or len(gaps) != num_arms or not all(0.0 <= gap < inf for gap in gaps):
+        raise InvalidArgument("gaps", gaps, f"{num_arms} finite numbers of at least 0, one per arm")

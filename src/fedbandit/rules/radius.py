@@ -4,8 +4,8 @@ Here belong the formulas of a radius. Each is split in two: a part that only cha
 pulled, and ``radius``, which adds the time. The split lets a simulator keep the first part between
 pulls; it changes no value. ``log`` is natural, the only reading in which C is Hoeffding's.
 
-The paper takes rewards in [0, 1]. For rewards in [low, high] every radius is multiplied by
-``scale = high - low``, which is the same statement in other units.
+The paper takes rewards in [0, 1]. In other units every radius is multiplied by ``scale``: high - low for rewards
+in [low, high], sigma for Gaussian ones (1 in the paper's experiments, which use the same C).
 """
 
 from math import log, sqrt

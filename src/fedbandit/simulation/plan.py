@@ -9,7 +9,7 @@ from math import inf, log
 
 import numpy as np
 
-from fedbandit.checks import InvalidArgument
+from fedbandit.checks import InvalidArgument, instance
 from fedbandit.graph import Graph
 from fedbandit.policy import CentralUCB, FedUCB, GossipUCB, LocalUCB, Policy, PrivacyWarning
 from fedbandit.problem import Problem
@@ -68,8 +68,9 @@ def _adjacency(graph: Graph) -> tuple["np.ndarray[tuple[int], np.dtype[np.int64]
 
 def plan_of(policy: Policy, problem: Problem, horizon: int) -> Plan:
     """What a policy does on a problem, as numbers."""
+    instance("policy", policy, Policy, "a policy: GossipUCB, FedUCB, LocalUCB or CentralUCB")
     num_agents = problem.num_agents
-    low, high = problem.reward_range or (0.0, 1.0)
+    low, high = problem.reward_range or (0.0, 1.0)  # without a range nothing is clamped
     shares = num_agents * problem.weights
     if np.all(problem.weights == problem.weights[0]):
         shares = np.ones(num_agents)  # exactly the paper's update, whatever N * (1 / N) rounds to
@@ -80,7 +81,7 @@ def plan_of(policy: Policy, problem: Problem, horizon: int) -> Plan:
         share=shares,
         sampling_constant=float(np.sum(shares**2)) / num_agents,
         noise_constant=0.0,
-        scale=high - low,
+        scale=problem.sigma if problem.family == "gaussian" else high - low,
         offset=alpha1(num_agents),
         alpha=0.0,
         reward_variance=problem.reward_variance,
@@ -101,7 +102,6 @@ def plan_of(policy: Policy, problem: Problem, horizon: int) -> Plan:
             return plain._replace(network=ALONE, catches_up=False, share=np.ones(num_agents), offset=0.0)
         case CentralUCB():
             return plain._replace(network=CENTRAL, catches_up=False, scale=1.0, offset=0.0, alpha=float(policy.alpha))
-    raise InvalidArgument("policy", policy, "a policy: GossipUCB, FedUCB, LocalUCB or CentralUCB")
 
 
 def _private(plain: Plan, policy: FedUCB, problem: Problem, horizon: int) -> Plan:
@@ -145,15 +145,15 @@ def _sensitivity(policy: FedUCB, problem: Problem) -> float:
         raise InvalidArgument(
             "reward_range",
             None,
-            f"declared for {policy.label}: {problem.family} rewards are unbounded, so that one reward can move a "
-            "sum by any amount and no noise hides it. Give the problem a reward_range=(low, high), to which "
-            "rewards are clamped, or opt out with assume_sensitivity=1.0 as the paper does (epsilon then does "
-            "not hold). It is",
+            f"declared for {policy.label}",
+            f"{problem.family.capitalize()} rewards are unbounded, so that one reward can move a sum by any amount "
+            "and no noise hides it. Give the problem a reward_range=(low, high), to which rewards are clamped, or opt "
+            "out with assume_sensitivity=1.0 as the paper does (epsilon then does not hold).",
         )
     warnings.warn(
         f"{policy.label} with assume_sensitivity={policy.assume_sensitivity:g} on unbounded {problem.family} "
         "rewards: epsilon does not hold, since a reward can move a sum by more than that.",
         PrivacyWarning,
-        stacklevel=2,
+        stacklevel=6,  # the caller of simulate
     )
     return float(policy.assume_sensitivity)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedbandit.checks import InvalidArgument
+from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.graph import Graph
 from fedbandit.policy import Policy
 from fedbandit.problem import Problem
@@ -42,14 +42,15 @@ class Tape:
 
     def __post_init__(self) -> None:
         """Check shapes and values against each other."""
+        instance("graph", self.graph, Graph, "a Graph")
         agents = self.graph.num_agents
         rewards = _floats("rewards", self.rewards, 3)
         horizon, arms = len(rewards) - 1, rewards.shape[2]
         if horizon < 1 or rewards.shape[1] != agents:
             raise InvalidArgument("rewards", f"of shape {rewards.shape}", f"[T + 1, {agents} agents, M arms], T >= 1")
-        edges = np.array(self.edges, np.int64)
-        if edges.shape != (horizon, 2):
-            raise InvalidArgument("edges", f"of shape {edges.shape}", f"one pair per round, [{horizon}, 2]")
+        edges = _floats("edges", self.edges, 2).astype(np.int64)
+        if edges.shape != (horizon, 2) or (edges != np.array(self.edges)).any():
+            raise InvalidArgument("edges", f"of shape {edges.shape}", f"one pair of agents per round, [{horizon}, 2]")
         known = {*self.graph.edges, *((j, i) for i, j in self.graph.edges)}
         for t, (i, j) in enumerate(edges.tolist()):
             if (i, j) not in known:
@@ -81,7 +82,9 @@ class Tape:
         reward_range: tuple[float, float] | None = None,
     ) -> "Tape":
         """Unit Gaussian rewards around ``means`` (default: uniform in [0, 1]) and Laplace noise."""
-        source = np.random.default_rng(seed)
+        source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
+        whole_number("horizon", horizon, 1, 10**8)
+        whole_number("num_arms", num_arms, 2, 10**4)
         agents = graph.num_agents
         centre = source.random((agents, num_arms)) if means is None else np.asarray(means, np.float64)
         return cls(
@@ -107,6 +110,7 @@ class Trace:
 
 def replay(tape: Tape, policy: Policy) -> Trace:
     """Run a policy on a tape."""
+    instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
     problem = Problem(np.zeros((agents, arms)), tape.graph, "gaussian", reward_range=tape.reward_range)
     world, plan = world_of(problem), plan_of(policy, problem, horizon)
@@ -130,7 +134,10 @@ def replay(tape: Tape, policy: Policy) -> Trace:
 
 
 def _floats(name: str, value: Any, dimensions: int) -> NDArray[np.float64]:
-    array = np.array(value, np.float64)
+    try:
+        array = np.array(value, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument(name, value, f"{dimensions} dimensions of finite numbers") from None
     if array.ndim != dimensions or not np.isfinite(array).all():
         raise InvalidArgument(name, f"of shape {array.shape}", f"{dimensions} dimensions of finite numbers")
     return array

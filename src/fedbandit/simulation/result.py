@@ -113,7 +113,8 @@ class Result:
         """A tidy table: a row per policy, trial, agent and time; pulls in a column per arm."""
         import pandas as pd
 
-        flat: pd.DataFrame = self.dataset.drop_vars(["pulls", "arm"]).to_dataframe().reset_index()
+        order = ["policy", "trial", "agent", "time"]
+        flat: pd.DataFrame = self.dataset.drop_vars(["pulls", "arm"]).to_dataframe(dim_order=order).reset_index()
         pulls = self.pulls.transpose("policy", "trial", "agent", "time", "arm").values
         for k in range(pulls.shape[-1]):
             flat[f"pulls_{k}"] = pulls[..., k].ravel()
@@ -147,9 +148,9 @@ def load(path: str | os.PathLike[str]) -> Result:
         dataset = xr.load_dataset(path, engine="h5netcdf")
         found = int(dataset.attrs["fedbandit_format"])
     except (OSError, KeyError, ValueError) as error:
-        raise InvalidArgument("path", str(path), f"a file written by Result.save ({error}). It is") from None
+        raise InvalidArgument("path", str(path), "a file written by Result.save", str(error)) from None
     if found != FORMAT:
-        raise InvalidArgument("path", str(path), f"of format {FORMAT} (this one is {found}). It is")
+        raise InvalidArgument("path", str(path), f"of format {FORMAT}", f"This one is of format {found}.")
     return Result(dataset)
 
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument, whole_number
+from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.policy import MAX_HORIZON, Policy
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
@@ -65,11 +65,11 @@ def simulate(
             np.ascontiguousarray(problem.arm_means),
             call.times,
             call.trials,
-            seed,
+            call.seed,
             workers,
             lambda rounds: show(rounds * problem.num_agents, total),
         )
-    return result_of(problem, call.policies, records, call.times, call.trials, call.horizon, seed)
+    return result_of(problem, call.policies, records, call.times, call.trials, call.horizon, call.seed)
 
 
 class Call(NamedTuple):
@@ -79,6 +79,7 @@ class Call(NamedTuple):
     plans: list[Plan]
     horizon: int
     trials: range
+    seed: int
     times: NDArray[np.int64]
 
 
@@ -91,14 +92,15 @@ def check_call(
     checkpoints: int | Sequence[int],
 ) -> Call:
     """Refuse a bad call, with the argument's name, before anything is run."""
+    instance("problem", problem, Problem, "a Problem")
     named = _named(policies)
     rounds = whole_number("horizon", horizon, 1, MAX_HORIZON)
     numbers = _trial_numbers(trials)
-    whole_number("seed", seed, 0, 2**64 - 1)
+    checked_seed = whole_number("seed", seed, 0, 2**64 - 1)
     times = _times(checkpoints, rounds)
     _check_size(problem, len(named), len(numbers), len(times))
     plans = [plan_of(policy, problem, rounds) for policy in named.values()]
-    return Call(named, plans, rounds, numbers, times)
+    return Call(named, plans, rounds, numbers, checked_seed, times)
 
 
 def _display(progress: bool | OnProgress) -> AbstractContextManager[OnProgress]:
@@ -115,11 +117,9 @@ def checkpoint_times(horizon: int, count: int) -> NDArray[np.int64]:
     """At most ``count`` times from 1 to ``horizon``, half of them evenly spread, half evenly in log t."""
     if count >= horizon:
         return np.arange(1, horizon + 1)
-    if count == 1:
-        return np.array([horizon])
-    geometric = np.geomspace(1, horizon, count // 2)
-    even = np.linspace(1, horizon, count - count // 2)
-    return np.unique(np.rint(np.concatenate([geometric, even])).astype(np.int64))
+    geometric = np.geomspace(1, horizon, (count + 1) // 2)
+    even = np.linspace(1, horizon, count + 1 - (count + 1) // 2)
+    return np.unique(np.rint(np.concatenate([geometric[:-1], even[:-1], [horizon]])).astype(np.int64))
 
 
 def _named(policies: Policies) -> dict[str, Policy]:
@@ -134,6 +134,9 @@ def _named(policies: Policies) -> dict[str, Policy]:
             )
     if not named:
         raise InvalidArgument("policies", policies, "at least one policy")
+    for label in named:
+        if not isinstance(label, str) or not label.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument("policies", label, "labelled with texts")
     return named
 
 
@@ -158,11 +161,11 @@ def _times(checkpoints: int | Sequence[int], horizon: int) -> NDArray[np.int64]:
 
 
 def _check_size(problem: Problem, policies: int, trials: int, times: int) -> None:
-    cells = policies * trials * problem.num_agents * times
-    if cells * (4 * problem.num_arms + 32) > MAX_RESULT_BYTES:
+    size = policies * trials * problem.num_agents * times * (4 * problem.num_arms + 32)
+    if size > MAX_RESULT_BYTES:
         raise InvalidArgument(
             "checkpoints",
             times,
-            f"fewer: the result would take {cells * (4 * problem.num_arms + 32) / 2**30:.0f} GiB "
-            f"(or run fewer trials at a time). It is",
+            "fewer",
+            f"The result would take {size / 2**30:.0f} GiB; or run fewer trials at a time.",
         )

@@ -9,7 +9,7 @@ import hashlib
 import json
 import multiprocessing as mp
 import os
-import shutil
+import re
 import signal
 import threading
 import warnings
@@ -28,7 +28,7 @@ from fedbandit.simulation.cpu import usable_cores
 from fedbandit.simulation.result import Result, describe, joined, load
 from fedbandit.simulation.run import OnProgress, check_call, simulate
 
-__all__ = ["run_all", "sweep_table"]
+__all__ = ["forget", "run_all", "sweep_table"]
 
 _PULLS_PER_PART = 3e7  # a second or two: little is lost at a kill
 
@@ -53,6 +53,7 @@ def run_all(experiments: Sequence[Experiment], folder: str | Path, progress: OnP
     place = Path(folder)
     for e in experiments:
         check_call(e.problem, e.policies, e.horizon, e.trials, e.seed, e.checkpoints)
+    place.mkdir(parents=True, exist_ok=True)  # before the work: a folder that cannot be is an error now
     parts = [_parts_of(experiment, place) for experiment in experiments]
     missing = [
         part for its in parts for part in its if not part.path.exists() and not _result_path(its, place).exists()
@@ -64,8 +65,23 @@ def run_all(experiments: Sequence[Experiment], folder: str | Path, progress: OnP
         if not whole.exists():
             joined([load(part.path) for part in its]).save(whole)
         results.append(load(whole))
-    shutil.rmtree(place / "parts", ignore_errors=True)
+    for part in (part for its in parts for part in its):
+        part.path.unlink(missing_ok=True)
+    _remove_if_empty(place / "parts")
     return results
+
+
+def forget(folder: str | Path) -> None:
+    """Remove the results that ``run_all`` keeps in ``folder``, and nothing else."""
+    for path in Path(folder).glob("*.nc"):
+        if re.fullmatch(r"[0-9a-f]{20}\.nc", path.name):
+            path.unlink()
+    _remove_if_empty(Path(folder))
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _key(experiment: Experiment) -> str:
