@@ -65,6 +65,22 @@ def test_run_show_plot(good, tmp_path):
     assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_a_sweep_can_be_run_shown_and_plotted(good, tmp_path):
+    good.write_text(
+        GOOD.replace('graph = "path:4"', 'graph = ["path", "star"]\nnum_agents = 4').replace(
+            "epsilon = 2.0", "epsilon = [1.0, 8.0]"
+        )
+    )
+    folder = tmp_path / "sweep"
+    ran = invoke("run", good, "-o", folder)
+    assert ran.exit_code == 0, ran.output
+    assert {"sweep.nc", "sweep.png", "experiment.toml"} <= {p.name for p in folder.iterdir()}
+    shown = invoke("show", folder).output
+    assert shown.strip() in ran.output
+    assert re.search(r"star\s+[\d,]+ ± \d+\s+[\d,]+ ± \d+", shown)
+    assert invoke("plot", folder, "-o", tmp_path / "again.svg").exit_code == 0
+
+
 def test_options_replace_the_file(good, tmp_path):
     assert (
         invoke("run", good, "-o", tmp_path / "r", "--trials", 2, "--horizon", "500", "--seed", 9, "--quiet").output

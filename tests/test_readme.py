@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbandit.experiment import read_experiment
+from fedbandit.experiment import read_sweep
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -30,7 +30,22 @@ def test_files_it_points_to_exist():
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.name)
 @pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")
 def test_every_experiment_file_can_be_read(path):
-    read_experiment(path)
+    assert read_sweep(path)
+
+
+def test_the_paper_document_points_to_the_right_lines():
+    """docs/paper.md names file and line of each step; the line must say what the table says."""
+    rows = re.findall(r"^\| .* \| `(\S+):(\d+)` \| `(.*)` \|$", (ROOT / "docs" / "paper.md").read_text(), re.MULTILINE)
+    assert len(rows) > 15
+    for file, line, code in rows:
+        assert code in (ROOT / file).read_text().splitlines()[int(line) - 1], f"{file}:{line}"
+
+
+def test_the_paper_document_names_tests_that_exist():
+    named = re.findall(r"`(test_\w+?)(?:_\.\.\.)?`", (ROOT / "docs" / "paper.md").read_text())
+    written = "\n".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    for name in named:
+        assert f"def {name}" in written, name
 
 
 def test_ci_runs_the_readmes_test_command():

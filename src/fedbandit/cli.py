@@ -114,7 +114,11 @@ def run(
 @app.command()
 @_mistakes_exit_with_2
 def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")]) -> None:
-    """Print the summary of a result."""
+    """Print the summary of a result, or of a sweep."""
+    sweep = _load_sweep(folder)
+    if sweep is not None:
+        _print_sweep(sweep)
+        return
     result = _load(folder)
     _print_summary(result, str(folder))
     about = result.experiment
@@ -136,11 +140,17 @@ def plot(
         Path | None, typer.Option("-o", "--output", help="File; .png, .pdf or .svg. Default: FOLDER/regret.png.")
     ] = None,
 ) -> None:
-    """Draw the regret of a result."""
-    target = output or folder / _FIGURE
+    """Draw the regret of a result over time, or of a sweep against what was swept."""
+    target = output or folder / (_SWEEP_FIGURE if (folder / _SWEEP).is_file() else _FIGURE)
     if target.suffix not in (".png", ".pdf", ".svg"):
         raise _invalid("--output", str(target), "a file that ends in .png, .pdf or .svg")
-    figure = _load(folder).plot(band=band, scale=scale, title=title)
+    sweep = _load_sweep(folder)
+    if sweep is None:
+        figure = _load(folder).plot(band=band, scale=scale, title=title)
+    else:
+        from fedbandit.plot import sweep_figure
+
+        figure = sweep_figure(sweep)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target)
     typer.echo(f"wrote {target}")
@@ -307,6 +317,14 @@ def _whole(argument: str, value: float) -> int:
     from fedbandit.policy import MAX_HORIZON
 
     return whole_number(argument, value, 1, MAX_HORIZON)
+
+
+def _load_sweep(folder: Path) -> "xr.Dataset | None":
+    if not (folder / _SWEEP).is_file():
+        return None
+    import xarray as xr
+
+    return xr.load_dataset(folder / _SWEEP, engine="h5netcdf")
 
 
 def _load(folder: Path) -> "Result":
