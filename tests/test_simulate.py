@@ -358,7 +358,7 @@ def test_summary_and_tidy_table(result):
 def test_memory_does_not_grow_with_the_horizon():
     """The state of a trial is a few arrays whose sizes do not contain T (the tree: its logarithm)."""
     from fedbandit.simulation.plan import plan_of, world_of
-    from fedbandit.simulation.round import new_state
+    from fedbandit.simulation.state import new_state
 
     def size(horizon):
         state = new_state(world_of(PROBLEM), plan_of(FedUCB(1.0), PROBLEM, horizon))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedbandit.tables import print_summary, print_sweep, print_table
+
 if TYPE_CHECKING:
     import xarray as xr
 
@@ -117,10 +119,10 @@ def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit r
     """Print the summary of a result, or of a sweep."""
     sweep = _load_sweep(folder)
     if sweep is not None:
-        _print_sweep(sweep)
+        print_sweep(sweep)
         return
     result = _load(folder)
-    _print_summary(result, str(folder))
+    print_summary(result, str(folder))
     about = result.experiment
     rewards, (first, last) = about["problem"]["rewards"], about["trials"]
     typer.echo(
@@ -172,7 +174,7 @@ def graph(
 
     described = parse(spec)
     degrees = [len(agents) for agents in described.neighbours]
-    _print_table(
+    print_table(
         described.name,
         ["", ""],
         [
@@ -229,7 +231,7 @@ def theory_command(
             ],
         ]
     privacy = "" if epsilon == float("inf") else f", epsilon {epsilon:g}"
-    _print_table(f"{g.name}, {m} arms, T = {steps:,}{privacy}, every gap {gap:g}", ["", ""], rows)
+    print_table(f"{g.name}, {m} arms, T = {steps:,}{privacy}, every gap {gap:g}", ["", ""], rows)
 
 
 @app.command()
@@ -260,7 +262,7 @@ def reproduce(
             [c.subject, c.paper, c.measured, {True: "holds", False: "does not hold", None: ""}[c.holds]]
             for c in finding.claims
         ]
-        _print_table(finding.experiment.name, ["", "the paper says", "we measured", ""], rows, wrap=True)
+        print_table(finding.experiment.name, ["", "the paper says", "we measured", ""], rows, wrap=True)
     typer.echo(f"report: {report}")
 
 
@@ -283,7 +285,7 @@ def demo(
     )
     result.save(output / _RESULT)
     result.plot(title=setting.TITLE).savefig(output / _FIGURE)
-    _print_summary(result, setting.TITLE)
+    print_summary(result, setting.TITLE)
     typer.echo(setting.reading(result))
     typer.echo(f"figure: {output / _FIGURE}")
 
@@ -342,7 +344,7 @@ def _keep_result(result: "Result", name: str, folder: Path, quiet: bool) -> None
     forget(folder / _RUNS)  # all of it is in the result
     result.plot(title=name).savefig(folder / _FIGURE)
     if not quiet:
-        _print_summary(result, name)
+        print_summary(result, name)
 
 
 def _keep_sweep(plans: "list[Experiment]", results: "list[Result]", folder: Path, quiet: bool) -> None:
@@ -353,58 +355,4 @@ def _keep_sweep(plans: "list[Experiment]", results: "list[Result]", folder: Path
     table.to_netcdf(folder / _SWEEP, engine="h5netcdf")
     sweep_figure(table).savefig(folder / _SWEEP_FIGURE)
     if not quiet:
-        _print_sweep(table)
-
-
-def _print_sweep(table: "xr.Dataset") -> None:
-    swept = [str(name) for name in table.attrs["swept"].split()]
-    mean, error = table["regret"].mean("trial"), table["regret"].std("trial", ddof=1) / table.sizes["trial"] ** 0.5
-    rows = [
-        [
-            *(str(table[name].values[run]) for name in swept),
-            *(f"{m:,.0f} ± {e:,.0f}" for m, e in zip(mean[run].values, error[run].values, strict=True)),
-        ]
-        for run in range(table.sizes["run"])
-    ]
-    _print_table(
-        f"{table.attrs['name']}: final regret per agent, mean ± standard error",
-        [*swept, *map(str, table["policy"].values)],
-        rows,
-    )
-
-
-def _print_summary(result: "Result", title: str) -> None:
-    table = result.summary()
-    headings = ["policy", "regret", "± s.e.", "min", "max", "worst agent", "best arm", "catching up", "estimates sent"]
-    rows = [
-        [
-            str(label),
-            f"{row['regret']:,.0f}",
-            f"{row['std_error']:,.0f}",
-            f"{row['min']:,.0f}",
-            f"{row['max']:,.0f}",
-            f"{row['worst_agent']:,.0f}",
-            f"{100 * row['best_arm_share']:.1f} %",
-            f"{100 * row['lagging']:.1f} %",
-            f"{row['messages']:,.0f}",
-        ]
-        for label, row in table.iterrows()
-    ]
-    last, trials = int(result.dataset["time"][-1]), result.dataset.sizes["trial"]
-    _print_table(f"{title}: per agent after {last:,} rounds, {trials} trials", headings, rows)
-
-
-def _print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=any(headings), title_style="bold")
-    for position, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if position == 0 or wrap else "right", no_wrap=not wrap)
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)  # a pipe has no width: never cut a table there
-    console.print(table)
+        print_sweep(table)

@@ -70,7 +70,7 @@ def _digest_of_sources() -> str:
     here = Path(__file__).parent
     sources = [
         *(here.parent / "rules").glob("*.py"),
-        *(here / name for name in ("compiled.py", "round.py", "streams.py")),
+        *(here / name for name in ("compiled.py", "round.py", "state.py", "streams.py")),
     ]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(sources))).hexdigest()
 

@@ -12,15 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.simulation.compiled import SOURCES, compile_driver
-from fedbandit.simulation.round import (
-    Draws,
-    Plan,
-    World,
-    name_streams,
-    new_state,
-    play_round,
-    pull_every_arm_once,
-)
+from fedbandit.simulation.round import name_streams, play_round, pull_every_arm_once
+from fedbandit.simulation.state import Draws, Plan, World, new_state
 
 __all__ = ["Record", "no_tape", "run_trials", "usable_cores"]
 

@@ -15,7 +15,7 @@ from fedbandit.policy import CentralUCB, FedUCB, GossipUCB, LocalUCB, Policy, Pr
 from fedbandit.problem import Problem
 from fedbandit.rules.mean import epsilon_per_node, paper_epsilon_per_node
 from fedbandit.rules.radius import alpha1
-from fedbandit.simulation.round import (
+from fedbandit.simulation.state import (
     ALONE,
     BERNOULLI,
     BETA,

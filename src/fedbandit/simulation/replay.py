@@ -16,7 +16,8 @@ from fedbandit.problem import Problem
 from fedbandit.simulation.compiled import SOURCES, compile_driver
 from fedbandit.simulation.cpu import no_tape
 from fedbandit.simulation.plan import plan_of, world_of
-from fedbandit.simulation.round import name_streams, new_state, play_round, pull_every_arm_once
+from fedbandit.simulation.round import name_streams, play_round, pull_every_arm_once
+from fedbandit.simulation.state import new_state
 
 __all__ = ["Tape", "Trace", "replay"]
 

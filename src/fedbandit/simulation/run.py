@@ -16,7 +16,7 @@ from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
 from fedbandit.simulation.plan import plan_of, world_of
 from fedbandit.simulation.result import Result, result_of
-from fedbandit.simulation.round import Plan
+from fedbandit.simulation.state import Plan
 
 __all__ = ["OnProgress", "check_call", "checkpoint_times", "simulate"]
 

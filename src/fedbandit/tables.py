@@ -1,0 +1,67 @@
+"""Tables on the terminal that align."""
+
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from fedbandit.simulation.result import Result
+
+__all__ = ["print_summary", "print_sweep", "print_table"]
+
+
+def print_sweep(table: "xr.Dataset") -> None:
+    """A row per combination, a column per policy."""
+    swept = [str(name) for name in table.attrs["swept"].split()]
+    mean, error = table["regret"].mean("trial"), table["regret"].std("trial", ddof=1) / table.sizes["trial"] ** 0.5
+    rows = [
+        [
+            *(str(table[name].values[run]) for name in swept),
+            *(f"{m:,.0f} ± {e:,.0f}" for m, e in zip(mean[run].values, error[run].values, strict=True)),
+        ]
+        for run in range(table.sizes["run"])
+    ]
+    print_table(
+        f"{table.attrs['name']}: final regret per agent, mean ± standard error",
+        [*swept, *map(str, table["policy"].values)],
+        rows,
+    )
+
+
+def print_summary(result: "Result", title: str) -> None:
+    """A row per policy."""
+    table = result.summary()
+    headings = ["policy", "regret", "± s.e.", "min", "max", "worst agent", "best arm", "catching up", "estimates sent"]
+    rows = [
+        [
+            str(label),
+            f"{row['regret']:,.0f}",
+            f"{row['std_error']:,.0f}",
+            f"{row['min']:,.0f}",
+            f"{row['max']:,.0f}",
+            f"{row['worst_agent']:,.0f}",
+            f"{100 * row['best_arm_share']:.1f} %",
+            f"{100 * row['lagging']:.1f} %",
+            f"{row['messages']:,.0f}",
+        ]
+        for label, row in table.iterrows()
+    ]
+    last, trials = int(result.dataset["time"][-1]), result.dataset.sizes["trial"]
+    print_table(f"{title}: per agent after {last:,} rounds, {trials} trials", headings, rows)
+
+
+def print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
+    """A titled table whose columns align; ``wrap`` for columns of text."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=any(headings), title_style="bold")
+    for position, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if position == 0 or wrap else "right", no_wrap=not wrap)
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)  # a pipe has no width: never cut a table there
+    console.print(table)
