@@ -53,6 +53,9 @@ def test_run_show_plot(good, tmp_path):
     assert ran.exit_code == 0, ran.output
     assert "the ceiling" in ran.output
     assert {p.name for p in folder.iterdir()} == {"result.nc", "regret.png", "experiment.toml"}
+    good.write_text(GOOD.replace("epsilon = 2.0", "epsilon = [1.0, 2.0]"))
+    assert invoke("run", good, "-o", tmp_path / "epsilons", "-q", "--trials", 1).exit_code == 0
+    assert (tmp_path / "epsilons" / "sweep.png").exists(), "regret against epsilon"
     assert (folder / "experiment.toml").read_text() == GOOD
 
     shown = invoke("show", folder)
@@ -115,6 +118,9 @@ def test_options_replace_the_file(good, tmp_path):
         ("num_arms = 3", "num_arms = 3\nmeans = []", "problem.means must be a matrix"),
         ("num_arms = 3", "means = [[0.1, 0.2], [0.3]]", "means must be a matrix"),
         ("num_arms = 3", "num_arms = 3\nweights = []", "weights must be 4 numbers"),
+        ('"path:4"', "[]", "graph must be at least one value"),
+        ("epsilon = 2.0", "epsilon = []", "policies[1].epsilon must be at least one value"),
+        ('"path:4"', '"path:4"\nnum_agents = 4', "graph must be a bare name like 'path' where num_agents is given"),
         ("seed = 5", "seed = 5\n[broken", "Expected ']'"),
         ("num_arms = 3", "means = [[0.1, nan]]", "means[0, 1] must be finite"),
         ("num_arms = 3", "num_arms = 3\nsigma = 2.0", "problem.sigma must be left out unless problem.rewards is"),

@@ -97,6 +97,19 @@ def test_bad_files_say_where_the_data_is(tmp_path):
         hospital.load(tmp_path / "empty.zip")
 
 
+@needs_data
+def test_damaged_zip_and_wrong_arguments(table, tmp_path):
+    content = bytearray(DATA.read_bytes())
+    content[100_000:100_100] = bytes(100)
+    (tmp_path / "damaged.zip").write_bytes(content)
+    with pytest.raises(InvalidArgument, match="undamaged zip file"):
+        hospital.load(tmp_path / "damaged.zip")
+    with pytest.raises(InvalidArgument, match="split must be"):
+        hospital.problem_from(table, 3, split=3)
+    with pytest.raises(InvalidArgument, match=r"table must be what hospital.load returns"):
+        hospital.problem_from(table[["reward"]], 3)
+
+
 def test_missing_columns_are_named(monkeypatch, tmp_path):
     import hashlib
 

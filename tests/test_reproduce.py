@@ -11,7 +11,8 @@ import pytest
 from fedbandit import simulate, theory
 from fedbandit.experiment import read_experiment
 from fedbandit.report import write_report
-from fedbandit.reproduce import FIGURES, experiment_file, run_figures
+from fedbandit.reproduce import FIGURES, experiment_file, findings, run_figures
+from fedbandit.simulation.result import Result
 
 pytestmark = [pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning"), pytest.mark.xdist_group("processes")]
 
@@ -72,9 +73,9 @@ def small(tmp_path_factory):
 
 
 def test_findings(small):
-    _, findings = small
-    assert [finding.figure for finding in findings] == ["2a", "2b", "2c"]
-    for finding in findings:
+    _, found = small
+    assert [finding.figure for finding in found] == ["2a", "2b", "2c"]
+    for finding in found:
         assert len(finding.numbers) == 4
         assert finding.numbers[0].ratio == 1.0
         last = finding.result.regret.isel(time=-1).mean(["trial", "agent"])
@@ -87,9 +88,46 @@ def test_findings(small):
         assert finding.claims[1].holds is None, "too short for what the paper says of 6e5 rounds"
 
 
+def invented(curves, horizon=10**6, name="figure-2a"):
+    """A finding from curves of our own: regret(t) per epsilon 1, 2, 5, infinity."""
+    experiment = replace(read_experiment(experiment_file(name)), horizon=horizon)
+    times = [horizon // 100, horizon // 10, round(0.6 * horizon), horizon]
+    real = simulate(experiment.problem, experiment.policies, 100, 2, checkpoints=[1, 10, 60]).dataset
+    regret = np.array([[curve(t) for t in times] for curve in curves])[:, None, None, :]
+    data = real.assign_coords(time=times).assign(
+        regret=(real["regret"].dims, np.broadcast_to(regret, real["regret"].shape))
+    )
+    return findings("2a", experiment, Result(data))
+
+
+def verdicts(*curves, **options):
+    return [claim.holds for claim in invented(curves, **options).claims]
+
+
+def test_verdicts():
+    """lambda_2 is no claim; then ratios, order, logarithm: each can hold and can fail."""
+    log, line = np.log, lambda t: 0.1 * t
+    as_claimed = [lambda t, e=e: 5000 * log(t) / e for e in (1, 2, 5, 100)]
+    assert verdicts(*as_claimed) == [None, True, True, True]
+    assert verdicts(*as_claimed[:2], lambda t: 1500 * log(t), as_claimed[3]) == [None, False, True, True]
+    assert verdicts(*as_claimed[:2], as_claimed[3], as_claimed[2])[2] is False
+    assert verdicts(*(lambda t, e=e: line(t) / e for e in (1, 2, 5, 100))) == [None, True, True, False]
+    assert verdicts(*as_claimed[:3], lambda t: t**0.35)[3] is None, "between log and sqrt: not settled"
+    assert verdicts(*as_claimed, horizon=10**5) == [None, None, True, None]
+    assert verdicts(*as_claimed, name="figure-2c")[1] is None, "the paper gives no ratio for (c)"
+
+
+def test_the_explanation_is_computed():
+    finding = invented([lambda t: 0.08 * t, lambda t: 0.05 * t, lambda t: 0.03 * t, lambda t: 100 * np.log(t)])
+    gaps = finding.experiment.problem.gaps
+    assert f"lost {100 * 0.08 / gaps.mean():.0f} % of what uniform play loses" in finding.explanation
+    wide = theory.rounds_above(1.0, 3, 5, 10**6, 1.0)
+    assert f"until t = {wide:,} of uniform play" in finding.explanation
+
+
 def test_resuming_gives_the_identical_page(small):
-    folder, findings = small
-    first = write_report(findings, folder / "first.html", "command").read_bytes()
+    folder, found = small
+    first = write_report(found, folder / "first.html", "command").read_bytes()
     again = run_figures(list(FIGURES), folder / "runs", quick=True)
     assert write_report(again, folder / "second.html", "command").read_bytes() == first
     for path in (folder / "runs").glob("*.nc"):
@@ -105,8 +143,8 @@ def test_the_page_in_a_real_browser(small):
         pytest.skip("no chromium: scripts/debian-packages installs it")
     from playwright.sync_api import sync_playwright
 
-    folder, findings = small
-    page_path = write_report(findings, folder / "report.html", "fedbandit reproduce all --quick")
+    folder, found = small
+    page_path = write_report(found, folder / "report.html", "fedbandit reproduce all --quick")
     said, asked = [], []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
@@ -126,7 +164,7 @@ def test_the_page_in_a_real_browser(small):
     assert all(box["width"] > 600 and box["height"] > 200 for box in boxes)
     assert [re.search(r"\((.)\)", heading)[1] for heading in headings] == ["a", "b", "c"]
     assert "the paper says" in text
-    assert "stays above 1, the whole range of a reward, until t =" in text
+    assert "stays above 1, the whole range of the means, until t =" in text
     assert "fedbandit reproduce all --quick" in text
-    assert json.loads(findings[0].result.dataset.attrs["versions"])["numba"] in text
+    assert json.loads(found[0].result.dataset.attrs["versions"])["numba"] in text
     assert widest <= 1100, "the page is wider than the window"

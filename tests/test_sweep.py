@@ -93,6 +93,40 @@ def test_finished_parts_are_not_run_again(file, tmp_path, monkeypatch):
     assert ran == []
 
 
+@pytest.mark.xdist_group("processes")
+def test_a_damaged_file_is_made_anew(file, tmp_path):
+    experiments = read_sweep(file)[:1]
+    whole = run_all(experiments, tmp_path / "runs")[0]
+    (kept,) = (tmp_path / "runs").glob("*.nc")
+    kept.write_bytes(kept.read_bytes()[:1000])
+    part = sweep._parts_of(experiments[0], tmp_path / "runs")[0].path
+    part.parent.mkdir()
+    part.write_bytes(b"")
+    xr.testing.assert_identical(run_all(experiments, tmp_path / "runs")[0].dataset, whole.dataset)
+
+
+@pytest.mark.xdist_group("processes")
+def test_the_same_experiment_twice(file, tmp_path):
+    one = read_sweep(file)[0]
+    first, second = run_all([one, one], tmp_path / "runs")
+    xr.testing.assert_identical(first.dataset, second.dataset)
+
+
+def test_two_commands_in_one_folder(file, tmp_path):
+    with sweep._alone_in(tmp_path), pytest.raises(InvalidArgument, match="Another command is at work"):
+        run_all(read_sweep(file), tmp_path)
+
+
+def test_policies_that_differ_in_epsilon_are_a_family(file):
+    file.write_text(
+        FILE + '[[policies]]\nkind = "fed_ucb"\nlabel = "tuned"\nepsilon = [1.0, 2.0]\nnoise_constant = [1.0, 9.0]\n'
+    )
+    families = read_sweep(file)[0].families
+    assert families["Fed_UCB, eps=5"] == families["Fed_UCB, eps=0.5"] == "Fed_UCB"
+    assert families["tuned, eps=1, noise_constant=9.0"] == "tuned, noise_constant=9.0"
+    assert len(families) == 7
+
+
 def test_another_experiment_does_not_take_its_parts(file, tmp_path):
     one = read_sweep(file)[0]
     names = {sweep._parts_of(e, tmp_path)[0].path for e in (one, replace(one, seed=1), replace(one, horizon=401))}

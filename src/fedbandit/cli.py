@@ -107,6 +107,7 @@ def run(
     (folder / _EXPERIMENT).write_text(heading + plans[0].text, encoding="utf-8")
     if len(plans) == 1:
         _keep_result(results[0], plans[0].name, folder, quiet)
+        _draw_against_epsilon(plans, results, folder)
     else:
         _keep_sweep(plans, results, folder, quiet)
     if not quiet:
@@ -251,11 +252,12 @@ def reproduce(
     from fedbandit.report import write_report
     from fedbandit.reproduce import FIGURES, run_figures
 
-    chosen = list(FIGURES) if not figures or figures == ["all"] else figures
+    chosen = list(FIGURES) if not figures or "all" in figures else list(dict.fromkeys(figures))
     warnings.simplefilter("ignore")  # the report says what they would
     with progress_bar(shown=sys.stderr.isatty()) as show:
         found = run_figures(chosen, output / "reproduce", quick, show)
-    command = " ".join(["fedbandit reproduce", *(figures or ["all"]), *(["--quick"] if quick else [])])
+    folder = [] if output == Path("out") else ["-o", str(output)]
+    command = " ".join(["fedbandit reproduce", *(figures or ["all"]), *(["--quick"] if quick else []), *folder])
     report = write_report(found, output / "report.html", command)
     for finding in found:
         rows = [
@@ -342,9 +344,20 @@ def _keep_result(result: "Result", name: str, folder: Path, quiet: bool) -> None
 
     result.save(folder / _RESULT)
     forget(folder / _RUNS)  # all of it is in the result
+    (folder / _SWEEP).unlink(missing_ok=True)  # of an earlier run
+    (folder / _SWEEP_FIGURE).unlink(missing_ok=True)
     result.plot(title=name).savefig(folder / _FIGURE)
     if not quiet:
         print_summary(result, name)
+
+
+def _draw_against_epsilon(plans: "list[Experiment]", results: "list[Result]", folder: Path) -> None:
+    """One experiment with several values of epsilon for a policy is a sweep of epsilon too."""
+    from fedbandit.plot import sweep_figure
+    from fedbandit.simulation.sweep import sweep_table
+
+    if len(set(plans[0].families.values())) < len(plans[0].policies):
+        sweep_figure(sweep_table(plans, results)).savefig(folder / _SWEEP_FIGURE)
 
 
 def _keep_sweep(plans: "list[Experiment]", results: "list[Result]", folder: Path, quiet: bool) -> None:
@@ -354,5 +367,7 @@ def _keep_sweep(plans: "list[Experiment]", results: "list[Result]", folder: Path
     table = sweep_table(plans, results)
     table.to_netcdf(folder / _SWEEP, engine="h5netcdf")
     sweep_figure(table).savefig(folder / _SWEEP_FIGURE)
+    (folder / _RESULT).unlink(missing_ok=True)  # of an earlier run
+    (folder / _FIGURE).unlink(missing_ok=True)
     if not quiet:
         print_sweep(table)

@@ -81,6 +81,7 @@ class Experiment:
     checkpoints: int | list[int]
     text: str = ""  # the file itself
     swept: dict[str, Any] = field(default_factory=dict[str, Any])  # what this combination of a sweep has
+    families: dict[str, str] = field(default_factory=dict[str, str])  # policies that differ in epsilon alone share one
 
 
 def read_experiment(path: str | Path) -> Experiment:
@@ -122,6 +123,9 @@ def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
         part: Any = content if section == "" else content.get(section, {})
         if isinstance(part, dict):
             given = cast("dict[str, Any]", part)
+            for name in names:
+                if given.get(name) == []:
+                    raise InvalidArgument(f"{section}{'.' if section else ''}{name}", [], "at least one value")
             lists += [(section, name, given[name]) for name in names if isinstance(given.get(name), list)]
     for values in itertools.product(*(options for _, _, options in lists)):
         chosen = dict(content)
@@ -135,10 +139,12 @@ def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
 
 
 def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Experiment:
+    policies, families = _policies(file.policies)
     return Experiment(
         name=file.name or source.stem,
         problem=_problem(file.problem, _graph(file.graph, file.num_agents)),
-        policies=_policies(file.policies),
+        policies=policies,
+        families=families,
         horizon=whole_number("horizon", file.horizon, 1, MAX_HORIZON),
         trials=file.trials,
         seed=file.seed,
@@ -150,7 +156,11 @@ def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Exper
 
 def _graph(section: str | _GraphSection, num_agents: int | None) -> Graph:
     if isinstance(section, str):
-        return graphs.parse(section if num_agents is None else f"{section}:{num_agents}")
+        if num_agents is None:
+            return graphs.parse(section)
+        if ":" in section:
+            raise InvalidArgument("graph", section, "a bare name like 'path' where num_agents is given")
+        return graphs.parse(f"{section}:{num_agents}")
     return graphs.from_edges(section.edges, section.num_agents)
 
 
@@ -182,30 +192,42 @@ def _problem(section: _ProblemSection, graph: Graph) -> Problem:
     return build(section.means, graph, **options)
 
 
-def _policies(sections: list[dict[str, Any]]) -> dict[str, Policy]:
+def _policies(sections: list[dict[str, Any]]) -> tuple[dict[str, Policy], dict[str, str]]:
+    """Policies by their labels, and for each the label of its family."""
     policies: dict[str, Policy] = {}
+    families: dict[str, str] = {}
     for position, section in enumerate(sections):
         where = f"policies[{position}]"
-        for chosen, suffix in _expanded(section):
+        for chosen in _expanded(where, section):
             policy = _policy(where, {name: value for name, value in chosen.items() if name != "label"})
-            label = policy.label
-            if "label" in section:
-                instance(f"{where}.label", section["label"], str, "a text")
-                label = f"{section['label']}{suffix}"
+            label, family = _labels(where, section, chosen, policy)
             if label in policies:
                 raise InvalidArgument(f"{where}.label", label, "different from the others'")
-            policies[label] = policy
+            policies[label], families[label] = policy, family
     if not policies:
         raise InvalidArgument("policies", sections, "at least one [[policies]] section")
-    return policies
+    return policies, families
 
 
-def _expanded(section: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """A section for each combination of its listed values, and what tells it from the others."""
+def _labels(where: str, section: dict[str, Any], chosen: dict[str, Any], policy: Policy) -> tuple[str, str]:
+    """A policy's label and that of its family: the same without epsilon."""
     listed = [name for name, value in section.items() if isinstance(value, list)]
+    others = "".join(f", {name}={chosen[name]}" for name in listed if name != "epsilon")
+    if "label" not in section:
+        return policy.label + others, policy.label.partition(", eps=")[0] + others
+    instance(f"{where}.label", section["label"], str, "a text")
+    epsilon = f", eps={chosen['epsilon']:g}" if "epsilon" in listed else ""
+    return f"{section['label']}{epsilon}{others}", f"{section['label']}{others}"
+
+
+def _expanded(where: str, section: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A section for each combination of its listed values."""
+    listed = [name for name, value in section.items() if isinstance(value, list)]
+    for name in listed:
+        if section[name] == []:
+            raise InvalidArgument(f"{where}.{name}", [], "at least one value")
     for values in itertools.product(*(section[name] for name in listed)):
-        chosen = dict(zip(listed, values, strict=True))
-        yield section | chosen, "".join(f", {name}={value}" for name, value in chosen.items())
+        yield section | dict(zip(listed, values, strict=True))
 
 
 def _policy(where: str, given: dict[str, Any]) -> Policy:

@@ -12,6 +12,7 @@ mean successes / records: the table of counts reproduces the experiment exactly.
 import hashlib
 import io
 import zipfile
+import zlib
 from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument, closest, whole_number
+from fedbandit.checks import InvalidArgument, closest, instance, whole_number
 from fedbandit.graph import Graph
 from fedbandit.problem import Problem
 
@@ -30,7 +31,7 @@ __all__ = ["ARM_NAMES", "load", "problem", "problem_from"]
 
 WHERE = (
     "the data set 'Diabetes 130-US hospitals for years 1999-2008' of the UCI Machine Learning Repository "
-    "(dataset_diabetes.zip with dataset_diabetes/diabetic_data.csv)"
+    "(archive.ics.uci.edu, data set 296: dataset_diabetes.zip with dataset_diabetes/diabetic_data.csv)"
 )
 CSV_NAME = "diabetic_data.csv"
 CSV_SHA256 = "0689e7ec031237dc63031b938805c48377748761a3b26acab621567afa24df97"
@@ -124,7 +125,7 @@ def load(path: str | Path) -> "pd.DataFrame":
     raw = _csv_bytes(Path(path))
     found = hashlib.sha256(raw).hexdigest()
     if found != CSV_SHA256:
-        raise InvalidArgument("path", str(path), f"{WHERE} unchanged, with the sha256 {CSV_SHA256}")
+        raise InvalidArgument("path", str(path), f"{WHERE} unchanged, with the sha256 {CSV_SHA256}", f"Found: {found}.")
     return _tidy(pd.read_csv(io.BytesIO(raw), dtype=str, keep_default_na=False))
 
 
@@ -136,6 +137,8 @@ def _csv_bytes(path: Path) -> bytes:
             for name in archive.namelist():
                 if name.rpartition("/")[2] == CSV_NAME:
                     return archive.read(name)
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidArgument("path", str(path), f"an undamaged zip file: {WHERE}", str(error)) from None
     except OSError as error:
         raise InvalidArgument(
             "path", str(path), f"a readable zip or CSV file: {WHERE}", str(error.strerror or error)
@@ -168,8 +171,11 @@ def problem_from(
     """A problem from the table of ``load``.
 
     ``split``: ``"order"`` cuts the records as they appear, ``"random"`` at random; or the name of a column, such as
-    ``"admission_source_id"``: its ``num_hospitals`` most frequent values become the hospitals.
+    ``"admission_source_id"``: its ``num_hospitals`` most frequent values become the hospitals. A random split has the
+    same distribution as that of ``problem``, but not the same draws for the same seed.
     """
+    if "arm_1" not in table.columns:
+        raise InvalidArgument("table", list(table.columns), "what hospital.load returns")
     hospitals = whole_number("num_hospitals", num_hospitals, 3, len(table))
     arms = table[[f"arm_{k + 1}" for k in range(len(ARM_NAMES))]].to_numpy(bool)
     reward = table["reward"].to_numpy()
@@ -193,6 +199,7 @@ def _parts(table: "pd.DataFrame", hospitals: int, split: str, seed: int) -> list
         rows = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1)).permutation(rows)
     if split in ("order", "random"):
         return np.array_split(rows, hospitals)
+    instance("split", split, str, "'order', 'random' or a column of the table")
     if split not in table.columns:
         raise InvalidArgument(
             "split", split, "'order', 'random' or a column of the table", closest(split, table.columns)

@@ -152,7 +152,9 @@ def sweep_figure(table: "xr.Dataset") -> Figure:
         for axes, name in zip(panels, axes_names, strict=True):
             _sweep_panel(axes, rows, name, [other for other in table.attrs["swept"].split() if other != name])
         panels[0].set_ylabel("final regret, mean per agent")
-        figure.suptitle(f"{table.attrs['name']}\nbars: standard error over {table.sizes['trial']} trials", fontsize=8)
+        trials = table.sizes["trial"]
+        bars = f"bars: standard error over {trials} trials" if trials > 1 else "one trial, no error bars"
+        figure.suptitle(f"{_plain_text(table.attrs['name'])}\n{bars}", fontsize=8)
     return figure
 
 
@@ -160,7 +162,10 @@ def _sweep_rows(table: "xr.Dataset") -> "pd.DataFrame":
     """A row per run and policy: mean, standard error and all coordinates."""
     regret = table["regret"]
     both = regret.mean("trial").rename("mean").to_dataset()
-    both["error"] = regret.std("trial", ddof=1) / np.sqrt(table.sizes["trial"])
+    trials = table.sizes["trial"]
+    both["error"] = (
+        regret.std("trial", ddof=1) / np.sqrt(trials) if trials > 1 else 0.0 * regret.isel(trial=0, drop=True)
+    )
     return both.to_dataframe().reset_index()
 
 
@@ -168,7 +173,7 @@ def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str
     """Curves join points that differ in ``name`` alone."""
     if name == "epsilon":
         rows = rows[np.isfinite(rows["epsilon"])]
-        keys = ["kind", *others]
+        keys = ["family", *others]
     elif name == "lambda2":
         keys = ["policy", *(other for other in others if other != "graph")]
     else:

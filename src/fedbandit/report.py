@@ -49,7 +49,7 @@ def _page(findings: Sequence[Finding], command: str) -> str:
         scale += " (the paper's million rounds are ten times as many: what it says of them is not answered here)"
     body = [
         "<h1>Figure 2 of &ldquo;Federated Bandit: A Gossiping Approach&rdquo;, run again</h1>",
-        f'<p class="lead">{html.escape(scale)}, Fed_UCB with its privacy repaired and the radius as printed.</p>',
+        f'<p class="lead">{html.escape(scale)}. Fed_UCB with its privacy repaired; constants of the radius as printed.</p>',
         *(_section(finding) for finding in findings),
         _footer(findings, command),
     ]
@@ -78,6 +78,8 @@ def _section(finding: Finding) -> str:
             ),
             f"<p>{html.escape(finding.explanation)}</p>",
             _numbers_table(finding),
+            "<details><summary>the experiment file</summary>",
+            f"<pre>{html.escape(finding.experiment.text)}</pre></details>",
             "</section>",
         ]
     )
@@ -120,7 +122,7 @@ def _footer(findings: Sequence[Finding], command: str) -> str:
     seeds = ", ".join(f"{f.figure}: {f.experiment.seed}" for f in findings)
     return (
         f"<footer><p>Made by <code>{html.escape(command)}</code>. Seeds of the trials: {html.escape(seeds)}; "
-        f"the means and the data are those of the experiment files. Versions: {html.escape(said)}.</p></footer>"
+        f"the means come from the seeds in the experiment files. Versions: {html.escape(said)}.</p></footer>"
     )
 
 

@@ -7,7 +7,7 @@ looks is ``fedbandit.report``'s.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from math import inf, log
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +176,7 @@ def _claims(experiment: Experiment, result: Result, numbers: list[PolicyNumbers]
     claims.append(
         Claim(
             "more privacy, more regret",
-            "the curves lie in the order of epsilon",
+            "regret falls with epsilon (Theorem 2)",
             " > ".join(f"{regret:,.0f}" for regret in regrets),
             regrets == sorted(regrets, reverse=True),
         )
@@ -197,29 +197,33 @@ def _logarithm(experiment: Experiment, result: Result) -> Claim:
     early, middle, late = (float(curve.sel(time=t, method="nearest")) for t in (horizon / 100, horizon / 10, horizon))
     growth = (late - middle) / (middle - early)
     share = (late - middle) / ((horizon - horizon / 10) * float(np.mean(experiment.problem.gaps)))
+    verdict = True if growth < 1.5 else False if growth > 10**0.5 else None
     return Claim(
         "without privacy, regret grows like log T",
         "O(log T) (Theorem 1)",
         f"the last decade added {growth:.1f} times what the one before did (log: 1, linear: 10); "
         f"{100 * share:.1f} % of what uniform play loses in it",
-        growth < 10**0.5 if _at_paper_scale(experiment) else None,
+        verdict if _at_paper_scale(experiment) else None,
     )
 
 
 def _explanation(experiment: Experiment, result: Result, time: int) -> str:
-    """Why the ratios are what they are, in two sentences that a reader can check."""
+    """Why the ratios are what they are, in sentences that a reader can check."""
     problem, horizon = experiment.problem, experiment.horizon
-    label = result.policies[0]
-    epsilon = _epsilon(experiment, label)
+    private, public = result.policies[0], result.policies[-1]
+    epsilon = _epsilon(experiment, private)
     wide = theory.rounds_above(1.0, problem.num_agents, problem.num_arms, horizon, epsilon)
     uniform = time * float(problem.gaps.mean())
-    regret = float(result.regret.sel(policy=label, time=time).mean())
-    widest = max(problem.gaps)
-    parting = theory.rounds_above(widest, problem.num_agents, problem.num_arms, horizon, epsilon)
+    at_time = result.regret.sel(time=time).mean(["trial", "agent"]) / uniform
+    error = float(result.theta_error.sel(policy=private).isel(time=-1).mean())
+    pulls = result.pulls.sel(policy=private).isel(time=-1).mean(["trial", "agent"]).values
+    radius = np.mean([theory.private_radius(n, horizon, problem.num_agents, horizon, epsilon) for n in pulls])
+    command = f"fedbandit theory --graph {problem.graph.name} --arms {problem.num_arms} --horizon {horizon:g}"
     return (
-        f"At epsilon = {epsilon:g} the printed radius C~ (Lemma 6, with log T = {log(horizon):.1f}) stays above 1, "
-        f"the whole range of a reward, until t = {wide:,} of uniform play, and above the largest gap of this problem "
-        f"({widest:.2f}) until t = {parting:,}. Until then pulls are shared out by their counts and hardly by theta: "
-        f"at t = {time:,} the regret is {100 * regret / uniform:.0f} % of that of uniform play, so that the ratios "
-        f"measure the radius and its constants, not the noise."
+        f"At epsilon = {epsilon:g} the radius C~ of Lemma 6 stays above 1, the whole range of the means, until "
+        f"t = {wide:,} of uniform play ({command} --epsilon {epsilon:g}): up to t = {time:,} agents lost "
+        f"{100 * float(at_time.sel(policy=private)):.0f} % of what uniform play loses, and without privacy "
+        f"{100 * float(at_time.sel(policy=public)):.1f} %. It is the radius that costs, not the noise: at the end "
+        f"theta is off by {error:.4f} on average, while C~ allows for {radius:.2f}; so the ratios follow the constants "
+        f"of C~ (compare the experiment files whose names end in -constants)."
     )

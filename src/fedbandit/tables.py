@@ -17,16 +17,21 @@ __all__ = ["print_summary", "print_sweep", "print_table"]
 def print_sweep(table: "xr.Dataset") -> None:
     """A row per combination, a column per policy."""
     swept = [str(name) for name in table.attrs["swept"].split()]
-    mean, error = table["regret"].mean("trial"), table["regret"].std("trial", ddof=1) / table.sizes["trial"] ** 0.5
+    trials = table.sizes["trial"]
+    mean = table["regret"].mean("trial")
+    error = table["regret"].std("trial", ddof=1) / trials**0.5 if trials > 1 else None
     rows = [
         [
             *(str(table[name].values[run]) for name in swept),
-            *(f"{m:,.0f} ± {e:,.0f}" for m, e in zip(mean[run].values, error[run].values, strict=True)),
+            *(
+                f"{mean[run, k]:,.0f}" + ("" if error is None else f" ± {error[run, k]:,.0f}")
+                for k in range(table.sizes["policy"])
+            ),
         ]
         for run in range(table.sizes["run"])
     ]
     print_table(
-        f"{table.attrs['name']}: final regret per agent, mean ± standard error",
+        f"{table.attrs['name']}: final regret per agent" + (", mean ± standard error" if trials > 1 else ""),
         [*swept, *map(str, table["policy"].values)],
         rows,
     )

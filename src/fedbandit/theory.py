@@ -104,8 +104,8 @@ def private_radius(n: float, t: float, num_agents: int, horizon: int, epsilon: f
 def rounds_above(threshold: float, num_agents: int, num_arms: int, horizon: int, epsilon: float) -> int:
     """For how many rounds of uniform play (n = t / M) the private radius stays above ``threshold``.
 
-    While it is above 1, the width of the rewards, C~ tells arms apart by their pulls alone, whatever
-    theta says: agents play uniformly. The answer may lie beyond ``horizon``, which only sets log T.
+    While it is above 1, the width of the means' range, C~ outweighs any difference that theta can show: agents
+    play nearly uniformly. The answer may lie beyond ``horizon``, which only sets log T.
     """
 
     def wide(t: int) -> bool:

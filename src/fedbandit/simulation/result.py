@@ -128,6 +128,8 @@ class Result:
         encoding: Any = {str(name): {"zlib": True, "complevel": 4} for name in self.dataset.data_vars}
         try:
             self.dataset.to_netcdf(part, engine="h5netcdf", encoding=encoding)
+            with part.open("rb") as written:
+                os.fsync(written.fileno())  # a name must not be on disk before what it names
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)

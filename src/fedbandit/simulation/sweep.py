@@ -5,6 +5,7 @@ disk, whole, as soon as it is done, under a name that says what it holds. A run 
 finds its finished parts and does the rest; the outcome is the same to the last bit.
 """
 
+import fcntl
 import hashlib
 import json
 import multiprocessing as mp
@@ -13,8 +14,10 @@ import re
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from fedbandit.checks import InvalidArgument
 from fedbandit.experiment import Experiment
 from fedbandit.simulation.compiled import SOURCES
 from fedbandit.simulation.cpu import usable_cores
@@ -54,27 +58,58 @@ def run_all(experiments: Sequence[Experiment], folder: str | Path, progress: OnP
     for e in experiments:
         check_call(e.problem, e.policies, e.horizon, e.trials, e.seed, e.checkpoints)
     place.mkdir(parents=True, exist_ok=True)  # before the work: a folder that cannot be is an error now
+    with _alone_in(place):
+        return _run_or_take(experiments, place, progress or (lambda done, total: None))
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Generator[None]:
+    """Keep a second command out of a folder; the lock goes with the process, however it ends."""
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidArgument("folder", str(folder), "free", "Another command is at work in it.") from None
+        yield
+        (folder / ".lock").unlink(missing_ok=True)
+
+
+def _run_or_take(experiments: Sequence[Experiment], place: Path, progress: OnProgress) -> list[Result]:
     parts = [_parts_of(experiment, place) for experiment in experiments]
-    missing = [
-        part for its in parts for part in its if not part.path.exists() and not _result_path(its, place).exists()
-    ]
-    _run_parts(missing, progress or (lambda done, total: None))
+    missing = {
+        part.path: part  # by path: two experiments may be the same
+        for its in parts
+        if not _is_sound(_result_path(its, place))
+        for part in its
+        if not _is_sound(part.path)
+    }
+    _run_parts(list(missing.values()), progress)
     results: list[Result] = []
     for its in parts:
         whole = _result_path(its, place)
         if not whole.exists():
             joined([load(part.path) for part in its]).save(whole)
         results.append(load(whole))
-    for part in (part for its in parts for part in its):
-        part.path.unlink(missing_ok=True)
-    _remove_if_empty(place / "parts")
+    forget(place / "parts")
     return results
 
 
+def _is_sound(path: Path) -> bool:
+    """Whether a file is there and can be read; one that cannot is removed, so that it is made anew."""
+    if not path.exists():
+        return False
+    try:
+        load(path)
+    except InvalidArgument:
+        path.unlink()
+        return False
+    return True
+
+
 def forget(folder: str | Path) -> None:
-    """Remove the results that ``run_all`` keeps in ``folder``, and nothing else."""
-    for path in Path(folder).glob("*.nc"):
-        if re.fullmatch(r"[0-9a-f]{20}\.nc", path.name):
+    """Remove the files that ``run_all`` keeps in ``folder``, and nothing else."""
+    for path in Path(folder).glob("*.nc*"):
+        if re.fullmatch(r"[0-9a-f]{20}(-\d+-\d+)?\.nc(\.part)?", path.name):
             path.unlink()
     _remove_if_empty(Path(folder))
 
@@ -153,6 +188,10 @@ def _run_parts(parts: Sequence[_Part], progress: OnProgress) -> None:
                 for future in done:
                     future.result()
                 progress(sum(pulls_done), total)
+        except BrokenProcessPool:
+            raise OSError(
+                "a worker process died (disk or memory full?); finished parts are kept: run it again to go on"
+            ) from None
         except BaseException:
             stop.value = 1
             pool.shutdown(wait=True, cancel_futures=True)
@@ -165,11 +204,12 @@ def _run_parts(parts: Sequence[_Part], progress: OnProgress) -> None:
 def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) -> xr.Dataset:
     """The outcome of a sweep: final numbers over run, policy and trial, with what was swept as coordinates."""
     run_coordinates: dict[str, list[Any]] = {
-        "graph": [e.problem.graph.name.partition(":")[0] for e in experiments],
+        "graph": [str(e.swept.get("graph", e.problem.graph.name)) for e in experiments],
         "num_agents": [e.problem.num_agents for e in experiments],
         "num_arms": [e.problem.num_arms for e in experiments],
         "lambda2": [e.problem.graph.lambda2 for e in experiments],
         "horizon": [e.horizon for e in experiments],
+        "file": [f"{_key(e)}.nc" for e in experiments],  # the whole Result of each run
     }
     for name in experiments[0].swept:
         run_coordinates.setdefault(name.removeprefix("problem."), [e.swept[name] for e in experiments])
@@ -188,7 +228,7 @@ def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) ->
         coords={
             "policy": list(experiments[0].policies),
             "trial": np.arange(experiments[0].trials),
-            "kind": ("policy", [policy.kind for policy in policies]),
+            "family": ("policy", [experiments[0].families.get(label, label) for label in experiments[0].policies]),
             "epsilon": ("policy", [float(getattr(policy, "epsilon", np.inf)) for policy in policies]),
         }
         | {name: ("run", values) for name, values in run_coordinates.items()},
