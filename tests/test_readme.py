@@ -22,6 +22,11 @@ def test_the_python_example(tmp_path, monkeypatch, capsys):
     assert regret["Gossip_UCB"] < 0.2 * regret["Local UCB1"]
 
 
+def test_no_placeholder_is_left():
+    for path in [ROOT / "README.md", ROOT / "tests" / "README.md", *(ROOT / "docs").glob("*.md")]:
+        assert not re.search(r"^[A-Z]{4,}$", path.read_text(), re.MULTILINE), path
+
+
 def test_files_it_points_to_exist():
     for target in re.findall(r"\]\(((?!http)[^)]+)\)", README):
         assert (ROOT / target).exists(), target

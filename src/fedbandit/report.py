@@ -49,7 +49,8 @@ def _page(findings: Sequence[Finding], command: str) -> str:
         scale += " (the paper's million rounds are ten times as many: what it says of them is not answered here)"
     body = [
         "<h1>Figure 2 of &ldquo;Federated Bandit: A Gossiping Approach&rdquo;, run again</h1>",
-        f'<p class="lead">{html.escape(scale)}. Fed_UCB with its privacy repaired; constants of the radius as printed.</p>',
+        f'<p class="lead">{html.escape(scale)}. Fed_UCB with its privacy repaired, its radius with the constants as '
+        "printed.</p>",
         *(_section(finding) for finding in findings),
         _footer(findings, command),
     ]
