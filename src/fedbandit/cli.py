@@ -5,17 +5,11 @@ import warnings
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fedbandit.tables import print_summary, print_sweep, print_table
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from fedbandit.experiment import Experiment
-    from fedbandit.simulation.result import Result
 
 __all__ = ["app", "main"]
 
@@ -26,9 +20,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-_RESULT, _FIGURE, _EXPERIMENT = "result.nc", "regret.png", "experiment.toml"
-_SWEEP, _SWEEP_FIGURE, _RUNS = "sweep.nc", "sweep.png", "fedbandit-runs"
 
 
 def main() -> None:
@@ -89,6 +80,7 @@ def run(
     """
     from dataclasses import replace
 
+    from fedbandit import outcome
     from fedbandit.experiment import read_sweep
     from fedbandit.progress import progress_bar
     from fedbandit.simulation.sweep import run_all
@@ -101,15 +93,18 @@ def run(
     given = {name: value for name, value in changes.items() if value is not None}
     plans = [replace(plan, **given) for plan in read_sweep(experiment)]
     with progress_bar(shown=not quiet and sys.stderr.isatty()) as show:
-        results = run_all(plans, folder / _RUNS, show)
+        results = run_all(plans, folder / outcome.RUNS, show)
     options = "".join(f" --{name} {value}" for name, value in given.items())
     heading = f"# Run with{options} instead of the values below.\n" if given else ""
-    (folder / _EXPERIMENT).write_text(heading + plans[0].text, encoding="utf-8")
+    (folder / "experiment.toml").write_text(heading + plans[0].text, encoding="utf-8")
     if len(plans) == 1:
-        _keep_result(results[0], plans[0].name, folder, quiet)
-        _draw_against_epsilon(plans, results, folder)
+        outcome.keep_result(plans[0], results[0], folder)
+        if not quiet:
+            print_summary(results[0], plans[0].name)
     else:
-        _keep_sweep(plans, results, folder, quiet)
+        table = outcome.keep_sweep(plans, results, folder)
+        if not quiet:
+            print_sweep(table)
     if not quiet:
         typer.echo(f"result, figure and experiment are in {folder}")
 
@@ -118,11 +113,13 @@ def run(
 @_mistakes_exit_with_2
 def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")]) -> None:
     """Print the summary of a result, or of a sweep."""
-    sweep = _load_sweep(folder)
+    from fedbandit import outcome
+
+    sweep = outcome.load_sweep(folder)
     if sweep is not None:
         print_sweep(sweep)
         return
-    result = _load(folder)
+    result = outcome.load_result(folder)
     print_summary(result, str(folder))
     about = result.experiment
     rewards, (first, last) = about["problem"]["rewards"], about["trials"]
@@ -144,12 +141,14 @@ def plot(
     ] = None,
 ) -> None:
     """Draw the regret of a result over time, or of a sweep against what was swept."""
-    target = output or folder / (_SWEEP_FIGURE if (folder / _SWEEP).is_file() else _FIGURE)
+    from fedbandit import outcome
+
+    sweep = outcome.load_sweep(folder)
+    target = output or folder / (outcome.FIGURE if sweep is None else outcome.SWEEP_FIGURE)
     if target.suffix not in (".png", ".pdf", ".svg"):
         raise _invalid("--output", str(target), "a file that ends in .png, .pdf or .svg")
-    sweep = _load_sweep(folder)
     if sweep is None:
-        figure = _load(folder).plot(band=band, scale=scale, title=title)
+        figure = outcome.load_result(folder).plot(band=band, scale=scale, title=title)
     else:
         from fedbandit.plot import sweep_figure
 
@@ -277,6 +276,7 @@ def demo(
 ) -> None:
     """Compare five policies on the paper's setting (a): three agents, five arms, everyone talks to everyone."""
     from fedbandit import demo as setting
+    from fedbandit import outcome
     from fedbandit.simulation.run import simulate
 
     output.mkdir(parents=True, exist_ok=True)
@@ -285,11 +285,11 @@ def demo(
     result = simulate(
         setting.problem(), setting.policies(), setting.HORIZON, setting.TRIALS, progress=sys.stderr.isatty()
     )
-    result.save(output / _RESULT)
-    result.plot(title=setting.TITLE).savefig(output / _FIGURE)
+    result.save(output / outcome.RESULT)
+    result.plot(title=setting.TITLE).savefig(output / outcome.FIGURE)
     print_summary(result, setting.TITLE)
     typer.echo(setting.reading(result))
-    typer.echo(f"figure: {output / _FIGURE}")
+    typer.echo(f"figure: {output / outcome.FIGURE}")
 
 
 def _rounds_above_1(num_agents: int, num_arms: int, horizon: int, epsilon: float) -> str:
@@ -321,53 +321,3 @@ def _whole(argument: str, value: float) -> int:
     from fedbandit.policy import MAX_HORIZON
 
     return whole_number(argument, value, 1, MAX_HORIZON)
-
-
-def _load_sweep(folder: Path) -> "xr.Dataset | None":
-    if not (folder / _SWEEP).is_file():
-        return None
-    import xarray as xr
-
-    return xr.load_dataset(folder / _SWEEP, engine="h5netcdf")
-
-
-def _load(folder: Path) -> "Result":
-    from fedbandit.simulation.result import load
-
-    if not (folder / _RESULT).is_file():
-        raise _invalid("FOLDER", str(folder), f"a folder with a {_RESULT} that 'fedbandit run' wrote")
-    return load(folder / _RESULT)
-
-
-def _keep_result(result: "Result", name: str, folder: Path, quiet: bool) -> None:
-    from fedbandit.simulation.sweep import forget
-
-    result.save(folder / _RESULT)
-    forget(folder / _RUNS)  # all of it is in the result
-    (folder / _SWEEP).unlink(missing_ok=True)  # of an earlier run
-    (folder / _SWEEP_FIGURE).unlink(missing_ok=True)
-    result.plot(title=name).savefig(folder / _FIGURE)
-    if not quiet:
-        print_summary(result, name)
-
-
-def _draw_against_epsilon(plans: "list[Experiment]", results: "list[Result]", folder: Path) -> None:
-    """One experiment with several values of epsilon for a policy is a sweep of epsilon too."""
-    from fedbandit.plot import sweep_figure
-    from fedbandit.simulation.sweep import sweep_table
-
-    if len(set(plans[0].families.values())) < len(plans[0].policies):
-        sweep_figure(sweep_table(plans, results)).savefig(folder / _SWEEP_FIGURE)
-
-
-def _keep_sweep(plans: "list[Experiment]", results: "list[Result]", folder: Path, quiet: bool) -> None:
-    from fedbandit.plot import sweep_figure
-    from fedbandit.simulation.sweep import sweep_table
-
-    table = sweep_table(plans, results)
-    table.to_netcdf(folder / _SWEEP, engine="h5netcdf")
-    sweep_figure(table).savefig(folder / _SWEEP_FIGURE)
-    (folder / _RESULT).unlink(missing_ok=True)  # of an earlier run
-    (folder / _FIGURE).unlink(missing_ok=True)
-    if not quiet:
-        print_sweep(table)
