@@ -52,7 +52,7 @@ def world_of(problem: Problem) -> World:
         family=_FAMILIES[problem.family],
         sigma=float(problem.sigma),
         concentration=float(problem.concentration),
-        edges=np.array(problem.graph.edges, np.int64),
+        edges=np.array(problem.graph.edges, np.uint32),
         first_neighbour=first_neighbour,
         neighbours=neighbours,
         edge_choice=edge_choice,
@@ -63,7 +63,7 @@ def world_of(problem: Problem) -> World:
 def _adjacency(graph: Graph) -> tuple["np.ndarray[tuple[int], np.dtype[np.int64]]", ...]:
     counts = [len(agents) for agents in graph.neighbours]
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return first, np.concatenate(graph.neighbours).astype(np.int64)
+    return first, np.concatenate(graph.neighbours).astype(np.uint32)
 
 
 def plan_of(policy: Policy, problem: Problem, horizon: int) -> Plan:

@@ -7,6 +7,8 @@ both drivers, the trials of ``cpu`` and the tapes of ``replay``.
 from math import log
 from typing import Any
 
+import numpy as np
+
 from fedbandit.rules.choose import choose, count_lagging
 from fedbandit.rules.gossip import average, heard, metropolis_weight, with_news
 from fedbandit.rules.mean import clamp, pull_tree_add, time_tree_add, time_tree_first_new
@@ -219,10 +221,11 @@ def _hear(state: Any, world: Any, i: int, t: int) -> None:
     """Algorithm 1, line 5: n~(t+1) from the own count before this round's pull and neighbours' n~(t)."""
     n, now, then = state.n[i], state.n_max[t & 1], state.n_max[(t + 1) & 1, i]
     known = n
-    for e in range(world.first_neighbour[i], world.first_neighbour[i + 1]):
-        theirs = now[world.neighbours[e]]
+    last = world.first_neighbour[i + 1] - 1
+    for e in range(world.first_neighbour[i], last + 1, 2):  # two at a time: half the passes over the arms
+        one, other = now[world.neighbours[e]], now[world.neighbours[min(e + 1, last)]]
         for k in range(len(n)):
-            then[k] = heard(known[k], theirs[k])
+            then[k] = heard(heard(known[k], one[k]), other[k])
         known = then
 
 
@@ -244,7 +247,7 @@ def play_round(t: int, state: Any, world: Any, plan: Any, draws: Any) -> None:
         else:
             for k in range(num_arms):
                 state.radius[k] = radius(state.sampling[i, k], state.noise[i, k], log_t, plan.scale, plan.offset)
-        arm = choose(state.theta[i], state.radius, n, n_max, num_agents, lagging, u)
+        arm = np.uint64(choose(state.theta[i], state.radius, n, n_max, num_agents, lagging, u))
         state.arms[i] = arm
         state.x_before[i] = state.x_mean[i, arm]
         _pull(state, world, plan, draws, t, i, arm)

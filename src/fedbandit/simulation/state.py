@@ -41,7 +41,7 @@ class World(NamedTuple):
     family: int
     sigma: float
     concentration: float
-    edges: Any  # [E, 2]
+    edges: Any  # [E, 2], unsigned like all stored indices (see State.arms)
     first_neighbour: Any  # [N + 1], into neighbours
     neighbours: Any
     edge_choice: int
@@ -82,7 +82,7 @@ class State(NamedTuple):
     noise: Any
     slots: Any  # [N, M, levels]: noise of tree prefixes
     last_pull: Any  # [N, M]: time, for the tree over time
-    arms: Any  # [N], this round's
+    arms: Any  # [N], this round's; unsigned, since compiled code tests signed indices for being negative
     x_before: Any  # [N], the pulled arm's x_mean before this round
     radius: Any  # [M], scratch
     mixed: Any  # [N, M], scratch
@@ -120,7 +120,7 @@ def new_state(world: World, plan: Plan) -> State:
         noise=np.zeros(shape),
         slots=np.zeros((*shape, plan.num_levels)),
         last_pull=np.zeros(shape, np.int64),
-        arms=np.zeros(num_agents, np.int64),
+        arms=np.zeros(num_agents, np.uint64),
         x_before=np.zeros(num_agents),
         radius=np.zeros(num_arms),
         mixed=np.zeros(shape),
