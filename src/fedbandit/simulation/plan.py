@@ -8,6 +8,7 @@ import warnings
 from math import inf, log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance
 from fedbandit.graph import Graph
@@ -60,7 +61,7 @@ def world_of(problem: Problem) -> World:
     )
 
 
-def _adjacency(graph: Graph) -> tuple["np.ndarray[tuple[int], np.dtype[np.int64]]", ...]:
+def _adjacency(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     counts = [len(agents) for agents in graph.neighbours]
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return first, np.concatenate(graph.neighbours).astype(np.uint32)

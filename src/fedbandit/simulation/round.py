@@ -77,7 +77,7 @@ def _noise(plan: Any, draws: Any, i: int, k: int, end: int) -> Any:
 
 
 @compile_inner
-def _private_total(state: Any, plan: Any, draws: Any, t: int, i: int, arm: int) -> Any:
+def _private_total(state: Any, plan: Any, draws: Any, t: int, i: int, arm: Any) -> Any:
     """The arm's sum of rewards with the noise of its tree (Algorithm 3)."""
     slots = state.slots[i, arm]
     if plan.mechanism == PULL_TREE:
@@ -93,7 +93,7 @@ def _private_total(state: Any, plan: Any, draws: Any, t: int, i: int, arm: int) 
 
 
 @compile_inner
-def _pull(state: Any, world: Any, plan: Any, draws: Any, t: int, i: int, arm: int) -> None:
+def _pull(state: Any, world: Any, plan: Any, draws: Any, t: int, i: int, arm: Any) -> None:
     """Algorithm 1, lines 15-16: observe, count, update the sample mean and the parts of the radius."""
     num_agents = len(state.n)
     reward = _reward(world, draws, t, i, arm, state.n[i, arm])
