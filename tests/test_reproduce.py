@@ -26,10 +26,14 @@ def regret_at(name, horizon, trials, **changes):
 
 
 def test_ratios_of_setting_a():
-    """At the paper's T the printed constants give 1 : 0.66 : 0.29. A trial's regret differs from the mean by
-    under 1 %, so bands of 3 % around what 100 trials gave are more than 10 standard errors of 4 trials."""
+    """At the paper's T the printed constants give 1 : 0.655 : 0.290 : 0.019 (100 trials).
+
+    A trial's regret has a relative standard deviation of 0.3, 0.6, 1.0 and 6.7 % for epsilon 1, 2, 5 and infinity.
+    For 4 trials the bands are at least 6 standard errors of a ratio: a false alarm in under 1e-8 of seeds.
+    """
     regret, _ = regret_at("figure-2a", 1_000_000, 4)
-    np.testing.assert_allclose(regret / regret[0], [1, 0.656, 0.288, 0.0187], rtol=0.03)
+    np.testing.assert_allclose(regret[:3] / regret[0], [1, 0.655, 0.290], rtol=0.035)
+    np.testing.assert_allclose(regret[3] / regret[0], 0.019, rtol=0.25)
 
 
 def test_constants_that_give_the_papers_ratios_in_a():
