@@ -1,0 +1,76 @@
+"""An index for rewards in [0, 1] by Bernoulli divergence: KL-UCB, and its private form.
+
+Here belong the divergences and the largest mean that they do not rule out. DP-KLUCB (Azize and Basu 2022)
+replaces kl by d_eps, the rate at which a sample mean *with Laplace noise* deviates: a small deviation is the
+rewards' doing (kl), the rest of a large one the noise's, at the price eps per unit.
+"""
+
+from collections.abc import Sequence
+from math import exp, inf, log, sqrt
+
+__all__ = ["bernoulli_kl", "highest_kl_index", "kl_index", "private_divergence"]
+
+
+def bernoulli_kl(x: float, q: float) -> float:
+    """kl(x, q) of Bernoulli distributions, for x in [0, 1] and q in (0, 1)."""
+    divergence = 0.0
+    if x > 0.0:
+        divergence += x * log(x / q)
+    if x < 1.0:
+        divergence += (1.0 - x) * log((1.0 - x) / (1.0 - q))
+    return divergence
+
+
+def private_divergence(x: float, q: float, epsilon: float) -> float:
+    """d_eps(x, q) for x <= q: kl(x, q) if x >= z, else eps (z - x) + kl(z, q), z = q e^-eps / (1 - q + q e^-eps).
+
+    z is q tilted by eps, and kl(z, q) = -eps z - log(1 - q + q e^-eps), which leaves one logarithm.
+    """
+    tilt = exp(-epsilon)
+    mass = 1.0 - q + q * tilt
+    if x * mass >= q * tilt:
+        return bernoulli_kl(x, q)
+    return -epsilon * x - log(mass)
+
+
+def kl_index(x: float, limit: float, epsilon: float) -> float:
+    """max{q in [x, 1] : d_eps(x, q) <= limit}; an x outside [0, 1], which noise can make, counts as its nearest end."""
+    x = min(max(x, 0.0), 1.0)
+    if x == 1.0 or limit <= 0.0:
+        return x
+    if epsilon < inf:
+        tilt = exp(-epsilon)
+        q = min((1.0 - exp(-limit - epsilon * x)) / (1.0 - tilt), 1.0)  # where -eps x - log(1 - q + q e^-eps) = limit
+        if x * (1.0 - q + q * tilt) < q * tilt:
+            return q
+    entropy = -x * log(x) - (1.0 - x) * log(1.0 - x) if x > 0.0 else 0.0
+    # Two bounds from above: kl(x, q) >= 2 (q - x)^2 (Pinsker), and kl(x, q) >= -entropy - (1 - x) log(1 - q).
+    q = min(x + sqrt(limit / 2.0), 1.0 - exp(-(limit + entropy) / (1.0 - x)))
+    for _ in range(50):  # Newton's steps on a convex function from the right: they only come closer
+        step = (bernoulli_kl(x, q) - limit) * q * (1.0 - q) / (q - x) if x < q < 1.0 else 0.0
+        q -= step
+        if step < 1e-12:
+            break
+    return q
+
+
+def highest_kl_index(theta: Sequence[float], count: Sequence[float], log_t: float, epsilon: float) -> int:
+    """The arm with the largest ``kl_index(theta, log t / count)``; the first wins a tie.
+
+    An index is computed only for an arm that beats those before it, which one divergence tells.
+    """
+    arm = 0
+    for k in range(1, len(theta)):
+        if theta[k] > theta[arm]:
+            arm = k  # likely the winner: begin with it
+    best = kl_index(theta[arm], log_t / count[arm], epsilon)
+    leader = arm
+    for k in range(len(theta)):
+        if k != leader:
+            x = min(max(theta[k], 0.0), 1.0)
+            if x >= best or best >= 1.0 or private_divergence(x, best, epsilon) <= log_t / count[k]:
+                index = kl_index(theta[k], log_t / count[k], epsilon)
+                if index > best or (index == best and k < arm):
+                    best = index
+                    arm = k
+    return arm
