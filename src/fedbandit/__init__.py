@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbandit import graph, hospital, theory
+    from fedbandit.baselines import GSE, AdaPUCB, CentralUCB, CoopUCB2, DistUCB, Fed1UCB, LocalUCB
     from fedbandit.checks import InvalidArgument
     from fedbandit.graph import Graph
-    from fedbandit.policy import CentralUCB, FedUCB, GossipUCB, LocalUCB, PrivacyWarning
+    from fedbandit.policy import FedBatch, FedUCB, GossipUCB, PrivacyWarning
     from fedbandit.problem import Problem
     from fedbandit.simulation.replay import Tape, Trace, replay
     from fedbandit.simulation.result import Result, load
     from fedbandit.simulation.run import simulate
 
 __all__ = [
+    "GSE",
+    "AdaPUCB",
     "CentralUCB",
+    "CoopUCB2",
+    "DistUCB",
+    "Fed1UCB",
+    "FedBatch",
     "FedUCB",
     "GossipUCB",
     "Graph",
@@ -37,12 +44,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CentralUCB": "policy",
+    "AdaPUCB": "baselines",
+    "CentralUCB": "baselines",
+    "CoopUCB2": "baselines",
+    "DistUCB": "baselines",
+    "Fed1UCB": "baselines",
+    "FedBatch": "policy",
     "FedUCB": "policy",
+    "GSE": "baselines",
     "GossipUCB": "policy",
     "Graph": "graph",
     "InvalidArgument": "checks",
-    "LocalUCB": "policy",
+    "LocalUCB": "baselines",
     "PrivacyWarning": "policy",
     "Problem": "problem",
     "Result": "simulation.result",

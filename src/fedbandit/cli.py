@@ -78,8 +78,6 @@ def run(
 
     A file with lists is a sweep: all combinations are run. A run that was stopped goes on where it was.
     """
-    from dataclasses import replace
-
     from fedbandit import outcome
     from fedbandit.experiment import read_sweep
     from fedbandit.progress import progress_bar
@@ -91,7 +89,7 @@ def run(
     changes: dict[str, Any] = {"trials": trials, "seed": seed}
     changes["horizon"] = None if horizon is None else _whole("--horizon", horizon)
     given = {name: value for name, value in changes.items() if value is not None}
-    plans = [replace(plan, **given) for plan in read_sweep(experiment)]
+    plans = read_sweep(experiment, given)
     with progress_bar(shown=not quiet and sys.stderr.isatty()) as show:
         results = run_all(plans, folder / outcome.RUNS, show)
     options = "".join(f" --{name} {value}" for name, value in given.items())

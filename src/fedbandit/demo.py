@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from fedbandit.policy import CentralUCB, FedUCB, GossipUCB, LocalUCB, Policy
+from fedbandit.baselines import CentralUCB, LocalUCB
+from fedbandit.policy import FedUCB, GossipUCB, Policy
 from fedbandit.problem import Problem
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ mistyped fields are all reported at once.
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
 ``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.sigma``, ``problem.concentration``,
 ``problem.edges_per_round`` and ``problem.hospital`` is an experiment of its own. A list in a policy
-(``epsilon = [1, 2]``) makes a policy of each value, compared within every experiment.
+(``epsilon = [1, 2]``) makes a policy of each value, compared within every experiment. ``problem.redraw = true`` draws
+new random means for every trial, with seeds that follow on ``problem.seed``.
 """
 
 import itertools
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -22,12 +23,12 @@ from fedbandit import graph as graphs
 from fedbandit import hospital
 from fedbandit.checks import InvalidArgument, closest, instance, whole_number
 from fedbandit.graph import Graph
-from fedbandit.policy import MAX_HORIZON, CentralUCB, FedUCB, GossipUCB, LocalUCB, Policy
+from fedbandit.policy import MAX_HORIZON, POLICIES, Policy
 from fedbandit.problem import Problem
 
-__all__ = ["Experiment", "ExperimentError", "read_experiment", "read_sweep"]
+MAX_REDRAWN = 10_000
 
-_POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in (GossipUCB, FedUCB, LocalUCB, CentralUCB)}
+__all__ = ["Experiment", "ExperimentError", "read_experiment", "read_sweep"]
 
 
 class ExperimentError(ValueError):
@@ -49,11 +50,13 @@ class _ProblemSection(_Section):
     means: list[list[float]] | None = None
     num_arms: int | None = None
     seed: int = 0
+    redraw: bool = False
     sigma: float | None = None
     concentration: float | None = None
     reward_range: list[float] | None = None
     weights: list[float] | None = None
     edges_per_round: str | float = "one"
+    rates: list[float] | None = None
 
 
 class _File(_Section):
@@ -66,6 +69,7 @@ class _File(_Section):
     trials: int = 100
     seed: int = 0
     checkpoints: int | list[int] = 200
+    watch_radii: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,15 +77,26 @@ class Experiment:
     """What a file asks for, ready for ``simulate``."""
 
     name: str
-    problem: Problem
+    problems: list[Problem]  # one; or one for each trial, if their means are drawn anew
     policies: dict[str, Policy]
     horizon: int
     trials: int
     seed: int
     checkpoints: int | list[int]
+    watch_radii: bool = False
     text: str = ""  # the file itself
     swept: dict[str, Any] = field(default_factory=dict[str, Any])  # what this combination of a sweep has
     families: dict[str, str] = field(default_factory=dict[str, str])  # policies that differ in epsilon alone share one
+
+    @property
+    def problem(self) -> Problem:
+        """The problem; where means are drawn anew for every trial, that of the first."""
+        return self.problems[0]
+
+    @property
+    def played(self) -> Problem | list[Problem]:
+        """The problem as ``simulate`` wants it."""
+        return self.problems if len(self.problems) > 1 else self.problem
 
 
 def read_experiment(path: str | Path) -> Experiment:
@@ -92,12 +107,15 @@ def read_experiment(path: str | Path) -> Experiment:
     return experiments[0]
 
 
-def read_sweep(path: str | Path) -> list[Experiment]:
-    """Read and check an experiment file; every combination of its listed values."""
+def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> list[Experiment]:
+    """Read and check an experiment file; every combination of its listed values.
+
+    ``instead`` has values to take for those of the file: trials, horizon, seed.
+    """
     source = Path(path)
     try:
         text = source.read_text(encoding="utf-8")
-        content = tomllib.loads(text)
+        content = tomllib.loads(text) | dict(instead or {})
     except FileNotFoundError:
         raise ExperimentError(f"{source}: no such file") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -142,13 +160,14 @@ def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Exper
     policies, families = _policies(file.policies)
     return Experiment(
         name=file.name or source.stem,
-        problem=_problem(file.problem, _graph(file.graph, file.num_agents)),
+        problems=_problems(file, _graph(file.graph, file.num_agents)),
         policies=policies,
         families=families,
         horizon=whole_number("horizon", file.horizon, 1, MAX_HORIZON),
         trials=file.trials,
         seed=file.seed,
         checkpoints=file.checkpoints,
+        watch_radii=file.watch_radii,
         text=text,
         swept=swept,
     )
@@ -164,9 +183,20 @@ def _graph(section: str | _GraphSection, num_agents: int | None) -> Graph:
     return graphs.from_edges(section.edges, section.num_agents)
 
 
+def _problems(file: _File, graph: Graph) -> list[Problem]:
+    """The problem, or one for each trial."""
+    section = file.problem
+    if not section.redraw:
+        return [_problem(section, graph)]
+    if section.means is not None or section.hospital is not None:
+        raise InvalidArgument("problem.redraw", True, "left out unless means are random (num_arms)")
+    trials = whole_number("trials", file.trials, 1, MAX_REDRAWN)
+    return [_problem(section.model_copy(update={"seed": section.seed + r}), graph) for r in range(trials)]
+
+
 def _problem(section: _ProblemSection, graph: Graph) -> Problem:
     given = section.model_dump(exclude_none=True)
-    options = {name: given[name] for name in ("weights", "edges_per_round") if name in given}
+    options = {name: given[name] for name in ("weights", "edges_per_round", "rates") if name in given}
     for name, family in (("sigma", "gaussian"), ("reward_range", "gaussian"), ("concentration", "beta")):
         if name in given:
             if section.rewards != family:
@@ -232,19 +262,19 @@ def _expanded(where: str, section: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _policy(where: str, given: dict[str, Any]) -> Policy:
     kind = given.get("kind")
-    if not isinstance(kind, str) or kind not in _POLICIES:
-        raise InvalidArgument(f"{where}.kind", kind, f"one of {', '.join(_POLICIES)}", closest(str(kind), _POLICIES))
-    known = [parameter.name for parameter in fields(_POLICIES[kind])]
+    if not isinstance(kind, str) or kind not in POLICIES:
+        raise InvalidArgument(f"{where}.kind", kind, f"one of {', '.join(POLICIES)}", closest(str(kind), POLICIES))
+    known = [parameter.name for parameter in fields(POLICIES[kind])]
     parameters = {name: value for name, value in given.items() if name != "kind"}
     for name in parameters:
         if name not in known:
             accepted = f"one of {', '.join(['kind', 'label', *known])}"
             raise InvalidArgument(f"a key of {where} ({kind})", name, accepted, closest(name, known))
-    needed = [p.name for p in fields(_POLICIES[kind]) if p.default is MISSING and p.name not in parameters]
+    needed = [p.name for p in fields(POLICIES[kind]) if p.default is MISSING and p.name not in parameters]
     if needed:
         raise InvalidArgument(f"{where} ({kind})", given, f"given {', '.join(needed)}")
     try:
-        return _POLICIES[kind](**parameters)
+        return POLICIES[kind](**parameters)
     except InvalidArgument as error:
         raise error.at(where) from None
 

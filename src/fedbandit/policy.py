@@ -1,16 +1,29 @@
-"""What can be run: policies as frozen records of their parameters.
+"""What can be run: the paper's policies and ours, as frozen records of their parameters.
 
-Here belong names, parameters and their checks; what a policy does each round is in ``fedbandit.rules``.
+Here belong names, parameters and their checks; what a policy does each round is in ``fedbandit.rules``. What
+they are compared with is in ``fedbandit.baselines``.
 """
 
 import warnings
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
-from fedbandit.checks import number_above, true_or_false, whole_number
+from fedbandit.baselines import (
+    GSE,
+    INDICES,
+    AdaPUCB,
+    CentralUCB,
+    CoopUCB2,
+    DistUCB,
+    Fed1UCB,
+    Index,
+    LocalUCB,
+    checked_index,
+)
+from fedbandit.checks import InvalidArgument, number_above, true_or_false, whole_number
 
-__all__ = ["MAX_HORIZON", "CentralUCB", "FedUCB", "GossipUCB", "LocalUCB", "Policy", "PrivacyWarning"]
+__all__ = ["MAX_HORIZON", "POLICIES", "FedBatch", "FedUCB", "GossipUCB", "Policy", "PrivacyWarning"]
 
 MAX_HORIZON = 10**9
 
@@ -89,36 +102,63 @@ class FedUCB:
 
 
 @dataclass(frozen=True)
-class LocalUCB:
-    """UCB1 on an agent's own rewards, no communication: the floor. Linear regret under local bias."""
+class FedBatch:
+    """Gossip of private batch means: the same epsilon as Fed_UCB at nearly the price of no privacy (beyond the paper).
 
-    kind: ClassVar[str] = "local_ucb"
+    An agent collects a batch of rewards of an arm and releases their noisy mean once, so that every reward is
+    epsilon-differentially private for ever, without a horizon. Releases are weighted by their variance. Agents
+    gossip value and weight; the estimate is their ratio, so that a site that has released nothing yet does not
+    count as zero. There is no consistency rule: an agent's bonus covers the uncertainty that its own pulls can
+    remove, and a slow agent need not chase a fast one's counts.
 
-    @property
-    def label(self) -> str:
-        """How figures and tables call it."""
-        return "Local UCB1"
-
-
-@dataclass(frozen=True)
-class CentralUCB:
-    """UCB on everyone's rewards at once, no privacy: the ceiling.
-
-    Index: sum_i weight_i x_mean_i + sqrt(alpha log t V), V the variance of that estimate.
+    * ``epsilon``: the privacy of one reward; may be infinite.
+    * ``index``: ``"thompson"`` draws theta + sqrt(V / N) z, V the variance of the agent's own mean; ``"ucb"`` takes
+      theta + radius; ``"kl"`` the largest mean that the divergence d_eps does not rule out (rewards with a range).
+    * ``radius``, for ``"ucb"``: ``"calibrated"`` is sqrt(2 log t V / N), without a theorem; ``"safe"`` is the paper's C
+      with a proved bound on the noise.
+    * ``first_batch``: rewards in the first batch of an arm; default: ``rules.batch.default_first_batch``.
+    * ``growth``: a batch makes the number of released rewards grow by this factor.
+    * ``sigma``: the standard deviation of one reward, if known; default (high - low) / 2, the most it can be; for
+      Gaussian rewards the problem's.
+    * ``catches_up=True`` adds the paper's consistency rule, for comparison and for the proof of the safe radius.
+    * ``assume_sensitivity``: for a problem without a ``reward_range``, pretend that one reward moves a sum
+      by at most this much, as the paper does with Gaussian rewards. Epsilon is then not met; a run warns.
     """
 
-    alpha: float = 2.0
+    epsilon: float
+    index: Index = "thompson"
+    radius: Literal["calibrated", "safe"] = "calibrated"
+    first_batch: int | None = None
+    growth: float = 1.25
+    sigma: float | None = None
+    catches_up: bool = False
+    assume_sensitivity: float | None = None
 
-    kind: ClassVar[str] = "central_ucb"
+    kind: ClassVar[str] = "fed_batch"
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        object.__setattr__(self, "alpha", number_above("alpha", self.alpha, 0.0))
+        object.__setattr__(self, "epsilon", number_above("epsilon", self.epsilon, 0.0, allow_inf=True))
+        checked_index(self.index)
+        if self.radius not in ("calibrated", "safe"):
+            raise InvalidArgument("radius", self.radius, "one of calibrated, safe")
+        if self.radius == "safe" and self.index != "ucb":
+            raise InvalidArgument("radius", self.radius, "calibrated unless index is ucb, which alone uses a radius")
+        if self.first_batch is not None:
+            object.__setattr__(self, "first_batch", whole_number("first_batch", self.first_batch, 1, 10**6))
+        object.__setattr__(self, "growth", number_above("growth", self.growth, 1.0))
+        for name in ("sigma", "assume_sensitivity"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, number_above(name, getattr(self, name), 0.0))
+        object.__setattr__(self, "catches_up", true_or_false("catches_up", self.catches_up))
 
     @property
     def label(self) -> str:
         """How figures and tables call it."""
-        return "Central UCB" if self.alpha == 2.0 else f"Central UCB, alpha={self.alpha:g}"
+        safe = ", safe radius" if self.radius == "safe" else ""
+        lag = ", catching up" if self.catches_up else ""
+        return f"FedBatch {INDICES[self.index]}{safe}{lag}, eps={self.epsilon:g}"
 
 
-Policy = GossipUCB | FedUCB | LocalUCB | CentralUCB
+Policy = GossipUCB | FedUCB | FedBatch | LocalUCB | CentralUCB | DistUCB | CoopUCB2 | Fed1UCB | AdaPUCB | GSE
+POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in get_args(Policy)}

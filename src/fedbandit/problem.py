@@ -44,6 +44,9 @@ class Problem:
       convex combination); default: the plain average.
     * ``edges_per_round``: who gossips in a round: ``"one"`` uniform edge (the paper), a random maximal
       ``"matching"``, ``"all"`` edges, or a probability with which each edge is present.
+    * ``rates``: how often each agent acts: in a round it pulls with this probability (above 0, at most 1).
+      Each agent's clock t is then its own pulls; gossip goes on in every round. Default: all in step, as in
+      the paper.
     """
 
     means: NDArray[np.float64]
@@ -54,6 +57,7 @@ class Problem:
     reward_range: tuple[float, float] | None = None
     weights: NDArray[np.float64] = None  # pyright: ignore[reportAssignmentType]  # made from None: all equal
     edges_per_round: EdgesPerRound = "one"
+    rates: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         """Check everything once, so that a problem that exists is sound."""
@@ -75,6 +79,7 @@ class Problem:
             object.__setattr__(self, name, number_above(name, getattr(self, name), 0.0))
         object.__setattr__(self, "reward_range", _checked_range(self.reward_range))
         object.__setattr__(self, "weights", _checked_weights(self.weights, self.num_agents))
+        object.__setattr__(self, "rates", _checked_rates(self.rates, self.num_agents))
         if self.edges_per_round not in ("one", "matching", "all"):
             if isinstance(self.edges_per_round, str):
                 raise InvalidArgument(
@@ -92,6 +97,7 @@ class Problem:
         reward_range: tuple[float, float] | None = None,
         weights: ArrayLike | None = None,
         edges_per_round: EdgesPerRound = "one",
+        rates: ArrayLike | None = None,
     ) -> "Problem":
         """Rewards means[i, k] + sigma * standard normal, as in the paper's synthetic experiments.
 
@@ -99,7 +105,7 @@ class Problem:
         ``reward_range`` a private policy clamps each reward to it first; a tight range then biases the
         means that it learns, while regret is still counted with ``means``.
         """
-        common = _common(means, graph, weights, edges_per_round)
+        common = _common(means, graph, weights, edges_per_round, rates)
         return cls(family="gaussian", sigma=sigma, reward_range=reward_range, **common)
 
     @classmethod
@@ -109,9 +115,10 @@ class Problem:
         graph: Graph | str,
         weights: ArrayLike | None = None,
         edges_per_round: EdgesPerRound = "one",
+        rates: ArrayLike | None = None,
     ) -> "Problem":
         """Rewards 0 or 1 with P(1) = means[i, k]."""
-        return cls(family="bernoulli", **_common(means, graph, weights, edges_per_round))
+        return cls(family="bernoulli", **_common(means, graph, weights, edges_per_round, rates))
 
     @classmethod
     def beta(
@@ -121,12 +128,13 @@ class Problem:
         concentration: float = 2.0,
         weights: ArrayLike | None = None,
         edges_per_round: EdgesPerRound = "one",
+        rates: ArrayLike | None = None,
     ) -> "Problem":
         """Rewards in [0, 1], Beta(m c, (1 - m) c) with m = means[i, k] and c = ``concentration``.
 
         The larger the concentration, the closer rewards lie to their mean: variance m (1 - m) / (c + 1).
         """
-        return cls(family="beta", concentration=concentration, **_common(means, graph, weights, edges_per_round))
+        return cls(family="beta", concentration=concentration, **_common(means, graph, weights, edges_per_round, rates))
 
     @classmethod
     def random(
@@ -179,6 +187,13 @@ class Problem:
         """The arm with the largest mean over all agents (the first, if several)."""
         return int(self.arm_means.argmax())
 
+    @property
+    def kind_of_world(self) -> tuple[object, ...]:
+        """All but the means: what problems that are run together must have in common."""
+        rates = None if self.rates is None else tuple(self.rates)
+        common = (self.family, self.sigma, self.concentration, self.reward_range, self.edges_per_round)
+        return (self.means.shape, self.graph.edges, tuple(self.weights), rates, *common)
+
     @cached_property
     def reward_variance(self) -> float:
         """A bound on the variance of one reward that an agent may know: sigma^2, or (high - low)^2 / 4."""
@@ -188,9 +203,19 @@ class Problem:
 
 
 def _common(
-    means: ArrayLike, graph: Graph | str, weights: ArrayLike | None, edges_per_round: EdgesPerRound
+    means: ArrayLike,
+    graph: Graph | str,
+    weights: ArrayLike | None,
+    edges_per_round: EdgesPerRound,
+    rates: ArrayLike | None,
 ) -> dict[str, Any]:
-    return {"means": means, "graph": _graph(graph), "weights": weights, "edges_per_round": edges_per_round}
+    return {
+        "means": means,
+        "graph": _graph(graph),
+        "weights": weights,
+        "edges_per_round": edges_per_round,
+        "rates": rates,
+    }
 
 
 def _graph(graph: Graph | str) -> Graph:
@@ -230,5 +255,19 @@ def _checked_weights(weights: ArrayLike | None, num_agents: int) -> NDArray[np.f
         raise InvalidArgument("weights", weights, accepted)
     if abs(given.sum() - 1.0) > 1e-9:
         raise InvalidArgument("weights", f"weights with sum {given.sum():g}", accepted)
+    given.flags.writeable = False
+    return given
+
+
+def _checked_rates(rates: ArrayLike | None, num_agents: int) -> NDArray[np.float64] | None:
+    if rates is None:
+        return None
+    accepted = f"{num_agents} numbers above 0 and at most 1, one per agent"
+    try:
+        given = np.array(rates, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument("rates", rates, accepted) from None
+    if given.shape != (num_agents,) or not ((given > 0) & (given <= 1)).all():
+        raise InvalidArgument("rates", rates, accepted)
     given.flags.writeable = False
     return given

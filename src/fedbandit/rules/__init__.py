@@ -9,5 +9,10 @@ simulator compiles the very same functions (``fedbandit.simulation.compiled``). 
 * ``mean``    Algorithms 2 and 3: an agent's own sample mean, exact or with private noise
 * ``gossip``  Algorithm 1, lines 5 and 17-22: what neighbours do to each other's numbers
 
+and beyond it:
+
+* ``batch``   a private mean with few releases and no horizon
+* ``kl``      an index by divergence for rewards in [0, 1]
+
 Lines of an algorithm are counted with its "Initialization" as line 1 and each "else" and "end" as a line.
 """

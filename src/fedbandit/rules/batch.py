@@ -29,7 +29,7 @@ def batch_size(n: int, first_batch: int, growth: float) -> int:
 
     Never fewer than the first, whose size is what makes a release worth its noise.
     """
-    return max(first_batch, int(ceil((growth - 1.0) * n)))
+    return max(first_batch, ceil((growth - 1.0) * n))
 
 
 def laplace_variance(scale: float) -> float:
@@ -43,7 +43,7 @@ def released(total: float, noise: float, size: int) -> float:
 
 
 def release_variance(size: int, reward_variance: float, noise_variance: float) -> float:
-    """v = s^2 / m + 2 (high - low)^2 / (eps m)^2: what rewards and noise add to the variance of a release."""
+    """V = s^2 / m + 2 (high - low)^2 / (eps m)^2: what rewards and noise add to the variance of a release."""
     return reward_variance / size + noise_variance / (size * float(size))
 
 

@@ -1,26 +1,30 @@
-"""Which arm an agent pulls: Algorithm 1, lines 6-14.
+"""Which arm an agent pulls: Algorithm 1, lines 6-14, and the round robin of those who must wait.
 
-Here belongs the decision alone. Radii come from ``radius``, the draw ``u`` from the caller.
+Here belongs the decision alone. Radii come from ``radius``, the draw ``u`` from the caller. The index by
+divergence is ``kl``'s.
 """
 
 from collections.abc import Sequence
 
-__all__ = ["choose", "count_lagging"]
+__all__ = ["choose", "count_lagging", "fewest_pulls", "highest_belief"]
 
 
-def count_lagging(n: Sequence[int], n_max: Sequence[int], num_agents: int) -> int:
-    """Algorithm 1, line 6: how many arms this agent has pulled too rarely to stay consistent."""
+def count_lagging(n: Sequence[int], n_max: Sequence[int], allowed: int) -> int:
+    """Algorithm 1, line 6: how many arms this agent has pulled too rarely to stay consistent.
+
+    ``allowed`` is how far behind it may be: N in the paper.
+    """
     lagging = 0
     for k in range(len(n)):
-        if n[k] < n_max[k] - num_agents:  # line 6
+        if n[k] < n_max[k] - allowed:  # line 6
             lagging += 1
     return lagging
 
 
-def nth_lagging(n: Sequence[int], n_max: Sequence[int], num_agents: int, position: int) -> int:
+def nth_lagging(n: Sequence[int], n_max: Sequence[int], allowed: int, position: int) -> int:
     """The lagging arm at ``position``, counted from 0 in the order of arms."""
     for k in range(len(n)):
-        if n[k] < n_max[k] - num_agents:  # line 6
+        if n[k] < n_max[k] - allowed:  # line 6
             if position == 0:
                 return k
             position -= 1
@@ -44,7 +48,7 @@ def choose(
     radius: Sequence[float],
     n: Sequence[int],
     n_max: Sequence[int],
-    num_agents: int,
+    allowed: int,
     lagging: int,
     u: float,
 ) -> int:
@@ -54,5 +58,14 @@ def choose(
     picks among lagging arms. ``radius`` is not read when an arm lags.
     """
     if lagging > 0:
-        return nth_lagging(n, n_max, num_agents, int(u * lagging))  # line 13
+        return nth_lagging(n, n_max, allowed, int(u * lagging))  # line 13
     return highest_belief(theta, radius)
+
+
+def fewest_pulls(n: Sequence[int], eligible: Sequence[bool]) -> int:
+    """The eligible arm with the fewest pulls, the first of equals: a round robin over eligible arms."""
+    arm = -1
+    for k in range(len(n)):
+        if eligible[k] and (arm < 0 or n[k] < n[arm]):
+            arm = k
+    return arm

@@ -1,9 +1,10 @@
 """What neighbours do to each other's numbers: Algorithm 1, lines 5 and 17-22.
 
-Here belong the spread of pull counts and the averaging of estimates, for one arm at a time.
+Here belong the spread of pull counts and the averaging of estimates, for one arm at a time. An estimate is
+theta itself, as in the paper, or (beyond it) a pair of value and weight, whose ratio is theta.
 """
 
-__all__ = ["average", "heard", "metropolis_weight", "with_news"]
+__all__ = ["average", "heard", "is_known", "metropolis_weight", "ratio", "with_news"]
 
 
 def heard(known: int, neighbour_n_max: int) -> int:
@@ -33,3 +34,20 @@ def metropolis_weight(degree_i: int, degree_j: int) -> float:
     paper's average.
     """
     return 1.0 / (1.0 + max(degree_i, degree_j))
+
+
+def ratio(value: float, weight: float) -> float:
+    """The estimate theta of a gossiped value and weight: sum(w x) / sum(w) over the sites that have been heard of.
+
+    A site that has released nothing of an arm yet has weight 0, and so does not count as zero in the mean.
+    """
+    return value / weight
+
+
+def is_known(weight: float, releases: int, num_agents: int) -> bool:
+    """Whether an agent may judge an arm. If not, it tries the arm.
+
+    It must have released the arm itself, and hold at least half the weight that a single site leaves with
+    everyone after mixing, 1 / N: with less, the news of one release would throw the ratio about.
+    """
+    return releases > 0 and weight * num_agents >= 0.5

@@ -1,6 +1,6 @@
-"""How far an estimate may be off: the confidence radii of Lemmas 4 and 6.
+"""How far an estimate may be off: the confidence radii of Lemmas 4 and 6, ours, and those of other policies.
 
-Here belong the formulas of a radius. Each is split in two: a part that only changes when the arm is
+Here belong the formulas of a radius. Most is split in two: a part that only changes when the arm is
 pulled, and ``radius``, which adds the time. The split lets a simulator keep the first part between
 pulls; it changes no value. ``log`` is natural, the only reading in which C is Hoeffding's.
 
@@ -12,11 +12,20 @@ from math import log, sqrt
 
 __all__ = [
     "alpha1",
-    "central_sampling",
+    "coop_radius",
+    "deviation",
+    "dist_sampling",
+    "elimination_radius",
     "gossip_sampling",
+    "gse_radius",
+    "is_beaten",
     "local_sampling",
     "private_noise",
     "radius",
+    "tail_level",
+    "tail_slope",
+    "tail_tilt",
+    "variance_sampling",
 ]
 
 
@@ -59,9 +68,79 @@ def local_sampling(n: float) -> float:
     return 2.0 / n
 
 
-def central_sampling(alpha: float, variance: float) -> float:
-    """Centralised UCB: alpha times the variance of the pooled estimate."""
+def variance_sampling(alpha: float, variance: float) -> float:
+    """The calibrated radius sqrt(alpha V log t): alpha times the variance of the estimate.
+
+    For a centralised UCB V is the variance of the pooled mean. For batches it is V_i / N: after mixing,
+    theta_i averages N agents, where the paper budgets for 2N / n, about sqrt(2) N times too wide. There is
+    no theorem for it: other agents may know less than this one, and theta may not have mixed yet.
+    """
     return alpha * variance
+
+
+def deviation(variance: float) -> float:
+    """The standard deviation with which Thompson sampling draws around theta."""
+    return sqrt(variance)
+
+
+def dist_sampling(n: float, degree: int) -> float:
+    """Dist-UCB (Zhu and Liu): 3 / (degree n)."""
+    return 3.0 / (degree * n)
+
+
+def coop_radius(count: float, num_agents: int, log_t: float) -> float:
+    """Radius of coop-UCB2 (Landgren et al. 2016) with gamma = 1: sqrt(2 (c + f) log t / (N c^2)), f = sqrt(log t)."""
+    return sqrt(2.0 * (count + sqrt(log_t)) * log_t / (num_agents * count * count))
+
+
+def elimination_radius(pulls: float, num_agents: int, log_horizon: float) -> float:
+    """Fed1-UCB (Shi and Shen 2021): sqrt(4 log T / (N F)) after F pulls of the arm by each agent."""
+    return sqrt(4.0 * log_horizon / (num_agents * pulls))
+
+
+def gse_radius(n: float, num_agents: int, log_horizon: float, delay: float, mixing: float) -> float:
+    """GSE (Liu et al. 2025): sqrt(log T / c) + (tau + sqrt N) / c, c = N max(n - L, 1).
+
+    ``delay`` is L = M log T / p, ``mixing`` is tau = N log T / p (log T / p on the complete graph), p the
+    probability of an edge.
+    """
+    count = num_agents * max(n - delay, 1.0)
+    return sqrt(log_horizon / count) + (mixing + sqrt(num_agents)) / count
+
+
+def is_beaten(theta: float, radius: float, best_lower: float) -> bool:
+    """Successive elimination: an arm whose upper bound is under another's lower bound is dropped."""
+    return theta + radius < best_lower
+
+
+def tail_tilt(num_releases: int, level: float) -> float:
+    """The s in (0, 1) that minimises (level - E log(1 - s^2)) / s, by bisection on its derivative.
+
+    The tail bound below holds for every s; this only chooses the best one.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        s = (low + high) / 2.0
+        rest = 1.0 - s * s
+        if num_releases * (2.0 * s * s / rest + log(rest)) < level:
+            low = s
+        else:
+            high = s
+    return (low + high) / 2.0
+
+
+def tail_slope(largest: float, tilt: float) -> float:
+    """What the noise's tail B(E, 2 log t) grows with log t, times the largest coefficient of a noise in the mean.
+
+    B(E, l) = (l - E log(1 - s^2)) / s: the sum of E independent Laplace noises of scale at most ``largest``
+    exceeds ``largest`` B(E, l) with probability at most e^-l (Chernoff; the proof is in docs/fedbatch.md).
+    """
+    return 2.0 * largest / tilt
+
+
+def tail_level(largest: float, num_releases: int, tilt: float) -> float:
+    """The part of ``largest`` B(E, 2 log t) that does not change with t: see ``tail_slope``."""
+    return -largest * num_releases * log(1.0 - tilt * tilt) / tilt
 
 
 def radius(sampling: float, noise: float, log_t: float, scale: float, offset: float) -> float:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from numba import njit
 from numba.extending import register_jitable
 
-from fedbandit.rules import choose, gossip, mean, radius
+from fedbandit.rules import batch, choose, gossip, kl, mean, radius
 
 __all__ = ["SOURCES", "compile_driver", "compile_inner"]
 
@@ -37,25 +37,46 @@ def compile_driver(function: _Function) -> _Function:
 
 
 for rule in (
+    batch.batch_size,
+    batch.last_weight,
+    batch.release_variance,
+    batch.released,
+    batch.weighted_mean,
     choose.choose,
     choose.count_lagging,
+    choose.fewest_pulls,
     choose.highest_belief,
     choose.nth_lagging,
     gossip.average,
     gossip.heard,
+    gossip.is_known,
     gossip.metropolis_weight,
+    gossip.ratio,
     gossip.with_news,
+    kl.bernoulli_kl,
+    kl.highest_kl_index,
+    kl.kl_index,
+    kl.private_divergence,
     mean.clamp,
     mean.prefix_noise,
     mean.pull_tree_add,
     mean.time_tree_add,
     mean.time_tree_first_new,
     mean.trailing_zeros,
-    radius.central_sampling,
+    radius.coop_radius,
+    radius.deviation,
+    radius.dist_sampling,
+    radius.elimination_radius,
     radius.gossip_sampling,
+    radius.gse_radius,
+    radius.is_beaten,
     radius.local_sampling,
     radius.private_noise,
     radius.radius,
+    radius.tail_level,
+    radius.tail_slope,
+    radius.tail_tilt,
+    radius.variance_sampling,
 ):
     register_jitable(_nrt=False, error_model="numpy", forceinline=True)(rule)
 
@@ -68,10 +89,8 @@ def _digest_of_sources() -> str:
     stale cache.
     """
     here = Path(__file__).parent
-    sources = [
-        *(here.parent / "rules").glob("*.py"),
-        *(here / name for name in ("compiled.py", "round.py", "state.py", "streams.py")),
-    ]
+    inner = ("compiled", "decide", "exchange", "pull", "round", "state", "streams")
+    sources = [*(here.parent / "rules").glob("*.py"), *(here / f"{name}.py" for name in inner)]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(sources))).hexdigest()
 
 

@@ -6,16 +6,18 @@ Here belong the loop over rounds, the record at checkpoints and the threads; a r
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.simulation.compiled import SOURCES, compile_driver
+from fedbandit.simulation.compiled import SOURCES, compile_driver, compile_inner
+from fedbandit.simulation.decide import set_radii
 from fedbandit.simulation.round import name_streams, play_round, pull_every_arm_once
 from fedbandit.simulation.state import Draws, Plan, World, new_state
 
-__all__ = ["Record", "no_tape", "run_trials", "usable_cores"]
+__all__ = ["Record", "Truth", "no_tape", "run_trials", "usable_cores"]
 
 _ROUNDS_BETWEEN_SIGNS_OF_LIFE = 8192
 
@@ -28,6 +30,7 @@ class Record(NamedTuple):
     messages: NDArray[np.int64]  # [trial, agent, time]
     lagging: NDArray[np.float64]
     theta_error: NDArray[np.float64]
+    misses: NDArray[np.float64]  # estimates off by more than their radius since the checkpoint before, if watched
 
     def of(self, trial: int) -> "Record":
         """Views of one trial."""
@@ -43,6 +46,7 @@ def new_record(num_trials: int, num_agents: int, num_times: int, num_arms: int) 
         messages=np.zeros(shape, np.int64),
         lagging=np.zeros(shape),
         theta_error=np.zeros(shape),
+        misses=np.zeros(shape),
     )
 
 
@@ -52,6 +56,8 @@ def no_tape(num_agents: int, num_arms: int) -> Draws:
     return Draws(
         edges=np.zeros(1, np.uint64),
         picks=np.zeros(num_agents, np.uint64),
+        arrivals=np.zeros(num_agents, np.uint64),
+        normals=np.zeros(shape, np.uint64),
         rewards=np.zeros(shape, np.uint64),
         noise=np.zeros(shape, np.uint64),
         on_tape=False,
@@ -60,7 +66,20 @@ def no_tape(num_agents: int, num_arms: int) -> Draws:
         tape_picks=np.zeros((1, 1)),
         tape_has_noise=False,
         tape_noise=np.zeros((1, 1, 1)),
+        tape_has_normals=False,
+        tape_normals=np.zeros((1, 1, 1)),
     )
+
+
+@compile_inner
+def _count_misses(state: Any, plan: Any, arm_means: Any, i: int) -> Any:
+    """How many of an agent's estimates lie further from the truth than the radius of its next decision."""
+    misses = 0
+    set_radii(state, plan, i, log(max(state.clock[i] + 1, 2)))
+    for k in range(len(arm_means)):
+        if not state.eligible[i, k] and abs(state.theta[i, k] - arm_means[k]) > state.radius[k]:
+            misses += 1
+    return misses
 
 
 def _build(sources: str) -> Any:
@@ -76,6 +95,7 @@ def _build(sources: str) -> Any:
         gaps: Any,
         arm_means: Any,
         record: Any,
+        watches: bool,
         rounds_done: Any,
         stop: Any,
     ) -> None:
@@ -86,6 +106,9 @@ def _build(sources: str) -> Any:
         c = 0
         for t in range(1, times[-1] + 1):
             play_round(t, state, world, plan, draws)
+            if watches:
+                for i in range(num_agents):
+                    record.misses[i, c] += _count_misses(state, plan, arm_means, i)
             if t == times[c]:
                 for i in range(num_agents):
                     regret, error = 0.0, 0.0
@@ -97,7 +120,7 @@ def _build(sources: str) -> Any:
                     record.regret[i, c] = regret
                     record.theta_error[i, c] = error / num_arms
                     record.messages[i, c] = state.messages[i]
-                    record.lagging[i, c] = state.lagging_rounds[i] / t
+                    record.lagging[i, c] = state.lagging_rounds[i] / max(state.clock[i], 1)
                 c += 1
             if t % _ROUNDS_BETWEEN_SIGNS_OF_LIFE == 0:
                 rounds_done[0] = t
@@ -116,22 +139,32 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class Truth(NamedTuple):
+    """What a trial plays on, and what its regret and errors are measured against."""
+
+    world: World
+    gaps: NDArray[np.float64]
+    arm_means: NDArray[np.float64]
+
+
 def run_trials(
-    world: World,
+    truths: Sequence[Truth],
     plans: Sequence[Plan],
-    gaps: NDArray[np.float64],
-    arm_means: NDArray[np.float64],
     times: NDArray[np.int64],
     trials: range,
     seed: int,
     threads: int,
+    watches: bool,
     on_rounds: Callable[[int], None],
 ) -> list[Record]:
     """All trials of all plans; a record per plan. ``on_rounds`` hears how many rounds are done so far.
 
+    ``truths`` has one entry for all trials, or one for each. ``watches``: count how often an estimate lies further
+    from the truth than its radius.
+
     An exception, also Ctrl-C, stops the other threads within some thousand rounds.
     """
-    num_agents, num_arms = world.means.shape
+    num_agents, num_arms = truths[0].world.means.shape
     records = [new_record(len(trials), num_agents, len(times), num_arms) for _ in plans]
     stop = np.zeros(1, np.int64)
     # One row of 64 bytes per job, so that threads do not write to the same cache line.
@@ -141,17 +174,19 @@ def run_trials(
         which, position = divmod(job, len(trials))
         if stop[0]:
             return
+        truth = truths[position if len(truths) > 1 else 0]
         _run_trial(
             np.uint64(seed),
             np.uint64(trials[position]),
-            new_state(world, plans[which]),
-            world,
+            new_state(truth.world, plans[which]),
+            truth.world,
             plans[which],
             no_tape(num_agents, num_arms),
             times,
-            gaps,
-            arm_means,
+            truth.gaps,
+            truth.arm_means,
             records[which].of(position),
+            watches,
             rounds_done[job],
             stop,
         )

@@ -5,29 +5,45 @@ first round, and refused here if it makes no sense.
 """
 
 import warnings
-from math import inf, log
+from math import ceil, inf, log
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbandit.baselines import GSE, AdaPUCB, CentralUCB, CoopUCB2, DistUCB, Fed1UCB, LocalUCB
 from fedbandit.checks import InvalidArgument, instance
 from fedbandit.graph import Graph
-from fedbandit.policy import CentralUCB, FedUCB, GossipUCB, LocalUCB, Policy, PrivacyWarning
+from fedbandit.policy import FedBatch, FedUCB, GossipUCB, Policy, PrivacyWarning
 from fedbandit.problem import Problem
+from fedbandit.rules.batch import default_first_batch, laplace_variance
 from fedbandit.rules.mean import epsilon_per_node, paper_epsilon_per_node
 from fedbandit.rules.radius import alpha1
 from fedbandit.simulation.state import (
     ALONE,
+    BATCHES,
     BERNOULLI,
     BETA,
+    BY_KL,
+    BY_RADIUS,
+    BY_THOMPSON,
     CENTRAL,
+    CONSENSUS,
     EXACT,
     GAUSSIAN,
     GOSSIP,
+    LAST_BATCH,
     MATCHING,
+    NO_ELIMINATION,
     ONE_EDGE,
+    PEERS_ELIMINATE,
     PRESENT_EDGES,
     PULL_TREE,
+    RADIUS_BY_DEGREE,
+    RADIUS_BY_PULLS,
+    RADIUS_BY_VARIANCE,
+    RADIUS_OF_COUNT,
+    SERVER,
+    SERVER_ELIMINATES,
     TIME_TREE,
     Plan,
     World,
@@ -36,17 +52,13 @@ from fedbandit.simulation.state import (
 __all__ = ["plan_of", "world_of"]
 
 _FAMILIES = {"gaussian": GAUSSIAN, "bernoulli": BERNOULLI, "beta": BETA}
+_INDICES = {"ucb": BY_RADIUS, "thompson": BY_THOMPSON, "kl": BY_KL}
+
+CALIBRATED_ALPHA = 2.0
 
 
 def world_of(problem: Problem) -> World:
     """A problem as numbers."""
-    edge_choice, presence = PRESENT_EDGES, 1.0
-    if problem.edges_per_round == "one":
-        edge_choice = ONE_EDGE
-    elif problem.edges_per_round == "matching":
-        edge_choice = MATCHING
-    elif problem.edges_per_round != "all":
-        presence = float(problem.edges_per_round)
     first_neighbour, neighbours = _adjacency(problem.graph)
     return World(
         means=np.ascontiguousarray(problem.means).copy(),
@@ -56,8 +68,8 @@ def world_of(problem: Problem) -> World:
         edges=np.array(problem.graph.edges, np.uint32),
         first_neighbour=first_neighbour,
         neighbours=neighbours,
-        edge_choice=edge_choice,
-        presence=presence,
+        in_step=problem.rates is None,
+        rates=np.ones(problem.num_agents) if problem.rates is None else problem.rates.copy(),
     )
 
 
@@ -69,43 +81,112 @@ def _adjacency(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
 
 def plan_of(policy: Policy, problem: Problem, horizon: int) -> Plan:
     """What a policy does on a problem, as numbers."""
-    instance("policy", policy, Policy, "a policy: GossipUCB, FedUCB, LocalUCB or CentralUCB")
+    instance("policy", policy, Policy, "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
+    plain = _plain(problem, horizon)
+    num_agents, num_arms = problem.means.shape
+    every_link = {"edge_choice": PRESENT_EDGES, "presence": 1.0}
+    match policy:
+        case GossipUCB():
+            return plain
+        case FedUCB():
+            return _tree(plain, policy, problem, horizon)
+        case FedBatch():
+            return _batches(plain, policy, problem)
+        case LocalUCB():
+            return plain._replace(network=ALONE, catches_up=False, share=np.ones(num_agents), offset=0.0)
+        case CentralUCB():
+            if policy.index == "kl":
+                _needs_range(policy, problem)
+            return plain._replace(
+                network=CENTRAL,
+                catches_up=False,
+                choice=_INDICES[policy.index],
+                radius_kind=RADIUS_BY_VARIANCE,
+                scale=1.0,
+                offset=0.0,
+                alpha=float(policy.alpha),
+            )
+        case DistUCB():
+            return plain._replace(radius_kind=RADIUS_BY_DEGREE, offset=0.0, allowed=num_arms - 1, **every_link)
+        case CoopUCB2():
+            return plain._replace(
+                mechanism=CONSENSUS, gossips_pairs=True, radius_kind=RADIUS_OF_COUNT, catches_up=False, **every_link
+            )
+        case AdaPUCB():
+            return _episodes(plain, policy, problem)
+        case Fed1UCB():
+            _needs_step(policy, problem)
+            return plain._replace(
+                network=SERVER, elimination=SERVER_ELIMINATES, catches_up=False, phase=ceil(10.0 * log(max(horizon, 2)))
+            )
+        case GSE():
+            _needs_step(policy, problem)
+            complete = len(problem.graph.edges) == num_agents * (num_agents - 1) // 2
+            return plain._replace(
+                elimination=PEERS_ELIMINATE,
+                catches_up=False,
+                edge_choice=PRESENT_EDGES,
+                presence=policy.present,
+                edge_weight=1.0 / num_agents,
+                delay=num_arms * log(horizon) / policy.present,
+                mixing=(1 if complete else num_agents) * log(horizon) / policy.present,
+            )
+
+
+def _plain(problem: Problem, horizon: int) -> Plan:
+    """Gossip_UCB; the other policies are told by how they differ from it."""
     num_agents = problem.num_agents
     low, high = problem.reward_range or (0.0, 1.0)  # without a range nothing is clamped
     shares = num_agents * problem.weights
     if np.all(problem.weights == problem.weights[0]):
         shares = np.ones(num_agents)  # exactly the paper's update, whatever N * (1 / N) rounds to
-    plain = Plan(
+    edge_choice, presence = PRESENT_EDGES, 1.0
+    if problem.edges_per_round == "one":
+        edge_choice = ONE_EDGE
+    elif problem.edges_per_round == "matching":
+        edge_choice = MATCHING
+    elif problem.edges_per_round != "all":
+        presence = float(problem.edges_per_round)
+    return Plan(
         network=GOSSIP,
+        edge_choice=edge_choice,
+        presence=presence,
+        edge_weight=0.0,
         catches_up=True,
+        allowed=num_agents,
         mechanism=EXACT,
+        gossips_pairs=False,
+        commits=False,
+        choice=BY_RADIUS,
+        radius_kind=RADIUS_BY_PULLS,
+        elimination=NO_ELIMINATION,
         share=shares,
         sampling_constant=float(np.sum(shares**2)) / num_agents,
         noise_constant=0.0,
-        scale=problem.sigma if problem.family == "gaussian" else high - low,
+        scale=float(problem.sigma) if problem.family == "gaussian" else high - low,
         offset=alpha1(num_agents),
-        alpha=0.0,
-        reward_variance=problem.reward_variance,
+        alpha=CALIBRATED_ALPHA,
+        reward_variance=float(problem.reward_variance),
+        averaging=float(np.sum(problem.weights**2)),
         log_horizon=log(horizon),
         epsilon=inf,
         noise_scale=0.0,
+        noise_variance=0.0,
         clamps=False,
         low=low,
         high=high,
         num_levels=1,
+        first_batch=1,
+        growth=2.0,
+        has_tail=False,
+        phase=1,
+        delay=0.0,
+        mixing=0.0,
     )
-    match policy:
-        case GossipUCB():
-            return plain
-        case FedUCB():
-            return _private(plain, policy, problem, horizon)
-        case LocalUCB():
-            return plain._replace(network=ALONE, catches_up=False, share=np.ones(num_agents), offset=0.0)
-        case CentralUCB():
-            return plain._replace(network=CENTRAL, catches_up=False, scale=1.0, offset=0.0, alpha=float(policy.alpha))
 
 
-def _private(plain: Plan, policy: FedUCB, problem: Problem, horizon: int) -> Plan:
+def _tree(plain: Plan, policy: FedUCB, problem: Problem, horizon: int) -> Plan:
+    """Fed_UCB: a tree of partial sums, radius C~."""
     if policy.horizon is not None and horizon > policy.horizon:
         raise InvalidArgument(
             "horizon", horizon, f"at most the policy's own ({policy.horizon}): past it the tree's epsilon is spent"
@@ -137,7 +218,45 @@ def _private(plain: Plan, policy: FedUCB, problem: Problem, horizon: int) -> Pla
     )
 
 
-def _sensitivity(policy: FedUCB, problem: Problem) -> float:
+def _batches(plain: Plan, policy: FedBatch, problem: Problem) -> Plan:
+    """FedBatch: means of batches with their weights, calibrated or safe."""
+    if policy.index == "kl":
+        _needs_range(policy, problem)
+    mean = _batch_mean(plain, policy, problem)._replace(
+        mechanism=BATCHES,
+        catches_up=policy.catches_up,
+        choice=_INDICES[policy.index],
+        first_batch=policy.first_batch or default_first_batch(policy.epsilon),
+        growth=float(policy.growth),
+    )
+    if policy.sigma is not None:
+        mean = mean._replace(reward_variance=float(policy.sigma) ** 2)
+    if policy.radius == "safe":
+        return mean._replace(has_tail=True, scale=plain.scale, offset=plain.offset)
+    return mean
+
+
+def _episodes(plain: Plan, policy: AdaPUCB, problem: Problem) -> Plan:
+    """AdaP-UCB: doubling episodes, of which the last one counts."""
+    return _batch_mean(plain, policy, problem)._replace(mechanism=LAST_BATCH, catches_up=False, commits=True)
+
+
+def _batch_mean(plain: Plan, policy: FedBatch | AdaPUCB, problem: Problem) -> Plan:
+    """What is common to policies that release batches: a calibrated radius and pairs of value and weight."""
+    noise_scale = _sensitivity(policy, problem) / policy.epsilon if policy.epsilon < inf else 0.0
+    return plain._replace(
+        gossips_pairs=True,
+        radius_kind=RADIUS_BY_VARIANCE,
+        scale=1.0,
+        offset=0.0,
+        epsilon=float(policy.epsilon),
+        noise_scale=noise_scale,
+        noise_variance=laplace_variance(noise_scale),
+        clamps=problem.reward_range is not None and policy.epsilon < inf,
+    )
+
+
+def _sensitivity(policy: FedUCB | FedBatch | AdaPUCB, problem: Problem) -> float:
     """How far one changed reward can move a sum of rewards."""
     if problem.reward_range is not None:
         low, high = problem.reward_range
@@ -155,6 +274,21 @@ def _sensitivity(policy: FedUCB, problem: Problem) -> float:
         f"{policy.label} with assume_sensitivity={policy.assume_sensitivity:g} on unbounded {problem.family} "
         "rewards: epsilon does not hold, since a reward can move a sum by more than that.",
         PrivacyWarning,
-        stacklevel=6,  # the caller of simulate
+        stacklevel=7,  # the caller of simulate
     )
     return float(policy.assume_sensitivity)
+
+
+def _needs_range(policy: FedBatch | CentralUCB, problem: Problem) -> None:
+    """The index by divergence is for rewards in [0, 1]."""
+    if problem.reward_range != (0.0, 1.0):
+        raise InvalidArgument(
+            "reward_range",
+            problem.reward_range,
+            f"(0, 1) for {policy.label}: its divergence is that of Bernoulli rewards",
+        )
+
+
+def _needs_step(policy: Fed1UCB | GSE, problem: Problem) -> None:
+    if problem.rates is not None:
+        raise InvalidArgument("rates", problem.rates.tolist(), f"left out for {policy.label}, whose agents act in step")

@@ -3,7 +3,7 @@
 Here belong tapes and traces: what a test of the algorithm compares. The rounds are the simulator's own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class Tape:
     * ``picks[t - 1, i]``: the draw in [0, 1) that picks from a non-empty lagging set
     * ``noise[e, i, k]``: for a private policy, the Laplace draw of scale 1 of the interval that ends at e
       (a pull number; a time if ``paper=True``), e = 0 .. T + 1. Without it, one fixed stream is used.
+    * ``normals[t - 1, i, k]``: for Thompson sampling, the standard normal draw for arm k in round t. Without it, one
+      fixed stream is used.
     * ``reward_range``: as in a problem, for a private policy.
     """
 
@@ -40,6 +42,7 @@ class Tape:
     graph: Graph
     noise: NDArray[np.float64] | None = None
     reward_range: tuple[float, float] | None = None
+    normals: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and values against each other."""
@@ -64,6 +67,11 @@ class Tape:
             if noise.shape != (horizon + 2, agents, arms):
                 raise InvalidArgument("noise", f"of shape {noise.shape}", f"[{horizon + 2}, {agents}, {arms}]")
             object.__setattr__(self, "noise", noise)
+        if self.normals is not None:
+            normals = _floats("normals", self.normals, 3)
+            if normals.shape != (horizon, agents, arms):
+                raise InvalidArgument("normals", f"of shape {normals.shape}", f"[{horizon}, {agents}, {arms}]")
+            object.__setattr__(self, "normals", normals)
         for name, array in (("rewards", rewards), ("edges", edges), ("picks", picks)):
             object.__setattr__(self, name, array)
 
@@ -94,6 +102,7 @@ class Tape:
             picks=source.random((horizon, agents)),
             graph=graph,
             noise=source.laplace(size=(horizon + 2, agents, num_arms)),
+            normals=source.standard_normal((horizon, agents, num_arms)),
             reward_range=reward_range,
         )
 
@@ -107,6 +116,8 @@ class Trace:
     n: NDArray[np.int64]  # [T + 1, N, M]
     n_max: NDArray[np.int64]  # [T + 2, N, M]: entry t is n~(t)
     x_mean: NDArray[np.float64]  # [T + 1, N, M]
+    gossiped: NDArray[np.float64]  # [T + 1, N, M]: theta; or [..., 2 M]: values, then weights; theta is their ratio
+    releases: NDArray[np.int64]  # [T + 1, N, M]: batches released
 
 
 def replay(tape: Tape, policy: Policy) -> Trace:
@@ -122,6 +133,8 @@ def replay(tape: Tape, policy: Policy) -> Trace:
         tape_picks=np.ascontiguousarray(tape.picks),
         tape_has_noise=tape.noise is not None,
         tape_noise=np.zeros((1, 1, 1)) if tape.noise is None else np.ascontiguousarray(tape.noise),
+        tape_has_normals=tape.normals is not None,
+        tape_normals=np.zeros((1, 1, 1)) if tape.normals is None else np.ascontiguousarray(tape.normals),
     )
     trace = Trace(
         arms=np.zeros((horizon, agents), np.int64),
@@ -129,8 +142,10 @@ def replay(tape: Tape, policy: Policy) -> Trace:
         n=np.zeros((horizon + 1, agents, arms), np.int64),
         n_max=np.zeros((horizon + 2, agents, arms), np.int64),
         x_mean=np.zeros((horizon + 1, agents, arms)),
+        gossiped=np.zeros((horizon + 1, agents, 2 * arms if plan.gossips_pairs else arms)),
+        releases=np.zeros((horizon + 1, agents, arms), np.int64),
     )
-    _run_tape(new_state(world, plan), world, plan, draws, trace.arms, trace.theta, trace.n, trace.n_max, trace.x_mean)
+    _run_tape(new_state(world, plan), world, plan, draws, *(getattr(trace, part.name) for part in fields(trace)))
     return trace
 
 
@@ -147,7 +162,17 @@ def _floats(name: str, value: Any, dimensions: int) -> NDArray[np.float64]:
 def _build(sources: str) -> Any:
     @compile_driver
     def run_tape(
-        state: Any, world: Any, plan: Any, draws: Any, arms: Any, theta: Any, n: Any, n_max: Any, x_mean: Any
+        state: Any,
+        world: Any,
+        plan: Any,
+        draws: Any,
+        arms: Any,
+        theta: Any,
+        n: Any,
+        n_max: Any,
+        x_mean: Any,
+        gossiped: Any,
+        releases: Any,
     ) -> None:
         sources  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a part of the cache's key
         num_agents, num_arms = world.means.shape
@@ -159,7 +184,10 @@ def _build(sources: str) -> Any:
             for i in range(num_agents):
                 if t > 0:
                     arms[t - 1, i] = state.arms[i]
+                for c in range(gossiped.shape[2]):
+                    gossiped[t, i, c] = state.gossiped[i, c]
                 for k in range(num_arms):
+                    releases[t, i, k] = state.releases[i, k]
                     theta[t, i, k] = state.theta[i, k]
                     x_mean[t, i, k] = state.x_mean[i, k]
                     n[t, i, k] = state.n[i, k]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "describe", "joined", "load", "result_of"]
 
-FORMAT = 1
+FORMAT = 2
 
 _ABOUT = {
     "regret": "cumulative pseudo-regret of an agent, rounds 1..time (R_i)",
@@ -36,6 +36,7 @@ _ABOUT = {
     "messages": "estimates (vectors of M numbers) that an agent has sent up to time",
     "lagging": "share of rounds up to time in which the agent had to catch up on a lagging arm",
     "theta_error": "mean over arms of |theta - mu|",
+    "misses": "share of arms and rounds up to time in which |theta - mu| exceeded the radius",
 }
 
 
@@ -89,7 +90,7 @@ class Result:
 
         last = self.dataset.isel(time=-1)
         per_trial = last["regret"].mean("agent")
-        best = last["pulls"].isel(arm=int(self.dataset.attrs["best_arm"]))
+        best = last["pulls"].isel(arm=self.dataset["best_arm"])
         num_trials = last.sizes["trial"]
         error = (
             per_trial.std("trial", ddof=1) / np.sqrt(num_trials) if num_trials > 1 else per_trial.mean("trial") * np.nan
@@ -105,9 +106,28 @@ class Result:
             "lagging": last["lagging"].mean(["trial", "agent"]),
             "theta_error": last["theta_error"].mean(["trial", "agent"]),
         }
+        if "misses" in self.dataset:
+            columns["misses"] = last["misses"].mean(["trial", "agent"])
         return pd.DataFrame(
             {name: values.values for name, values in columns.items()}, index=pd.Index(self.policies, name="policy")
         )
+
+    def by_agent(self) -> "pd.DataFrame":
+        """One row per policy and agent at the last time: what it pulled, and what each of its pulls cost."""
+        import pandas as pd
+
+        last = self.dataset.isel(time=-1)
+        own = last["pulls"].sum("arm") - last.sizes["arm"]  # pulls since t = 0: the agent's clock
+        rates = self.experiment["problem"].get("rates") or [1.0] * last.sizes["agent"]
+        columns = {
+            "pulls": own.mean("trial"),
+            "regret": last["regret"].mean("trial"),
+            "regret_per_pull": last["regret"].sum("trial") / own.sum("trial"),
+            "lagging": last["lagging"].mean("trial"),
+        }
+        index = pd.MultiIndex.from_product([self.policies, range(last.sizes["agent"])], names=["policy", "agent"])
+        table = {name: values.values.ravel() for name, values in columns.items()}
+        return pd.DataFrame({"rate": rates * len(self.policies)} | table, index=index)
 
     def to_pandas(self) -> "pd.DataFrame":
         """A tidy table: a row per policy, trial, agent and time; pulls in a column per arm."""
@@ -159,23 +179,38 @@ def load(path: str | os.PathLike[str]) -> Result:
 def joined(parts: Sequence[Result]) -> Result:
     """Results of consecutive ranges of trials of one experiment, as one."""
     dataset = xr.concat([part.dataset for part in parts], dim="trial", combine_attrs="override")
-    first, last = parts[0].experiment, parts[-1].experiment
-    whole = first | {"trials": [first["trials"][0], last["trials"][1]]}
+    about = [part.experiment for part in parts]
+    whole = about[0] | {"trials": [about[0]["trials"][0], about[-1]["trials"][1]]}
+    if any(a["problem"] != about[0]["problem"] for a in about):  # means drawn anew: those of all trials
+        means = [means for a in about for means in _per_trial(a)]
+        whole["problem"] = about[0]["problem"] | {"means": means}
     return Result(dataset.assign_attrs(experiment=json.dumps(whole)))
 
 
+def _per_trial(about: dict[str, Any]) -> list[Any]:
+    """The means of each trial, of a part whose trials have means of their own."""
+    means = about["problem"]["means"]
+    return means if isinstance(means[0][0], list) else [means]
+
+
 def result_of(
-    problem: Problem,
+    problems: Sequence[Problem],
     policies: Mapping[str, Policy],
     records: Sequence[Record],
     times: NDArray[np.int64],
     trials: range,
     horizon: int,
     seed: int,
+    watched: bool,
 ) -> Result:
     """Label the engine's arrays."""
+    problem = problems[0]
+    best_arms = [p.best_arm for p in problems] if len(problems) > 1 else [problem.best_arm] * len(trials)
     dims = ("policy", "trial", "agent", "time")
     stacked = {name: np.stack([getattr(record, name) for record in records]) for name in Record._fields}
+    stacked["misses"] = np.cumsum(stacked["misses"], axis=-1) / (times * problem.num_arms)
+    if not watched:
+        del stacked["misses"]
     dataset = xr.Dataset(
         {
             name: ((*dims, "arm") if name == "pulls" else dims, array, {"long_name": _ABOUT[name]})
@@ -187,13 +222,13 @@ def result_of(
             "agent": np.arange(problem.num_agents),
             "time": times,
             "arm": np.arange(problem.num_arms),
+            "best_arm": ("trial", best_arms),
         },
         attrs={
             "fedbandit_format": FORMAT,
             "seed": str(seed),  # may be larger than netCDF's integers
-            "best_arm": problem.best_arm,
             "versions": json.dumps(_versions()),
-            "experiment": json.dumps(describe(problem, policies, trials, horizon, seed)),
+            "experiment": json.dumps(describe(problems, policies, trials, horizon, seed)),
         },
     )
     return Result(dataset)
@@ -205,18 +240,21 @@ def _versions() -> dict[str, str]:
 
 
 def describe(
-    problem: Problem, policies: Mapping[str, Policy], trials: range, horizon: int, seed: int
+    problems: Sequence[Problem], policies: Mapping[str, Policy], trials: range, horizon: int, seed: int
 ) -> dict[str, Any]:
-    """All that is needed to run an experiment again, in JSON's types."""
+    """All that is needed to run an experiment again, in JSON's types. ``problems``: one, or one for each trial."""
+    problem = problems[0]
+    means = problem.means.tolist() if len(problems) == 1 else [p.means.tolist() for p in problems]
     return {
         "problem": {
             "rewards": problem.family,
-            "means": problem.means.tolist(),
+            "means": means,
             "sigma": problem.sigma,
             "concentration": problem.concentration,
             "reward_range": problem.reward_range,
             "weights": problem.weights.tolist(),
             "edges_per_round": problem.edges_per_round,
+            "rates": None if problem.rates is None else problem.rates.tolist(),
         },
         "graph": {"name": problem.graph.name, "edges": problem.graph.edges},
         "policies": {label: {"kind": policy.kind} | _plain(asdict(policy)) for label, policy in policies.items()},

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument, instance, whole_number
+from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
 from fedbandit.policy import MAX_HORIZON, Policy
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
@@ -18,17 +18,18 @@ from fedbandit.simulation.plan import plan_of, world_of
 from fedbandit.simulation.result import Result, result_of
 from fedbandit.simulation.state import Plan
 
-__all__ = ["OnProgress", "check_call", "checkpoint_times", "simulate"]
+__all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "simulate"]
 
 MAX_TRIALS = 10**6
 MAX_RESULT_BYTES = 4 * 2**30
 
+Problems = Problem | Sequence[Problem]
 Policies = Policy | Sequence[Policy] | Mapping[str, Policy]
 OnProgress = Callable[[int, int], None]
 
 
 def simulate(
-    problem: Problem,
+    problem: Problems,
     policies: Policies,
     horizon: int,
     trials: int | range,
@@ -37,6 +38,7 @@ def simulate(
     engine: Literal["cpu"] = "cpu",
     progress: bool | OnProgress = False,
     threads: int | None = None,
+    watch_radii: bool = False,
 ) -> Result:
     """Run policies on a problem and keep what happened at the checkpoints.
 
@@ -44,6 +46,7 @@ def simulate(
     are split over calls. All policies see the same rewards for the same (trial, agent, arm, pull
     number), the same gossip edges and the same noise draws.
 
+    * ``problem``: one; or several of the same kind, of which trial number r plays ``problem[r]``.
     * ``policies``: one, several, or a mapping from labels of your own.
     * ``horizon``: T, rounds after the initial pull of every arm.
     * ``trials``: how many, or a ``range`` of trial numbers to run a part of a larger experiment.
@@ -51,30 +54,37 @@ def simulate(
       axis; or the times themselves.
     * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, in all).
     * ``threads``: default: all cores.
+    * ``watch_radii``: also count how often an estimate lies further from the truth than its radius (``misses``).
     """
     call = check_call(problem, policies, horizon, trials, seed, checkpoints)
     if engine != "cpu":
         raise InvalidArgument("engine", engine, "'cpu'")
     workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
-    total = len(call.plans) * len(call.trials) * call.horizon * problem.num_agents
+    num_agents = call.problems[0].num_agents
+    total = len(call.plans) * len(call.trials) * call.horizon * num_agents
     with _display(progress) as show:
         records = cpu.run_trials(
-            world_of(problem),
+            [
+                cpu.Truth(world_of(p), np.ascontiguousarray(p.gaps), np.ascontiguousarray(p.arm_means))
+                for p in call.problems
+            ],
             call.plans,
-            np.ascontiguousarray(problem.gaps),
-            np.ascontiguousarray(problem.arm_means),
             call.times,
             call.trials,
             call.seed,
             workers,
-            lambda rounds: show(rounds * problem.num_agents, total),
+            true_or_false("watch_radii", watch_radii),
+            lambda rounds: show(rounds * num_agents, total),
         )
-    return result_of(problem, call.policies, records, call.times, call.trials, call.horizon, call.seed)
+    return result_of(
+        call.problems, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii
+    )
 
 
 class Call(NamedTuple):
     """A call of ``simulate`` whose arguments are sound."""
 
+    problems: list[Problem]  # one, or one for each of the trials
     policies: dict[str, Policy]
     plans: list[Plan]
     horizon: int
@@ -84,7 +94,7 @@ class Call(NamedTuple):
 
 
 def check_call(
-    problem: Problem,
+    problem: Problems,
     policies: Policies,
     horizon: int,
     trials: int | range,
@@ -92,15 +102,30 @@ def check_call(
     checkpoints: int | Sequence[int],
 ) -> Call:
     """Refuse a bad call, with the argument's name, before anything is run."""
-    instance("problem", problem, Problem, "a Problem")
     named = _named(policies)
     rounds = whole_number("horizon", horizon, 1, MAX_HORIZON)
     numbers = _trial_numbers(trials)
+    problems = _problems(problem, numbers)
     checked_seed = whole_number("seed", seed, 0, 2**64 - 1)
     times = _times(checkpoints, rounds)
-    _check_size(problem, len(named), len(numbers), len(times))
-    plans = [plan_of(policy, problem, rounds) for policy in named.values()]
-    return Call(named, plans, rounds, numbers, checked_seed, times)
+    _check_size(problems[0], len(named), len(numbers), len(times))
+    plans = [plan_of(policy, problems[0], rounds) for policy in named.values()]
+    return Call(problems, named, plans, rounds, numbers, checked_seed, times)
+
+
+def _problems(problem: Problems, trials: range) -> list[Problem]:
+    """The problem of each trial, or the one of all."""
+    several = list(problem) if isinstance(problem, Sequence) else [problem]
+    for given in several:
+        instance("problem", given, Problem, "a Problem, or several: one per trial")
+    if not isinstance(problem, Sequence):
+        return several
+    if len(several) < trials.stop:
+        raise InvalidArgument("problem", f"{len(several)} problems", f"one for each trial (up to {trials.stop})")
+    chosen = several[trials.start : trials.stop]
+    if any(p.kind_of_world != chosen[0].kind_of_world for p in chosen):
+        raise InvalidArgument("problem", "several problems", "of one kind: they may differ in their means only")
+    return chosen
 
 
 def _display(progress: bool | OnProgress) -> AbstractContextManager[OnProgress]:

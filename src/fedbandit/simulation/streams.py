@@ -20,8 +20,10 @@ import numpy as np
 from fedbandit.simulation.compiled import compile_inner
 
 __all__ = [
+    "ARRIVALS",
     "EDGES",
     "NOISE",
+    "NORMALS",
     "PICKS",
     "REWARDS",
     "beta",
@@ -36,6 +38,7 @@ __all__ = [
 
 # What a stream is for.
 REWARDS, EDGES, PICKS, NOISE = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+ARRIVALS, NORMALS = np.uint64(5), np.uint64(6)
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

@@ -56,7 +56,7 @@ def run_all(experiments: Sequence[Experiment], folder: str | Path, progress: OnP
     """
     place = Path(folder)
     for e in experiments:
-        check_call(e.problem, e.policies, e.horizon, e.trials, e.seed, e.checkpoints)
+        check_call(e.played, e.policies, e.horizon, e.trials, e.seed, e.checkpoints)
     place.mkdir(parents=True, exist_ok=True)  # before the work: a folder that cannot be is an error now
     with _alone_in(place):
         return _run_or_take(experiments, place, progress or (lambda done, total: None))
@@ -122,7 +122,8 @@ def _remove_if_empty(folder: Path) -> None:
 def _key(experiment: Experiment) -> str:
     """A name for what an experiment computes, also for the code that computes it."""
     e = experiment
-    content = describe(e.problem, e.policies, range(e.trials), e.horizon, e.seed) | {"checkpoints": e.checkpoints}
+    content = describe(e.problems, e.policies, range(e.trials), e.horizon, e.seed)
+    content |= {"checkpoints": e.checkpoints, "watch_radii": e.watch_radii}
     return hashlib.sha256(json.dumps([content, SOURCES]).encode()).hexdigest()[:20]
 
 
@@ -169,7 +170,17 @@ def _run_part(job: int, part: _Part) -> None:
             raise _StoppedError
 
     e = part.experiment
-    result = simulate(e.problem, e.policies, e.horizon, part.trials, e.seed, e.checkpoints, progress=report, threads=1)
+    result = simulate(
+        e.played,
+        e.policies,
+        e.horizon,
+        part.trials,
+        e.seed,
+        e.checkpoints,
+        progress=report,
+        threads=1,
+        watch_radii=e.watch_radii,
+    )
     result.save(part.path)
 
 
