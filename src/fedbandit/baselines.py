@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal
 
-from fedbandit.checks import InvalidArgument, number_above, number_between
+from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false
 
 __all__ = [
     "GSE",
@@ -54,23 +54,29 @@ class CentralUCB:
 
     * ``"ucb"``: m + sqrt(alpha log t V)
     * ``"thompson"``: m + sqrt(V) z, z standard normal, drawn by every agent for itself
-    * ``"kl"``: max{q : kl(m, q) <= log t / count}, count = reward variance / V; for rewards with a range
+    * ``"kl"``: max{q : kl(m, q) <= log t / count}, count the rewards that m is worth; for rewards in [0, 1]
+
+    V takes a reward's variance to be the most it can be, (high - low)^2 / 4. With ``learns_variance`` it is learnt from
+    the means, as FedBatch does.
     """
 
     alpha: float = 2.0
     index: Index = "ucb"
+    learns_variance: bool = False
 
     kind: ClassVar[str] = "central_ucb"
 
     def __post_init__(self) -> None:
         """Check the parameters."""
         object.__setattr__(self, "alpha", number_above("alpha", self.alpha, 0.0))
+        object.__setattr__(self, "learns_variance", true_or_false("learns_variance", self.learns_variance))
         checked_index(self.index)
 
     @property
     def label(self) -> str:
         """How figures and tables call it."""
-        return f"Central {INDICES[self.index]}" + ("" if self.alpha == 2.0 else f", alpha={self.alpha:g}")
+        learns = ", variance learnt" if self.learns_variance else ""
+        return f"Central {INDICES[self.index]}" + ("" if self.alpha == 2.0 else f", alpha={self.alpha:g}") + learns
 
 
 @dataclass(frozen=True)
@@ -165,10 +171,7 @@ class GSE:
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        checked = number_between("present", self.present, 0.0, 1.0)
-        if checked == 0.0:
-            raise InvalidArgument("present", self.present, "above 0")
-        object.__setattr__(self, "present", checked)
+        object.__setattr__(self, "present", number_between("present", self.present, 0.0, 1.0))
 
     @property
     def label(self) -> str:

@@ -118,8 +118,9 @@ class FedBatch:
       with a proved bound on the noise.
     * ``first_batch``: rewards in the first batch of an arm; default: ``rules.batch.default_first_batch``.
     * ``growth``: a batch makes the number of released rewards grow by this factor.
-    * ``sigma``: the standard deviation of one reward, if known; default (high - low) / 2, the most it can be; for
-      Gaussian rewards the problem's.
+    * ``sigma``: the standard deviation of one reward, if known. Without it releases are weighted as if it were
+      (high - low) / 2, the most it can be, and V takes what the private means tell of it
+      (``rules.batch.learnt_reward_variance``); for Gaussian rewards it is the problem's.
     * ``catches_up=True`` adds the paper's consistency rule, for comparison and for the proof of the safe radius.
     * ``assume_sensitivity``: for a problem without a ``reward_range``, pretend that one reward moves a sum
       by at most this much, as the paper does with Gaussian rewards. Epsilon is then not met; a run warns.

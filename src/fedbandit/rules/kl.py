@@ -39,9 +39,11 @@ def kl_index(x: float, limit: float, epsilon: float) -> float:
     if x == 1.0 or limit <= 0.0:
         return x
     if epsilon < inf:
-        tilt = exp(-epsilon)
-        q = min((1.0 - exp(-limit - epsilon * x)) / (1.0 - tilt), 1.0)  # where -eps x - log(1 - q + q e^-eps) = limit
-        if x * (1.0 - q + q * tilt) < q * tilt:
+        if limit >= epsilon * (1.0 - x):
+            return 1.0  # d_eps(x, 1) = eps (1 - x): noise can explain everything
+        tilt, mass = exp(-epsilon), exp(-limit - epsilon * x)
+        q = (1.0 - mass) / (1.0 - tilt)  # where -eps x - log(1 - q + q e^-eps) = limit
+        if x * mass < q * tilt:
             return q
     entropy = -x * log(x) - (1.0 - x) * log(1.0 - x) if x > 0.0 else 0.0
     # Two bounds from above: kl(x, q) >= 2 (q - x)^2 (Pinsker), and kl(x, q) >= -entropy - (1 - x) log(1 - q).
@@ -55,9 +57,10 @@ def kl_index(x: float, limit: float, epsilon: float) -> float:
 
 
 def highest_kl_index(theta: Sequence[float], count: Sequence[float], log_t: float, epsilon: float) -> int:
-    """The arm with the largest ``kl_index(theta, log t / count)``; the first wins a tie.
+    """The arm with the largest ``kl_index(theta, log t / count)``; of equal ones the larger theta, then the first.
 
-    An index is computed only for an arm that beats those before it, which one divergence tells.
+    Ties are common: estimates below 0 or above 1 count as the ends. An index is computed only for an arm that beats
+    those before it, which one divergence tells.
     """
     arm = 0
     for k in range(1, len(theta)):
@@ -68,9 +71,10 @@ def highest_kl_index(theta: Sequence[float], count: Sequence[float], log_t: floa
     for k in range(len(theta)):
         if k != leader:
             x = min(max(theta[k], 0.0), 1.0)
-            if x >= best or best >= 1.0 or private_divergence(x, best, epsilon) <= log_t / count[k]:
+            limit = (1.0 + 1e-9) * log_t / count[k]  # a little more, so that rounding does not settle a tie
+            if x >= best or best >= 1.0 or private_divergence(x, best, epsilon) <= limit:
                 index = kl_index(theta[k], log_t / count[k], epsilon)
-                if index > best or (index == best and k < arm):
+                if index > best or (index == best and theta[k] > theta[arm]):
                     best = index
                     arm = k
     return arm

@@ -7,6 +7,7 @@ baselines that drop arms; formulas are the rules'.
 from math import inf
 from typing import Any
 
+from fedbandit.rules.batch import learnt_reward_variance
 from fedbandit.rules.gossip import average, is_known, metropolis_weight, ratio, with_news
 from fedbandit.rules.radius import elimination_radius, gse_radius, is_beaten
 from fedbandit.simulation.compiled import compile_inner
@@ -141,14 +142,18 @@ def add_news(state: Any, plan: Any, i: int, arm: Any) -> None:
 def pool(state: Any, plan: Any, arm: int) -> None:
     """The centralised baseline: everyone sees the weighted mean of all agents' means of an arm."""
     num_agents = len(state.n)
-    mean, variance = 0.0, 0.0
+    mean, variance, rewards = 0.0, 0.0, 0.0
     for j in range(num_agents):
-        weight = plan.share[j] / num_agents
-        mean += weight * state.x_mean[j, arm]
-        variance += weight * weight * plan.reward_variance / state.n[j, arm]
+        weight, x_mean, n = plan.share[j] / num_agents, state.x_mean[j, arm], state.n[j, arm]
+        mean += weight * x_mean
+        one = plan.reward_variance
+        if plan.learns_variance:
+            one = learnt_reward_variance(x_mean, one / n, plan.low, plan.high, one)
+        variance += weight * weight * one / n
+        rewards += weight * weight / n
     for i in range(num_agents):
         state.theta[i, arm] = mean
-        state.worth[i, arm] = plan.reward_variance / variance
+        state.worth[i, arm] = 1.0 / rewards
         trust(state, plan, i, arm, variance)
 
 

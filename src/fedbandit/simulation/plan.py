@@ -105,6 +105,7 @@ def plan_of(policy: Policy, problem: Problem, horizon: int) -> Plan:
                 scale=1.0,
                 offset=0.0,
                 alpha=float(policy.alpha),
+                learns_variance=policy.learns_variance and problem.reward_range is not None,
             )
         case DistUCB():
             return plain._replace(radius_kind=RADIUS_BY_DEGREE, offset=0.0, allowed=num_arms - 1, **every_link)
@@ -167,6 +168,7 @@ def _plain(problem: Problem, horizon: int) -> Plan:
         offset=alpha1(num_agents),
         alpha=CALIBRATED_ALPHA,
         reward_variance=float(problem.reward_variance),
+        learns_variance=False,
         averaging=float(np.sum(problem.weights**2)),
         log_horizon=log(horizon),
         epsilon=inf,
@@ -222,7 +224,7 @@ def _batches(plain: Plan, policy: FedBatch, problem: Problem) -> Plan:
     """FedBatch: means of batches with their weights, calibrated or safe."""
     if policy.index == "kl":
         _needs_range(policy, problem)
-    mean = _batch_mean(plain, policy, problem)._replace(
+    mean = _batch_mean(plain, policy.epsilon, _sensitivity(policy, problem), problem)._replace(
         mechanism=BATCHES,
         catches_up=policy.catches_up,
         choice=_INDICES[policy.index],
@@ -230,7 +232,7 @@ def _batches(plain: Plan, policy: FedBatch, problem: Problem) -> Plan:
         growth=float(policy.growth),
     )
     if policy.sigma is not None:
-        mean = mean._replace(reward_variance=float(policy.sigma) ** 2)
+        mean = mean._replace(reward_variance=float(policy.sigma) ** 2, learns_variance=False)
     if policy.radius == "safe":
         return mean._replace(has_tail=True, scale=plain.scale, offset=plain.offset)
     return mean
@@ -238,21 +240,23 @@ def _batches(plain: Plan, policy: FedBatch, problem: Problem) -> Plan:
 
 def _episodes(plain: Plan, policy: AdaPUCB, problem: Problem) -> Plan:
     """AdaP-UCB: doubling episodes, of which the last one counts."""
-    return _batch_mean(plain, policy, problem)._replace(mechanism=LAST_BATCH, catches_up=False, commits=True)
+    mean = _batch_mean(plain, policy.epsilon, _sensitivity(policy, problem), problem)
+    return mean._replace(mechanism=LAST_BATCH, catches_up=False, commits=True)
 
 
-def _batch_mean(plain: Plan, policy: FedBatch | AdaPUCB, problem: Problem) -> Plan:
+def _batch_mean(plain: Plan, epsilon: float, sensitivity: float, problem: Problem) -> Plan:
     """What is common to policies that release batches: a calibrated radius and pairs of value and weight."""
-    noise_scale = _sensitivity(policy, problem) / policy.epsilon if policy.epsilon < inf else 0.0
+    noise_scale = sensitivity / epsilon
     return plain._replace(
         gossips_pairs=True,
         radius_kind=RADIUS_BY_VARIANCE,
         scale=1.0,
         offset=0.0,
-        epsilon=float(policy.epsilon),
+        learns_variance=problem.reward_range is not None,
+        epsilon=epsilon,
         noise_scale=noise_scale,
         noise_variance=laplace_variance(noise_scale),
-        clamps=problem.reward_range is not None and policy.epsilon < inf,
+        clamps=problem.reward_range is not None and epsilon < inf,
     )
 
 
@@ -261,6 +265,8 @@ def _sensitivity(policy: FedUCB | FedBatch | AdaPUCB, problem: Problem) -> float
     if problem.reward_range is not None:
         low, high = problem.reward_range
         return high - low
+    if policy.epsilon == inf:
+        return 1.0  # nothing is promised, so nothing depends on it
     if policy.assume_sensitivity is None:
         raise InvalidArgument(
             "reward_range",
@@ -274,7 +280,7 @@ def _sensitivity(policy: FedUCB | FedBatch | AdaPUCB, problem: Problem) -> float
         f"{policy.label} with assume_sensitivity={policy.assume_sensitivity:g} on unbounded {problem.family} "
         "rewards: epsilon does not hold, since a reward can move a sum by more than that.",
         PrivacyWarning,
-        stacklevel=7,  # the caller of simulate
+        stacklevel=6,  # the caller of simulate
     )
     return float(policy.assume_sensitivity)
 

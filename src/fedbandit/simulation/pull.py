@@ -6,7 +6,15 @@ Here belong rewards, noise and the agent's own mean with what its radius needs; 
 from math import log
 from typing import Any
 
-from fedbandit.rules.batch import batch_size, last_weight, release_variance, released, weighted_mean
+from fedbandit.rules.batch import (
+    batch_size,
+    last_weight,
+    learnt_reward_variance,
+    mean_variance,
+    release_variance,
+    released,
+    weighted_mean,
+)
 from fedbandit.rules.mean import clamp, pull_tree_add, time_tree_add, time_tree_first_new
 from fedbandit.rules.radius import (
     deviation,
@@ -99,15 +107,22 @@ def _release(state: Any, plan: Any, draws: Any, t: int, i: int, arm: Any) -> Non
     state.releases[i, arm] += 1
     state.batch_end[i, arm] = n + batch_size(n, plan.first_batch, plan.growth)
     state.worth[i, arm] = (n if plan.mechanism == BATCHES else size) / plan.averaging
-    trust(state, plan, i, arm, plan.averaging / state.precision[i, arm])
+    state.square[i, arm] = (state.square[i, arm] if plan.mechanism == BATCHES else 0.0) + 1.0 / (
+        variance * variance * size
+    )
+    precision = state.precision[i, arm]
+    learnt = plan.reward_variance
+    if plan.learns_variance:
+        learnt = learnt_reward_variance(state.x_mean[i, arm], 1.0 / precision, plan.low, plan.high, learnt)
+    own = mean_variance(precision, state.square[i, arm], plan.reward_variance, learnt)
+    trust(state, plan, i, arm, plan.averaging * own)
     if plan.has_tail:
-        _add_tail(state, plan, t, i, arm, size, weight, variance)
+        _add_tail(state, plan, t, i, arm, size, weight)
 
 
 @compile_inner
-def _add_tail(state: Any, plan: Any, t: int, i: int, arm: Any, size: int, weight: float, variance: float) -> None:
+def _add_tail(state: Any, plan: Any, t: int, i: int, arm: Any, size: int, weight: float) -> None:
     """The safe radius: the paper's C for as many rewards as the mean is worth, and the tail of the noise."""
-    state.square[i, arm] += 1.0 / (variance * variance * size)
     equivalent = state.precision[i, arm] * state.precision[i, arm] / state.square[i, arm]
     state.sampling[i, arm] = gossip_sampling(equivalent, len(state.n), plan.sampling_constant)
     # Batches grow, and with them the share of one reward: the newest noise has the largest coefficient.

@@ -109,7 +109,9 @@ def check_call(
     checked_seed = whole_number("seed", seed, 0, 2**64 - 1)
     times = _times(checkpoints, rounds)
     _check_size(problems[0], len(named), len(numbers), len(times))
-    plans = [plan_of(policy, problems[0], rounds) for policy in named.values()]
+    plans: list[Plan] = []
+    for policy in named.values():  # a loop: in some Pythons a comprehension is a level of the stack of its own,
+        plans.append(plan_of(policy, problems[0], rounds))  # and warnings count levels
     return Call(problems, named, plans, rounds, numbers, checked_seed, times)
 
 

@@ -89,6 +89,7 @@ class Plan(NamedTuple):
     offset: float
     alpha: float
     reward_variance: float
+    learns_variance: bool
     averaging: float  # variance of theta / variance of an agent's own mean, after mixing: 1 / N
     log_horizon: float
     epsilon: float
@@ -127,7 +128,7 @@ class State(NamedTuple):
     released: Any  # [N, M]: pulls released so far
     releases: Any  # [N, M]
     precision: Any  # [N, M]: sum of 1/v of releases
-    square: Any  # [N, M]: sum of 1/(v^2 m), for the safe radius
+    square: Any  # [N, M]: sum of 1/(v^2 m) of releases
     eligible: Any  # [N, M]: arms that are tried in turn: unknown ones; those not eliminated
     num_eligible: Any  # [N]
     clock: Any  # [N]: own pulls since t = 0

@@ -1,0 +1,271 @@
+"""FedBatch and the baselines, written down word for word and slowly, to compare the product with.
+
+Independent of ``fedbandit.rules`` on purpose. Agents and arms are numbered from 0.
+"""
+
+import math
+
+import numpy as np
+
+
+class Site:
+    """One agent of FedBatch: everything is computed anew from lists of rewards and releases."""
+
+    def __init__(self, num_arms, num_agents, epsilon, low, high, first, growth, index, safe=False, last_only=False):
+        self.rewards = [[] for _ in range(num_arms)]
+        self.releases = [[] for _ in range(num_arms)]  # (size, noisy mean)
+        self.num_agents, self.epsilon, self.low, self.high = num_agents, epsilon, low, high
+        self.first, self.growth, self.index, self.safe, self.last_only = first, growth, index, safe, last_only
+        self.times = {}  # when an arm was last released, for the tilt
+
+    def observe(self, k, reward, noise, t):
+        """True if this reward fills a batch."""
+        self.rewards[k].append(min(max(reward, self.low), self.high))
+        n, done = len(self.rewards[k]), sum(size for size, _ in self.releases[k])
+        if n - done < max(self.first, math.ceil((self.growth - 1) * done)):
+            return False
+        size = n - done
+        noisy = sum(self.rewards[k][done:]) + noise(n) * (self.high - self.low) / self.epsilon
+        self.releases[k].append((size, noisy / size))
+        self.times[k] = t
+        return True
+
+    def counted(self, k):
+        return self.releases[k][-1:] if self.last_only else self.releases[k]
+
+    def variances(self, k, s2=1.0):
+        spread = (self.high - self.low) / self.epsilon
+        return [s2 / m + 2 * spread**2 / m**2 for m, _ in self.counted(k)]
+
+    def mean(self, k):
+        v = self.variances(k)
+        return sum(y / vi for (_, y), vi in zip(self.counted(k), v, strict=True)) / sum(1 / vi for vi in v)
+
+    def variance(self, k):
+        """Of the weighted mean, with the variance of a reward that the mean tells (Bhatia and Davis)."""
+        v = self.variances(k)
+        total = sum(1 / vi for vi in v)
+        x = min(max(self.mean(k), self.low), self.high)
+        s2 = min(1.0, max(0.5, (x - self.low) * (self.high - x) + 1 / total))
+        return sum((1 / vi / total) ** 2 * wi for vi, wi in zip(v, self.variances(k, s2), strict=True))
+
+    def bonus(self, k, t, z):
+        if self.index == "thompson":
+            return math.sqrt(self.variance(k) / self.num_agents) * z
+        if not self.safe:
+            return math.sqrt(2 * math.log(t) * self.variance(k) / self.num_agents)
+        v, sizes = self.variances(k), [m for m, _ in self.releases[k]]
+        share = [1 / vi / sum(1 / vj for vj in v) for vi in v]
+        worth = 1 / sum(p * p / m for p, m in zip(share, sizes, strict=True))
+        c = math.sqrt(2 * self.num_agents / worth * math.log(t)) + 64 / self.num_agents**17
+        scale = (self.high - self.low) / self.epsilon * max(p / m for p, m in zip(share, sizes, strict=True))
+        s = best_tilt(len(sizes), 2 * math.log(max(self.times[k], 2)))
+        return c + scale * (2 * math.log(t) - len(sizes) * math.log(1 - s * s)) / s
+
+
+def best_tilt(num_releases, level):
+    grid = (np.arange(20_000) + 0.5) / 20_000
+    around = grid[np.argmin((level - num_releases * np.log(1 - grid**2)) / grid)]
+    fine = around + (np.arange(-10_000, 10_001)) * 1e-8
+    return fine[np.argmin((level - num_releases * np.log(1 - fine**2)) / fine)]
+
+
+def d_eps(x, q, epsilon):
+    def kl(p, q):
+        parts = [p * math.log(p / q) if p > 0 else 0, (1 - p) * math.log((1 - p) / (1 - q)) if p < 1 else 0]
+        return sum(parts)
+
+    z = q * math.exp(-epsilon) / (1 - q + q * math.exp(-epsilon))
+    return kl(x, q) if x >= z else epsilon * (z - x) + kl(z, q)
+
+
+def kl_index(x, limit, epsilon):
+    x = min(max(x, 0.0), 1.0)
+    low, high = x, 1.0
+    if d_eps(x, 1 - 1e-13, epsilon) <= limit:
+        return 1.0
+    for _ in range(200):
+        q = (low + high) / 2
+        if q < 1 and d_eps(x, q, epsilon) <= limit:
+            low = q
+        else:
+            high = q
+    return low
+
+
+def fed_batch(tape, epsilon, first, growth, index, safe=False, last_only=False, catches_up=False):
+    """Arms, own means, gossiped values and weights, and theta, for every round."""
+    horizon, num_agents, num_arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
+    low, high = tape.reward_range
+    sites = [
+        Site(num_arms, num_agents, epsilon, low, high, first, growth, index, safe, last_only) for _ in range(num_agents)
+    ]
+    value, weight = np.zeros((num_agents, num_arms)), np.zeros((num_agents, num_arms))
+    n = np.zeros((num_agents, num_arms), int)
+    n_max = {0: np.ones_like(n), 1: np.ones_like(n)}
+    committed = [[] for _ in range(num_agents)]
+    history = {"arms": [], "value": [], "weight": [], "x_mean": []}
+
+    def observe(t, i, k):
+        """The change of the agent's own (value, weight)."""
+        site = sites[i]
+        before = site.mean(k) if site.releases[k] else 0.0
+        n[i, k] += 1
+        if not site.observe(k, tape.rewards[t, i, k], lambda end: tape.noise[end, i, k], t):
+            return 0.0, 0.0
+        return site.mean(k) - before, float(len(site.releases[k]) == 1)
+
+    def keep():
+        history["value"].append(value.copy())
+        history["weight"].append(weight.copy())
+        own = [[s.mean(k) if s.releases[k] else 0.0 for k in range(num_arms)] for s in sites]
+        history["x_mean"].append(np.array(own))
+
+    for i in range(num_agents):
+        for k in range(num_arms):
+            dv, dw = observe(0, i, k)
+            value[i, k] += dv
+            weight[i, k] += dw
+    keep()
+    for t in range(1, horizon + 1):
+        n_max[t + 1] = n.copy()
+        for i in range(num_agents):
+            for j in tape.graph.neighbours[i]:
+                n_max[t + 1][i] = np.maximum(n_max[t + 1][i], n_max[t][j])
+        arms = []
+        for i, site in enumerate(sites):
+            unknown = [k for k in range(num_arms) if not site.releases[k] or weight[i, k] < 0.5 / num_agents]
+            lagging = [k for k in range(num_arms) if catches_up and n[i, k] < n_max[t][i, k] - num_agents]
+            if committed[i]:
+                arms.append(committed[i].pop())
+                continue
+            if unknown:
+                arms.append(min(unknown, key=lambda k: n[i, k]))
+                continue
+            if lagging:
+                arms.append(lagging[math.floor(tape.picks[t - 1, i] * len(lagging))])
+                continue
+            theta = value[i] / weight[i]
+            if index == "kl":
+                counts = [num_agents * sum(m for m, _ in site.releases[k]) for k in range(num_arms)]
+                belief = [(kl_index(theta[k], math.log(t) / counts[k], epsilon), theta[k]) for k in range(num_arms)]
+            else:
+                belief = [theta[k] + site.bonus(k, t, tape.normals[t - 1, i, k]) for k in range(num_arms)]
+            arms.append(belief.index(max(belief)))
+            if last_only:
+                committed[i] = [arms[-1]] * (n[i, arms[-1]] - 1)  # until its count has doubled
+        news = [observe(t, i, k) for i, k in enumerate(arms)]
+        pair = list(tape.edges[t - 1])
+        value[pair], weight[pair] = value[pair].mean(axis=0), weight[pair].mean(axis=0)
+        for i, k in enumerate(arms):
+            value[i, k] += news[i][0]
+            weight[i, k] += news[i][1]
+        history["arms"].append(arms)
+        keep()
+    return {name: np.array(rows) for name, rows in history.items()}
+
+
+def metropolis(graph):
+    degree = [len(agents) for agents in graph.neighbours]
+    w = np.zeros((graph.num_agents, graph.num_agents))
+    for i, j in graph.edges:
+        w[i, j] = w[j, i] = 1 / (1 + max(degree[i], degree[j]))
+    return w + np.diag(1 - w.sum(axis=1))
+
+
+def laplacian_weights(graph):
+    w = np.zeros((graph.num_agents, graph.num_agents))
+    for i, j in graph.edges:
+        w[i, j] = w[j, i] = 1 / graph.num_agents
+    return w + np.diag(1 - w.sum(axis=1))
+
+
+def dist_ucb(tape):
+    """z_i <- sum_j w_ij z_j + x_i(t) - x_i(t-1); z + sqrt(3 log t / (deg n)); catch up when n <= n~ - M."""
+    graph, num_arms = tape.graph, tape.rewards.shape[2]
+    w = metropolis(graph)
+    total, n = tape.rewards[0].copy(), np.ones((graph.num_agents, num_arms), int)
+    z, n_max, arms = total.copy(), {1: n.copy()}, []
+    for t in range(1, tape.horizon + 1):
+        n_max[t + 1] = n.copy()
+        for i in range(graph.num_agents):
+            for j in graph.neighbours[i]:
+                n_max[t + 1][i] = np.maximum(n_max[t + 1][i], n_max[t][j])
+        chosen = []
+        for i in range(graph.num_agents):
+            behind = [k for k in range(num_arms) if n[i, k] <= n_max[t][i, k] - num_arms]
+            index = z[i] + np.sqrt(3 * math.log(t) / (len(graph.neighbours[i]) * n[i]))
+            chosen.append(behind[int(tape.picks[t - 1, i] * len(behind))] if behind else int(index.argmax()))
+        before = total / n
+        for i, k in enumerate(chosen):
+            total[i, k] += tape.rewards[t, i, k]
+            n[i, k] += 1
+        z = w @ z + total / n - before
+        arms.append(chosen)
+    return np.array(arms)
+
+
+def coop_ucb2(tape):
+    """s <- P (s + r), c <- P (c + 1); s/c + sqrt(2 (c + f) log t / (N c^2)), f = sqrt(log t)."""
+    num_agents, num_arms = tape.graph.num_agents, tape.rewards.shape[2]
+    p = metropolis(tape.graph)
+    s, c, arms = tape.rewards[0].copy(), np.ones((num_agents, num_arms)), []
+    for t in range(1, tape.horizon + 1):
+        f = math.sqrt(math.log(t))
+        index = s / c + np.sqrt(2 * (c + f) * math.log(t) / (num_agents * c**2))
+        chosen = index.argmax(axis=1)
+        for i, k in enumerate(chosen):
+            s[i, k] += tape.rewards[t, i, k]
+            c[i, k] += 1
+        s, c = p @ s, p @ c
+        arms.append(chosen)
+    return np.array(arms)
+
+
+def fed1_ucb(tape, phase):
+    """Phases: every agent pulls every live arm ``phase`` times; the server drops beaten arms."""
+    num_agents, num_arms = tape.graph.num_agents, tape.rewards.shape[2]
+    total, n = tape.rewards[0].copy(), np.ones((num_agents, num_arms), int)
+    live, done, arms = list(range(num_arms)), 0, []
+    for t in range(1, tape.horizon + 1):
+        k = min(live, key=lambda arm: n[0, arm])
+        total[:, k] += tape.rewards[t, :, k]
+        n[:, k] += 1
+        arms.append([k] * num_agents)
+        if len(live) > 1 and min(n[0, arm] for arm in live) >= done + phase:
+            done = min(n[0, arm] for arm in live)
+            mean = (total / n).mean(axis=0)
+            radius = math.sqrt(4 * math.log(tape.horizon) / (num_agents * done))
+            floor = max(mean[arm] - radius for arm in live)
+            live = [arm for arm in live if mean[arm] + radius >= floor]
+    return np.array(arms)
+
+
+def gse(tape):
+    """Round robin over live arms; theta <- W theta + news, W = I - Lap / N; drop beaten arms and neighbours' drops."""
+    graph, num_arms = tape.graph, tape.rewards.shape[2]
+    num_agents, log_t = graph.num_agents, math.log(tape.horizon)
+    complete = len(graph.edges) == num_agents * (num_agents - 1) // 2
+    w, delay = laplacian_weights(graph), num_arms * log_t
+    tau = log_t if complete else num_agents * log_t
+    total, n = tape.rewards[0].copy(), np.ones((num_agents, num_arms), int)
+    theta, live, arms = total.copy(), [set(range(num_arms)) for _ in range(num_agents)], []
+    for t in range(1, tape.horizon + 1):
+        chosen = [min(sorted(live[i]), key=lambda k: n[i, k]) for i in range(num_agents)]
+        before = total / n
+        for i, k in enumerate(chosen):
+            total[i, k] += tape.rewards[t, i, k]
+            n[i, k] += 1
+        theta = w @ theta + total / n - before
+        for i, j in graph.edges:
+            for k in live[i] ^ live[j]:
+                for end in (i, j):
+                    if len(live[end]) > 1:
+                        live[end].discard(k)
+        for i in range(num_agents):
+            count = num_agents * np.maximum(n[i] - delay, 1)
+            radius = np.sqrt(log_t / count) + (tau + math.sqrt(num_agents)) / count
+            floor = max(theta[i, k] - radius[k] for k in live[i])
+            live[i] = {k for k in live[i] if theta[i, k] + radius[k] >= floor}
+        arms.append(chosen)
+    return np.array(arms)
