@@ -86,7 +86,7 @@ def on_batches(epsilon: float) -> Attack:
     """The second of seven rewards changes; batches of three make two releases, one of which holds it."""
     streams = [[0.3, changed, 0.8, 0.0, 1.0, 0.5, 0.2] for changed in (0.0, 1.0)]
     return on_mechanism(
-        "Batches",
+        "batches",
         lambda noise: Batches(1, epsilon, 0.0, 1.0, first_batch=3, noise=noise),
         (streams[0], streams[1]),
         epsilon,
@@ -97,7 +97,7 @@ def on_tree(epsilon: float, max_pulls: int = 7, claimed: float | None = None) ->
     """The first reward changes: it lies in every interval that begins at pull 1, the most that any does."""
     streams = [[changed] + [0.5] * (max_pulls - 1) for changed in (0.0, 1.0)]
     return on_mechanism(
-        f"Tree of {max_pulls} pulls",
+        f"tree of {max_pulls} pulls",
         lambda noise: Tree(1, epsilon, 0.0, 1.0, max_pulls, noise),
         (streams[0], streams[1]),
         epsilon if claimed is None else claimed,

@@ -28,12 +28,12 @@ def known_bad() -> list[Attack]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return [
-            _marked("raw first reward (Algorithm 4)", on_fed_ucb_as_printed(FedUCB(CLAIM, paper=True)), 2_000),
-            _marked("ln T instead of the node count", _too_few_nodes(), 30_000),
-            _marked("noise keyed by value (Algorithm 3)", _keyed_by_value(), 4_000),
+            _marked("raw first reward", on_fed_ucb_as_printed(FedUCB(CLAIM, paper=True)), 2_000),
+            _marked("ln T, not the node count", _too_few_nodes(), 30_000),
+            _marked("noise keyed by value", _keyed_by_value(), 4_000),
             _marked(f"redrawn after {RESTARTS - 1} restarts", _redrawn(), 4_000),
             _marked("floating-point noise", _floating_point(), 20_000),
-            _marked("unclamped Gaussian, an outlier of 6", _unclamped(), 2_000),
+            _marked("unclamped Gaussian rewards", _unclamped(), 2_000),
         ]
 
 

@@ -31,7 +31,7 @@ class Row:
     def verdict(self) -> str:
         """In words."""
         if self.attack.known_bad:
-            return "known bad, NOT caught" if self.finding.holds else "known bad, caught"
+            return "NOT CAUGHT" if self.finding.holds else "caught"
         return "not broken" if self.finding.holds else "BROKEN"
 
 

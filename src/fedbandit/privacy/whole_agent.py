@@ -103,7 +103,7 @@ def on_fed_ucb(policy: FedUCB, low: float = 0.0, high: float = 1.0) -> Attack:
         return total
 
     return Attack(
-        f"agent of {policy.label}",
+        "agent, Fed_UCB",
         policy.epsilon,
         lambda which, count: _runs(policy, worlds[which], epsilon, count),
         statistic,
@@ -114,7 +114,7 @@ def on_fed_ucb_as_printed(policy: FedUCB) -> Attack:
     """Algorithm 4 as printed: the first mean that goes out is the first reward itself."""
     worlds = (_world(0.0, True), _world(1.0, True))
     return Attack(
-        f"agent of {policy.label}",
+        "agent, Fed_UCB as printed",
         policy.epsilon,
         lambda which, count: _runs(policy, worlds[which], policy.epsilon, count),
         lambda view: noisy_sums(view)[1],
