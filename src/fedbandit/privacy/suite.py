@@ -7,7 +7,7 @@ from fedbandit.checks import InvalidArgument, closest
 from fedbandit.policy import FedUCB
 from fedbandit.privacy.attacks import Attack, on_batches, on_tree
 from fedbandit.privacy.audit import Finding, audit
-from fedbandit.privacy.whole_agent import on_fed_ucb, on_fed_ucb_as_printed
+from fedbandit.privacy.whole_agent import on_fed_batch, on_fed_ucb, on_fed_ucb_as_printed
 
 __all__ = ["POLICIES", "SAMPLES", "Row", "attacks_on", "run_attacks"]
 
@@ -44,7 +44,7 @@ def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[Attack]
             raise InvalidArgument("paper", paper, "given with fed_ucb, the paper's policy")
         return [on_fed_ucb_as_printed(FedUCB(epsilon, paper=True))]
     if policy == "fed_batch":
-        return [on_batches(epsilon)]
+        return [on_batches(epsilon), on_fed_batch(epsilon)]
     return [on_tree(epsilon), on_fed_ucb(FedUCB(epsilon))]
 
 
