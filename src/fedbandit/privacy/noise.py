@@ -48,7 +48,7 @@ def laplace(epsilon: float, count: int = 1) -> list[int]:
     """Fresh noise for ``count`` sums of steps, each epsilon-private for a reward that lies in it.
 
     P(z) is proportional to exp(-|z| epsilon / GRID) over the whole numbers. Draws are 64 bits wide; beyond that they
-    saturate, which for every accepted epsilon has a probability below exp(-4000).
+    saturate, which for every epsilon that a mechanism accepts has a probability below exp(-3500).
     """
     return measurement_of(epsilon)([0] * whole_number("count", count, 1, 10**8))
 
