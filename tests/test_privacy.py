@@ -8,6 +8,8 @@ import ast
 import json
 import math
 import random
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -344,6 +346,21 @@ def test_real_data_never_meet_the_simulators_noise():
     for path in (SOURCE / "agent").glob("*.py"):
         assert not any("simulation" in name or "broken" in name for name in imports_of(path))
     assert "NOT fit for real data" in ast.get_docstring(ast.parse((SOURCE / "simulation" / "streams.py").read_text()))
+
+
+def test_the_document_says_what_is_there():
+    """docs/privacy.md: its example runs, the tests and functions that it names exist, its links lead somewhere."""
+    root = Path(__file__).parents[1]
+    text = (root / "docs" / "privacy.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(example, {})  # noqa: S102
+    written = "\n".join(path.read_text() for path in (root / "tests").glob("test_*.py"))
+    for name in re.findall(r"`(test_\w+)`", text):
+        assert f"def {name}" in written, name
+    for path in re.findall(r"`((?:privacy|rules|simulation)/\w+\.py)`", text):
+        assert (SOURCE / path).exists(), path
+    for target in re.findall(r"\]\(((?!http)[^)]+)\)", text):
+        assert (root / "docs" / target).exists(), target
 
 
 def test_noise_is_asked_for_in_one_place():

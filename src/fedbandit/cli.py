@@ -296,7 +296,7 @@ def audit(
     policy: Annotated[str | None, typer.Option(help="fed_batch or fed_ucb. Default: both.")] = None,
     epsilon: Annotated[float, typer.Option(help="The privacy of one reward that they claim.")] = 1.0,
     samples: Annotated[
-        int | None, typer.Option(help="Runs of a mechanism in each of two worlds. Default: 20,000.")
+        int | None, typer.Option(help="Runs of a mechanism in each of two worlds. Default: 12,000.")
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="Attack fed_ucb as printed, which breaks its claim.")] = False,
     show_broken: Annotated[
@@ -308,9 +308,9 @@ def audit(
     Exit code 1 if a claim is broken, or if a variant that is known to be bad is not caught.
     """
     from fedbandit.checks import number_between
-    from fedbandit.privacy.audit import LARGEST_CLAIM
+    from fedbandit.privacy.audit import LARGEST_CLAIM, SAMPLES
     from fedbandit.privacy.broken import known_bad
-    from fedbandit.privacy.suite import POLICIES, SAMPLES, attacks_on, run_attacks
+    from fedbandit.privacy.suite import POLICIES, attacks_on, run_attacks
     from fedbandit.progress import progress_bar
 
     number_between("--epsilon", epsilon, 0.0, LARGEST_CLAIM)

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from fedbandit.checks import InvalidArgument, closest
 from fedbandit.policy import FedUCB
 from fedbandit.privacy.attacks import Attack, on_batches, on_tree
-from fedbandit.privacy.audit import Finding, audit
+from fedbandit.privacy.audit import SAMPLES, Finding, audit
 from fedbandit.privacy.whole_agent import on_fed_batch, on_fed_ucb, on_fed_ucb_as_printed
 
-__all__ = ["POLICIES", "SAMPLES", "Row", "attacks_on", "run_attacks"]
+__all__ = ["POLICIES", "Row", "attacks_on", "run_attacks"]
 
 POLICIES = ("fed_batch", "fed_ucb")
-SAMPLES = 20_000
 
 
 @dataclass(frozen=True)
