@@ -64,6 +64,15 @@ def test_the_bound_keeps_its_confidence():
     assert too_high <= 46
 
 
+def test_the_event_is_judged_on_samples_that_did_not_choose_it():
+    """Two equal worlds, confidence 80 %: at most 20 % of bounds exceed 0. Seen: 3 %; 53 % if judged on the same.
+
+    More than 128 of 400 at a rate of 20 % happen once in 10^8; the seed is fixed.
+    """
+    source = np.random.default_rng(0)
+    assert sum(lower_bound(source.random(400), source.random(400), 0.8) > 0 for _ in range(400)) <= 128
+
+
 def test_the_audit_can_measure():
     """Epsilon 1 is seen as nearly 1, 3 as nearly 3: a bound of 0 would never accuse anybody. Seeds are fixed."""
     assert 0.9 < audit(integer_laplace(1), claimed=1.0, samples=20_000).lower_bound < 1.0

@@ -38,7 +38,7 @@ class Ledger:
     def __init__(self, num_arms: int, epsilon: float, levels: int = 1, noise: NoiseSource = laplace) -> None:
         """An empty ledger."""
         self.num_arms = whole_number("num_arms", num_arms, 1, 10**6)
-        self.epsilon_per_release = number_above("epsilon", epsilon, 1e-12)
+        self.epsilon_per_release = number_above("epsilon", epsilon, 0.0)
         self.levels = whole_number("levels", levels, 1, 64)
         self._noise = noise
         self._entries: list[Entry] = []

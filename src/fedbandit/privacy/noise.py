@@ -48,7 +48,7 @@ def laplace(epsilon: float, count: int = 1) -> list[int]:
     """Fresh noise for ``count`` sums of steps, each epsilon-private for a reward that lies in it.
 
     P(z) is proportional to exp(-|z| epsilon / GRID) over the whole numbers. Draws are 64 bits wide; beyond that they
-    saturate, which for every epsilon that a mechanism accepts has a probability below exp(-3500).
+    saturate, which for every accepted epsilon has a probability below exp(-10^5).
     """
     return measurement_of(epsilon)([0] * whole_number("count", count, 1, 10**8))
 
@@ -56,7 +56,7 @@ def laplace(epsilon: float, count: int = 1) -> list[int]:
 @lru_cache(maxsize=64)
 def measurement_of(epsilon: float) -> Measurement:
     """OpenDP's measurement whose own privacy map says that a change by GRID steps costs at most epsilon."""
-    number_above("epsilon", epsilon, 1e-12)
+    number_above("epsilon", epsilon, 0.0)
     enable_features("contrib")
     space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
     scale = GRID / epsilon
