@@ -9,6 +9,8 @@ import json
 import math
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -346,6 +348,15 @@ def test_real_data_never_meet_the_simulators_noise():
     for path in (SOURCE / "agent").glob("*.py"):
         assert not any("simulation" in name or "broken" in name for name in imports_of(path))
     assert "NOT fit for real data" in ast.get_docstring(ast.parse((SOURCE / "simulation" / "streams.py").read_text()))
+
+
+def test_mechanisms_run_without_an_engine():
+    """A live agent loads noise, ledger and mechanisms, and with them neither Numba nor the simulator."""
+    code = (
+        "import sys, fedbandit.privacy.mechanism\n"
+        "print(*(name for name in sys.modules if name == 'numba' or name.startswith('fedbandit.simulation')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
 
 
 def test_the_document_says_what_is_there():
