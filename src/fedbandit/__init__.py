@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbandit import graph, hospital, theory
+    from fedbandit import graph, hospital, privacy, theory
     from fedbandit.baselines import GSE, AdaPUCB, CentralUCB, CoopUCB2, DistUCB, Fed1UCB, LocalUCB
     from fedbandit.checks import InvalidArgument
     from fedbandit.graph import Graph
@@ -38,6 +38,7 @@ __all__ = [
     "graph",
     "hospital",
     "load",
+    "privacy",
     "replay",
     "simulate",
     "theory",
@@ -68,7 +69,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("graph", "hospital", "theory"):
+    if name in ("graph", "hospital", "privacy", "theory"):
         return import_module(f"fedbandit.{name}")
     if name in _HOMES:
         return getattr(import_module(f"fedbandit.{_HOMES[name]}"), name)

@@ -15,6 +15,7 @@ __all__ = [
     "InvalidArgument",
     "closest",
     "finite_matrix",
+    "finite_number",
     "instance",
     "number_above",
     "number_between",
@@ -59,6 +60,13 @@ def whole_number(argument: str, value: Any, low: int, high: int) -> int:
     if not _is_number(value) or not low <= value <= high or value != int(value):
         raise InvalidArgument(argument, value, accepted)
     return int(value)
+
+
+def finite_number(argument: str, value: Any) -> float:
+    """``value`` as a float that is neither infinite nor NaN."""
+    if not _is_number(value) or not -inf < value < inf:
+        raise InvalidArgument(argument, value, "a finite number")
+    return float(value)
 
 
 def number_above(argument: str, value: Any, low: float, allow_inf: bool = False) -> float:

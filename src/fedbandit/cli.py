@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedbandit.tables import print_summary, print_sweep, print_table
+from fedbandit.tables import print_audit, print_summary, print_sweep, print_table
 
 __all__ = ["app", "main"]
 
@@ -288,6 +288,41 @@ def demo(
     print_summary(result, setting.TITLE)
     typer.echo(setting.reading(result))
     typer.echo(f"figure: {output / outcome.FIGURE}")
+
+
+@app.command()
+@_mistakes_exit_with_2
+def audit(
+    policy: Annotated[str | None, typer.Option(help="fed_batch or fed_ucb. Default: both.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The privacy of one reward that they claim.")] = 1.0,
+    samples: Annotated[
+        int | None, typer.Option(help="Runs of a mechanism in each of two worlds. Default: 12,000.")
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Attack fed_ucb as printed, which breaks its claim.")] = False,
+    show_broken: Annotated[
+        bool, typer.Option("--show-broken", help="Also attack variants that are known to be bad, and must be caught.")
+    ] = False,
+) -> None:
+    """Attack the code that protects rewards, and compare what leaks with what is claimed.
+
+    Exit code 1 if a claim is broken, or if a variant that is known to be bad is not caught.
+    """
+    from fedbandit.checks import number_between
+    from fedbandit.privacy.audit import LARGEST_CLAIM, SAMPLES
+    from fedbandit.privacy.broken import known_bad
+    from fedbandit.privacy.suite import POLICIES, attacks_on, run_attacks
+    from fedbandit.progress import progress_bar
+
+    number_between("--epsilon", epsilon, 0.0, LARGEST_CLAIM)
+    chosen = [policy] if policy else ["fed_ucb"] if paper else POLICIES
+    attacks = [attack for name in chosen for attack in attacks_on(name, epsilon, paper)]
+    if show_broken:
+        attacks += known_bad()
+    with progress_bar(shown=sys.stderr.isatty(), doing="attacking", unit="runs") as show:
+        rows = run_attacks(attacks, SAMPLES if samples is None else samples, show)
+    print_audit(rows)
+    if not all(row.as_expected for row in rows):
+        raise typer.Exit(1)
 
 
 def _rounds_above_1(num_agents: int, num_arms: int, horizon: int, epsilon: float) -> str:

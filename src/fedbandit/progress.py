@@ -1,4 +1,4 @@
-"""A progress bar on the terminal: share done, agent-pulls per second, time left."""
+"""A progress bar on the terminal: share done, how much per second, time left."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,8 +11,8 @@ __all__ = ["progress_bar"]
 
 
 @contextmanager
-def progress_bar(shown: bool = True) -> Generator[OnProgress]:
-    """A function of (agent-pulls done, in all) that draws a bar while the context lasts."""
+def progress_bar(shown: bool = True, doing: str = "simulating", unit: str = "pulls") -> Generator[OnProgress]:
+    """A function of (agent-pulls or other units done, in all) that draws a bar while the context lasts."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -28,7 +28,7 @@ def progress_bar(shown: bool = True) -> Generator[OnProgress]:
             if done == 0:
                 return
             speed = bar.tasks[task].speed
-            rate = f"{speed / 1e6:5.1f} M pulls/s" if speed else ""
-            bar.update(task, description="simulating", completed=done, total=total, rate=rate)
+            rate = f"{speed / 1e6:5.1f} M {unit}/s" if speed and speed > 1e5 else f"{speed or 0:,.0f} {unit}/s"
+            bar.update(task, description=doing, completed=done, total=total, rate=rate)
 
         yield show

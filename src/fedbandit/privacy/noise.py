@@ -1,0 +1,67 @@
+"""Noise that protects people: exact discrete Laplace on an integer grid, drawn by OpenDP.
+
+Here belong the grid and the only function of the package that draws noise for real data. Rewards become
+whole numbers before anything is added up, so that no rounding of floating point ever touches noise or
+sums (Mironov 2012). The simulator has fast noise of its own, which is unfit for real data; nothing here
+may import it.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import inf, nextafter
+
+# OpenDP is typed in part only.
+from opendp.domains import atom_domain, vector_domain  # pyright: ignore[reportUnknownVariableType]
+from opendp.measurements import make_laplace  # pyright: ignore[reportUnknownVariableType]
+from opendp.metrics import l1_distance  # pyright: ignore[reportUnknownVariableType]
+from opendp.mod import Measurement, enable_features
+
+from fedbandit.checks import finite_number, number_above, whole_number
+from fedbandit.rules.mean import clamp
+
+__all__ = ["GRID", "NoiseSource", "from_grid", "laplace", "measurement_of", "to_grid"]
+
+GRID = 2**16
+"""The steps into which a reward's range is cut: the most by which one reward moves a sum of steps."""
+
+NoiseSource = Callable[[float, int], list[int]]
+"""A function of (epsilon of one release, how many draws): ``laplace``, or fixed numbers in a test."""
+
+
+def to_grid(reward: float, low: float, high: float) -> int:
+    """The reward, clamped and rounded: a whole number of steps above ``low``.
+
+    It lies in 0 .. GRID whatever the reward was: clamp(reward) - low is at most high - low, and a floating-point
+    quotient of a number by one at least as large is at most 1, since rounding keeps order. So one
+    changed reward moves a sum of steps by at most GRID, exactly, and nothing is left for rounding to break.
+    """
+    reward = clamp(finite_number("reward", reward), low, high)
+    return round((reward - low) / (high - low) * GRID)
+
+
+def from_grid(steps: float, low: float, high: float) -> float:
+    """A number of steps as a reward."""
+    return low + (high - low) * (steps / GRID)
+
+
+def laplace(epsilon: float, count: int = 1) -> list[int]:
+    """Fresh noise for ``count`` sums of steps, each epsilon-private for a reward that lies in it.
+
+    P(z) is proportional to exp(-|z| epsilon / GRID) over the whole numbers. Draws are 64 bits wide; beyond that they
+    saturate, which for every accepted epsilon has a probability below exp(-10^5).
+    """
+    return measurement_of(epsilon)([0] * whole_number("count", count, 1, 10**8))
+
+
+@lru_cache(maxsize=64)
+def measurement_of(epsilon: float) -> Measurement:
+    """OpenDP's measurement whose own privacy map says that a change by GRID steps costs at most epsilon."""
+    number_above("epsilon", epsilon, 0.0)
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
+    scale = GRID / epsilon
+    while True:
+        measurement = make_laplace(*space, scale=scale)
+        if measurement.map(GRID) <= epsilon:
+            return measurement
+        scale = nextafter(scale, inf)  # the quotient was rounded the wrong way
