@@ -216,13 +216,13 @@ def test_the_tree_refuses_to_go_past_its_end():
 
 
 def test_release_carries_noise():
-    """A batch of rewards 1 at epsilon 1 and size 8 comes out exactly 1 once in 130,000: four of four once in 10^20."""
+    """A batch of rewards 1 at epsilon 1 and size 12 comes out exactly 1 once in 130,000: four of four once in 10^20."""
     mechanism = Batches(1, 1.0, 0, 1)
-    releases = [release for _ in range(32) if (release := mechanism.add(0, 1.0))]
+    releases = [release for _ in range(48) if (release := mechanism.add(0, 1.0))]
     assert len(releases) == 4
     assert default_first_batch(1.0) == releases[0].size
     assert any(release.value != 1.0 for release in releases)
-    assert releases[0] == Release(0, 1, 8, releases[0].value, 8)
+    assert releases[0] == Release(0, 1, 12, releases[0].value, 12)
 
 
 def test_noise_is_what_was_drawn():

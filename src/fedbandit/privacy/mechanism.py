@@ -61,7 +61,7 @@ class Batches:
 
     * ``epsilon``: the privacy of one reward.
     * ``low``, ``high``: the declared range; rewards are clamped to it.
-    * ``first_batch``: how many rewards the first release of an arm holds; default: 8 / epsilon.
+    * ``first_batch``: how many rewards the first release of an arm holds; default: 12 / epsilon.
     * ``growth``: by which factor a release makes the number of released rewards grow.
     """
 

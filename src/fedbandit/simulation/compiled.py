@@ -15,10 +15,16 @@ from numba.extending import register_jitable
 
 from fedbandit.rules import batch, choose, gossip, kl, mean, radius
 
-__all__ = ["SOURCES", "compile_driver", "compile_inner"]
+__all__ = ["SOURCES", "compile_driver", "compile_inner", "compile_rare", "compile_small"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _jit: Any = njit
+_NO_DOORS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+def compile_small(function: _Function) -> _Function:
+    """Compile a function of plain numbers that runs in every round. Python can call it too."""
+    return _jit(_nrt=False, error_model="numpy", forceinline=True)(function)
 
 
 def compile_inner(function: _Function) -> _Function:
@@ -26,9 +32,15 @@ def compile_inner(function: _Function) -> _Function:
 
     It allocates nothing, so it needs no reference counts: with them (Numba's default, atomic ones, at
     every view of a row) the engine was measured to run ten times slower. It is forced inline, since a
-    call hands over a few hundred machine words of array descriptors.
+    call hands over a few hundred machine words of array descriptors. Nothing but compiled code can call it:
+    the doors for Python took almost half of the first compilation.
     """
-    return _jit(_nrt=False, error_model="numpy", forceinline=True)(function)
+    return _jit(_nrt=False, error_model="numpy", forceinline=True, **_NO_DOORS)(function)
+
+
+def compile_rare(function: _Function) -> _Function:
+    """Compile what runs in few rounds: called, not inlined, which keeps the first compilation short."""
+    return _jit(_nrt=False, error_model="numpy", **_NO_DOORS)(function)
 
 
 def compile_driver(function: _Function) -> _Function:

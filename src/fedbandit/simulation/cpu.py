@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.simulation.compiled import SOURCES, compile_driver, compile_inner
+from fedbandit.simulation.compiled import SOURCES, compile_driver, compile_rare
 from fedbandit.simulation.decide import set_radii
 from fedbandit.simulation.round import name_streams, play_round, pull_every_arm_once
 from fedbandit.simulation.state import Draws, Plan, World, new_state
@@ -71,7 +71,7 @@ def no_tape(num_agents: int, num_arms: int) -> Draws:
     )
 
 
-@compile_inner
+@compile_rare
 def _count_misses(state: Any, plan: Any, arm_means: Any, i: int) -> Any:
     """How many of an agent's estimates lie further from the truth than the radius of its next decision."""
     misses = 0

@@ -10,7 +10,7 @@ from typing import Any
 from fedbandit.rules.batch import learnt_reward_variance
 from fedbandit.rules.gossip import average, is_known, metropolis_weight, ratio, with_news
 from fedbandit.rules.radius import elimination_radius, gse_radius, is_beaten
-from fedbandit.simulation.compiled import compile_inner
+from fedbandit.simulation.compiled import compile_inner, compile_rare
 from fedbandit.simulation.pull import trust
 from fedbandit.simulation.state import BATCHES, CONSENSUS, LAST_BATCH, MATCHING, ONE_EDGE
 from fedbandit.simulation.streams import draw, next_bits, uniform, whole_below
@@ -57,7 +57,7 @@ def _average_and_judge(state: Any, plan: Any, i: int, j: int) -> None:
         judge(state, plan, j)
 
 
-@compile_inner
+@compile_rare
 def _average_matching(state: Any, world: Any, bits: Any) -> None:
     """A random maximal matching: edges in random order, each taken if both its ends are still free."""
     order, busy = state.order, state.degree
@@ -75,7 +75,7 @@ def _average_matching(state: Any, world: Any, bits: Any) -> None:
         order[e] = e  # the next round's matching must not depend on this one's
 
 
-@compile_inner
+@compile_rare
 def _average_present(state: Any, world: Any, plan: Any, bits: Any) -> None:
     """Every edge is present with some probability; all present ones average at once."""
     present, degree, gossiped, mixed = state.order, state.degree, state.gossiped, state.mixed
@@ -127,15 +127,20 @@ def exchange(state: Any, world: Any, plan: Any, draws: Any, t: int) -> None:
 @compile_inner
 def add_news(state: Any, plan: Any, i: int, arm: Any) -> None:
     """Algorithm 1, lines 20 and 22: what this round's pull changed in the agent's own mean."""
+    if plan.mechanism != BATCHES and plan.mechanism != LAST_BATCH:
+        theta = state.theta
+        theta[i, arm] = with_news(theta[i, arm], state.x_mean[i, arm], state.x_before[i], plan.share[i])
+    elif state.released[i, arm] == state.n[i, arm]:  # else the batch is not full: nothing new to tell
+        _tell_release(state, plan, i, arm)
+
+
+@compile_rare
+def _tell_release(state: Any, plan: Any, i: int, arm: Any) -> None:
     gossiped, num_arms = state.gossiped, state.theta.shape[1]
-    if plan.mechanism == BATCHES or plan.mechanism == LAST_BATCH:
-        if state.released[i, arm] != state.n[i, arm]:
-            return  # nothing new to tell: the batch is not full
-        if state.releases[i, arm] == 1:
-            gossiped[i, num_arms + arm] += plan.share[i]
+    if state.releases[i, arm] == 1:
+        gossiped[i, num_arms + arm] += plan.share[i]
     gossiped[i, arm] = with_news(gossiped[i, arm], state.x_mean[i, arm], state.x_before[i], plan.share[i])
-    if plan.mechanism == BATCHES or plan.mechanism == LAST_BATCH:
-        judge(state, plan, i)
+    judge(state, plan, i)
 
 
 @compile_inner
@@ -157,7 +162,7 @@ def pool(state: Any, plan: Any, arm: int) -> None:
         trust(state, plan, i, arm, variance)
 
 
-@compile_inner
+@compile_rare
 def drop_by_server(state: Any, plan: Any) -> None:
     """Fed1-UCB: at the end of a phase the server averages, drops beaten arms and tells everyone."""
     num_agents, num_arms = state.n.shape
@@ -185,7 +190,7 @@ def drop_by_server(state: Any, plan: Any) -> None:
         state.messages[i] += 1
 
 
-@compile_inner
+@compile_rare
 def drop_beaten_arms(state: Any, world: Any, plan: Any) -> None:
     """GSE: each agent drops the arms that its estimates rule out, and those that a neighbour on a present edge dropped.
 

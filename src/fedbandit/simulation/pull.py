@@ -27,7 +27,7 @@ from fedbandit.rules.radius import (
     tail_tilt,
     variance_sampling,
 )
-from fedbandit.simulation.compiled import compile_inner
+from fedbandit.simulation.compiled import compile_inner, compile_rare
 from fedbandit.simulation.state import (
     ALONE,
     BATCHES,
@@ -89,7 +89,7 @@ def trust(state: Any, plan: Any, i: int, arm: Any, variance: float) -> None:
     state.deviation[i, arm] = deviation(variance)
 
 
-@compile_inner
+@compile_rare
 def _release(state: Any, plan: Any, draws: Any, t: int, i: int, arm: Any) -> None:
     """A batch is full: its noisy mean goes out, weighted by what it is worth; the next batch begins."""
     n = state.n[i, arm]

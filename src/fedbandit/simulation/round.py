@@ -7,7 +7,7 @@ both drivers, the trials of ``cpu`` and the tapes of ``replay``.
 from math import log
 from typing import Any
 
-from fedbandit.simulation.compiled import compile_inner
+from fedbandit.simulation.compiled import compile_inner, compile_rare
 from fedbandit.simulation.decide import decide, hear
 from fedbandit.simulation.exchange import add_news, drop_beaten_arms, drop_by_server, exchange, judge, pool
 from fedbandit.simulation.pull import pull
@@ -17,7 +17,7 @@ from fedbandit.simulation.streams import ARRIVALS, EDGES, NOISE, NORMALS, PICKS,
 __all__ = ["name_streams", "play_round", "pull_every_arm_once"]
 
 
-@compile_inner
+@compile_rare
 def name_streams(seed: Any, trial: Any, draws: Any) -> None:
     """Fill in the streams of a trial: edges, picks and arrivals per agent, the rest per agent and arm."""
     num_agents, num_arms = draws.rewards.shape
@@ -31,7 +31,7 @@ def name_streams(seed: Any, trial: Any, draws: Any) -> None:
             draws.normals[i, k] = stream(seed, trial, NORMALS, i, k)
 
 
-@compile_inner
+@compile_rare
 def pull_every_arm_once(state: Any, world: Any, plan: Any, draws: Any) -> None:
     """Algorithm 1, line 1: t = 0."""
     num_agents, num_arms = state.n.shape
@@ -90,7 +90,7 @@ def play_round(t: int, state: Any, world: Any, plan: Any, draws: Any) -> None:
                 add_news(state, plan, i, state.arms[i])
 
 
-@compile_inner
+@compile_rare
 def _pool_pulled(state: Any, world: Any, plan: Any) -> None:
     """The centralised baseline: pool every arm that was pulled."""
     num_agents = len(state.n)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbandit.simulation.compiled import compile_inner
+from fedbandit.simulation.compiled import compile_small
 
 __all__ = [
     "ARRIVALS",
@@ -45,14 +45,14 @@ _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-@compile_inner
+@compile_small
 def _mix(z: Any) -> Any:
     z = (z ^ (z >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
     return z ^ (z >> _S31)
 
 
-@compile_inner
+@compile_small
 def stream(seed: Any, trial: Any, purpose: Any, agent: Any, arm: Any) -> Any:
     """The stream of a name: each part is mixed in turn, so that no two names give related streams."""
     s = _mix(np.uint64(seed) + GOLDEN)
@@ -62,31 +62,31 @@ def stream(seed: Any, trial: Any, purpose: Any, agent: Any, arm: Any) -> Any:
     return _mix((s ^ np.uint64(arm)) + GOLDEN)
 
 
-@compile_inner
+@compile_small
 def draw(stream: Any, counter: Any) -> Any:
     """64 random bits: number ``counter`` of a stream."""
     return _mix(stream + np.uint64(counter) * GOLDEN)
 
 
-@compile_inner
+@compile_small
 def next_bits(bits: Any) -> Any:
     """Further bits for a draw that needs more than one word."""
     return _mix((bits ^ _MIX_2) + GOLDEN)
 
 
-@compile_inner
+@compile_small
 def uniform(bits: Any) -> Any:
     """A float in [0, 1) on a grid of 2^-53."""
     return np.float64(bits >> np.uint64(11)) * 1.1102230246251565e-16
 
 
-@compile_inner
+@compile_small
 def whole_below(bits: Any, limit: int) -> Any:
     """A whole number in [0, limit), for limit < 2^32; its bias is below limit / 2^32."""
     return np.int64(((bits >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32))
 
 
-@compile_inner
+@compile_small
 def laplace(bits: Any) -> Any:
     """Laplace noise of scale 1 (simulation only): a sign and an exponential magnitude."""
     magnitude = -log(1.0 - uniform(bits))
@@ -109,7 +109,7 @@ _X, _HEIGHT = _ziggurat_tables()
 _EDGE = 3.6541528853610088
 
 
-@compile_inner
+@compile_small
 def _normal_slow(bits: Any) -> Any:
     """The one draw in eighty that the fast path of the ziggurat does not settle."""
     while True:
@@ -134,7 +134,7 @@ def _normal_slow(bits: Any) -> Any:
     return -x if negative else x
 
 
-@compile_inner
+@compile_small
 def standard_normal(bits: Any) -> Any:
     """A standard normal by the ziggurat: layer from bits 0-7, sign from bit 8, position from 11-63."""
     layer = np.int64(bits & np.uint64(255))
@@ -144,7 +144,7 @@ def standard_normal(bits: Any) -> Any:
     return _normal_slow(bits)
 
 
-@compile_inner
+@compile_small
 def _log_gamma_draw(bits: Any, shape: float) -> Any:
     """The logarithm of a Gamma(shape) draw (Marsaglia and Tsang 2000), and the bits to go on from.
 
@@ -167,7 +167,7 @@ def _log_gamma_draw(bits: Any, shape: float) -> Any:
                 return log(d * v) + boost, bits
 
 
-@compile_inner
+@compile_small
 def beta(bits: Any, a: float, b: float) -> Any:
     """A Beta(a, b) draw as a ratio of two Gamma draws."""
     log_x, bits = _log_gamma_draw(bits, a)
