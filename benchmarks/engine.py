@@ -11,9 +11,9 @@ from time import perf_counter
 
 import numpy as np
 
-from fedbandit import FedUCB, GossipUCB, Problem, Tape, graph, replay
+from fedbandit import FedBatch, FedUCB, GossipUCB, Problem, Tape, graph, replay
 from fedbandit.policy import Policy
-from fedbandit.simulation.cpu import run_trials
+from fedbandit.simulation.cpu import Truth, run_trials
 from fedbandit.simulation.plan import plan_of, world_of
 from yardstick import run as run_numpy
 
@@ -65,9 +65,9 @@ def numpy_speed(epsilon: float, horizon: int) -> float:
 def engine_speed(policy: Policy, horizon: int) -> float:
     """Agent-pulls per second of the engine on one core, without the labelling of the result."""
     problem = Problem.random(AGENTS, ARMS, "path", seed=0)
-    world, plans = world_of(problem), [plan_of(policy, problem, 10**6)]
+    truth, plans = Truth(world_of(problem), problem.gaps, problem.arm_means), [plan_of(policy, problem, 10**6)]
     start = perf_counter()
-    run_trials(world, plans, problem.gaps, problem.arm_means, np.array([horizon]), range(1), 0, 1, lambda rounds: None)
+    run_trials([truth], plans, np.array([horizon]), range(1), 0, 1, False, lambda rounds: None)
     return AGENTS * horizon / (perf_counter() - start)
 
 
@@ -98,6 +98,23 @@ def main() -> None:
             engine = max(engine, *(engine_speed(policy, 100_000) for _ in range(10)))
             plain = max(plain, numpy_speed(epsilon, 400))
         print(f"{name:<12}{engine / 1e6:>12.1f} M/s{plain / 1e6:>18.2f} M/s{engine / plain:>8.0f}x")
+    compare_with_gossip()
+
+
+def compare_with_gossip() -> None:
+    """FedBatch against Gossip_UCB, in turns, so that both see the machine in the same mood."""
+    policies: dict[str, Policy] = {
+        "Gossip_UCB": GossipUCB(),
+        "FedBatch Thompson": FedBatch(1.0, assume_sensitivity=1.0),
+        "FedBatch UCB": FedBatch(1.0, index="ucb", assume_sensitivity=1.0),
+    }
+    best = dict.fromkeys(policies, 0.0)
+    for _ in range(30):
+        for name, policy in policies.items():
+            best[name] = max(best[name], engine_speed(policy, 100_000))
+    print(f"\n{'policy':<20}{'engine':>12}{'against Gossip_UCB':>22}")
+    for name, speed in best.items():
+        print(f"{name:<20}{speed / 1e6:>8.1f} M/s{speed / best['Gossip_UCB']:>21.2f}x")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from fedbandit.simulation.streams import (
     NOISE,
     REWARDS,
     beta,
+    coarse_normal,
     draw,
     laplace,
     standard_normal,
@@ -39,6 +40,8 @@ def fill(kind, first, second, out):
             out[c] = laplace(bits)
         elif kind == 3:
             out[c] = beta(bits, first, second)
+        elif kind == 5:
+            out[c] = coarse_normal(draw(name, c // 2), np.uint64(c % 2))
         else:
             out[c] = whole_below(bits, 7)
 
@@ -54,20 +57,28 @@ def sample(kind, first=1.0, second=1.0):
     [
         (0, 1.0, 1.0, stats.uniform()),
         (1, 1.0, 1.0, stats.norm()),
+        (5, 1.0, 1.0, stats.norm()),
         (2, 1.0, 1.0, stats.laplace()),
         (3, 2.0, 3.0, stats.beta(2.0, 3.0)),
         (3, 0.3, 0.7, stats.beta(0.3, 0.7)),
         (3, 40.0, 1.0, stats.beta(40.0, 1.0)),
     ],
-    ids=["uniform", "normal", "laplace", "beta(2,3)", "beta(.3,.7)", "beta(40,1)"],
+    ids=["uniform", "normal", "coarse normal", "laplace", "beta(2,3)", "beta(.3,.7)", "beta(40,1)"],
 )
 def test_distribution(kind, first, second, truth):
     assert stats.kstest(sample(kind, first, second), truth.cdf).statistic < LIMIT
 
 
-def test_the_tails_of_the_normal():
+def test_two_normals_of_one_word_are_uncorrelated():
+    both = sample(5).reshape(-1, 2)
+    for left, right in ((both[:, 0], both[:, 1]), (np.abs(both[:, 0]), np.abs(both[:, 1]))):
+        assert abs(np.corrcoef(left, right)[0, 1]) < 6 / math.sqrt(len(both))
+
+
+@pytest.mark.parametrize("kind", [1, 5], ids=["normal", "coarse normal"])
+def test_the_tails_of_the_normal(kind):
     """The tail beyond the ziggurat's last edge: about 103 of 400,000 draws; 6 standard deviations either way."""
-    far = np.abs(sample(1)) > 3.6541528853610088
+    far = np.abs(sample(kind)) > 3.6541528853610088
     expected = COUNT * 2 * stats.norm.sf(3.6541528853610088)
     assert abs(far.sum() - expected) < 6 * math.sqrt(expected)
 

@@ -5,9 +5,9 @@ mistyped fields are all reported at once.
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
 ``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.sigma``, ``problem.concentration``,
-``problem.edges_per_round`` and ``problem.hospital`` is an experiment of its own. A list in a policy
-(``epsilon = [1, 2]``) makes a policy of each value, compared within every experiment. ``problem.redraw = true`` draws
-new random means for every trial, with seeds that follow on ``problem.seed``.
+``problem.edges_per_round``, ``problem.same_means`` and ``problem.hospital`` is an experiment of its own. A list in a
+policy (``epsilon = [1, 2]``) makes a policy of each value, compared within every experiment. ``problem.redraw = true``
+draws new random means for every trial, with seeds that follow on ``problem.seed``.
 """
 
 import itertools
@@ -51,6 +51,7 @@ class _ProblemSection(_Section):
     num_arms: int | None = None
     seed: int = 0
     redraw: bool = False
+    same_means: bool = False
     sigma: float | None = None
     concentration: float | None = None
     reward_range: list[float] | None = None
@@ -130,7 +131,7 @@ def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> li
 
 _SWEPT = {
     "": ("graph", "num_agents", "horizon"),
-    "problem": ("num_arms", "seed", "sigma", "concentration", "edges_per_round", "hospital"),
+    "problem": ("num_arms", "seed", "sigma", "concentration", "edges_per_round", "same_means", "hospital"),
 }
 
 
@@ -211,7 +212,11 @@ def _problem(section: _ProblemSection, graph: Graph) -> Problem:
             raise InvalidArgument(
                 "problem", section.model_dump(exclude_none=True), "given means, or num_arms for random ones"
             )
-        return Problem.random(graph.num_agents, section.num_arms, graph, section.seed, section.rewards, **options)
+        return Problem.random(
+            graph.num_agents, section.num_arms, graph, section.seed, section.rewards, section.same_means, **options
+        )
+    if section.same_means:
+        raise InvalidArgument("problem.same_means", True, "left out where means are given")
     if section.means == [] or section.means[0] == []:
         raise InvalidArgument("problem.means", section.means, "a matrix: a row per agent, a column per arm")
     if section.num_arms is not None and section.num_arms != len(section.means[0]):

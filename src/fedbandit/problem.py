@@ -19,6 +19,7 @@ from fedbandit.checks import (
     instance,
     number_above,
     number_between,
+    true_or_false,
     whole_number,
 )
 from fedbandit.graph import Graph
@@ -144,9 +145,10 @@ class Problem:
         graph: Graph | str,
         seed: int = 0,
         rewards: Family = "gaussian",
+        same_means: bool = False,
         **options: Any,
     ) -> "Problem":
-        """Local means uniform in [0, 1], as in the paper's synthetic experiments.
+        """Local means uniform in [0, 1], as in the paper's synthetic experiments; ``same_means``: alike for all agents.
 
         ``graph`` may be a ``Graph`` or a text like "path:10"; a bare name ("path") takes ``num_agents``. ``options``
         go to the constructor of that kind of rewards.
@@ -160,7 +162,8 @@ class Problem:
         if rewards not in builders:
             raise InvalidArgument("rewards", rewards, f"one of {', '.join(builders)}")
         source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
-        return builders[rewards](source.random((agents, arms)), built, **options)
+        drawn = source.random((1 if true_or_false("same_means", same_means) else agents, arms))
+        return builders[rewards](np.repeat(drawn, agents, axis=0) if same_means else drawn, built, **options)
 
     @property
     def num_agents(self) -> int:

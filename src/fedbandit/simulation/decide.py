@@ -13,7 +13,7 @@ from fedbandit.rules.kl import highest_kl_index
 from fedbandit.rules.radius import coop_radius, radius
 from fedbandit.simulation.compiled import compile_inner
 from fedbandit.simulation.state import BY_KL, BY_THOMPSON, RADIUS_OF_COUNT
-from fedbandit.simulation.streams import draw, standard_normal, uniform
+from fedbandit.simulation.streams import coarse_normal, draw, uniform
 
 __all__ = ["decide", "hear", "set_radii"]
 
@@ -49,13 +49,18 @@ def set_radii(state: Any, plan: Any, i: int, log_t: float) -> None:
 @compile_inner
 def _draw_around_theta(state: Any, draws: Any, i: int, clock: int) -> None:
     """Thompson sampling: how far from theta each arm's draw falls, into ``state.radius``."""
-    for k in range(len(state.radius)):
-        z = (
-            draws.tape_normals[clock - 1, i, k]
-            if draws.tape_has_normals
-            else standard_normal(draw(draws.normals[i, k], clock))
-        )
-        state.radius[k] = state.deviation[i, k] * z
+    num_arms = len(state.radius)
+    if draws.tape_has_normals:
+        for k in range(num_arms):
+            state.radius[k] = state.deviation[i, k] * draws.tape_normals[clock - 1, i, k]
+        return
+    for pair in range((num_arms + 1) // 2):
+        bits = draw(draws.normals[i, pair], clock)
+        k = np.uint64(2 * pair)
+        state.radius[k] = state.deviation[i, k] * coarse_normal(bits, np.uint64(0))
+        if 2 * pair + 1 < num_arms:
+            k = np.uint64(2 * pair + 1)
+            state.radius[k] = state.deviation[i, k] * coarse_normal(bits, np.uint64(1))
 
 
 @compile_inner
