@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from fedbandit import CentralUCB, GossipUCB, InvalidArgument, LocalUCB, Problem, simulate
+from fedbandit import CentralUCB, FedBatch, FedUCB, GossipUCB, InvalidArgument, LocalUCB, Problem, simulate
+from fedbandit.plot import agents_figure
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +46,33 @@ def test_bad_choices(result):
         result.plot(band="sd")
     with pytest.raises(InvalidArgument, match="scale must be one of"):
         result.plot(scale="cubic")
+    with pytest.raises(InvalidArgument, match="regret must be one of linear, log, auto"):
+        result.plot(regret="cubic")
+
+
+def test_far_apart_policies_share_a_log_axis(result):
+    """One panel, both axes logarithmic, if the largest final regret is more than a hundred times the smallest."""
+    assert {axes.get_yscale() for axes in result.plot().axes} == {"linear"}
+    far = simulate(Problem.random(8, 5, "path", rewards="bernoulli"), [FedUCB(1.0), CentralUCB()], 80_000, 2)
+    final = far.summary()["regret"]
+    assert final.iloc[0] > 100 * final.iloc[1]
+    (axes,) = far.plot().axes
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert [axes.get_yscale() for axes in far.plot(regret="linear").axes] == ["linear", "linear"]
+
+
+def test_the_agents_figure_shows_who_pays():
+    rates = [0.1, 1.0, 1.0]
+    problem = Problem.random(3, 3, "path", rewards="bernoulli", rates=rates)
+    result = simulate(problem, [FedBatch(1.0), GossipUCB()], 5000, 5)
+    figure = agents_figure(result, "mine")
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [
+        "agent 1\nrate 1",
+        "agent 2\nrate 1",
+        "agent 0\nrate 0.1",
+    ]
+    shown = axes.lines[0].get_ydata()
+    table = result.by_agent().loc["FedBatch Thompson, eps=1"]["regret_per_pull"]
+    np.testing.assert_allclose(shown, table.to_numpy()[[1, 2, 0]])
+    assert "10 % to 90 % of 5 trials" in figure.get_suptitle()

@@ -14,7 +14,7 @@ import xarray as xr
 
 from fedbandit import InvalidArgument, simulate
 from fedbandit.experiment import ExperimentError, read_experiment, read_sweep
-from fedbandit.plot import sweep_figure
+from fedbandit.plot_sweep import sweep_figure
 from fedbandit.simulation import sweep
 from fedbandit.simulation.sweep import run_all, sweep_table
 
@@ -192,3 +192,61 @@ def alive(pid):
         Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] if Path(f"/proc/{pid}").exists() else "X"
     )
     return state not in "ZX"
+
+
+CASES = """
+graph = "path:4"
+horizon = 300
+trials = 3
+[problem]
+rewards = "bernoulli"
+num_arms = 3
+redraw = true
+same_means = [true, false]
+[[policies]]
+kind = "fed_batch"
+epsilon = 1.0
+[[policies]]
+kind = "gse"
+[[policies]]
+kind = "central_ucb"
+"""
+
+
+@pytest.mark.xdist_group("processes")
+def test_means_drawn_anew_in_a_sweep_of_cases(tmp_path):
+    """Trial r has the means of seed + r, alike for all agents in one case; a policy is a row of the figure."""
+    path = tmp_path / "cases.toml"
+    path.write_text(CASES)
+    alike, own = read_sweep(path)
+    assert len(alike.problems) == len(own.problems) == 3
+    for case in (alike, own):
+        assert not np.array_equal(case.problems[0].means, case.problems[1].means)
+    assert (alike.problem.means == alike.problem.means[0]).all()
+    assert not (own.problem.means == own.problem.means[0]).all()
+    results = run_all([alike, own], tmp_path / "runs")
+    for e, result in zip((alike, own), results, strict=True):
+        xr.testing.assert_equal(simulate(e.problems, e.policies, e.horizon, 3).dataset, result.dataset)
+        assert result.experiment["problem"]["means"] == [p.means.tolist() for p in e.problems]
+    axes = sweep_figure(sweep_table([alike, own], results)).axes[0]
+    assert {label.get_text() for label in axes.get_yticklabels()} == set(alike.policies)
+    assert len(read_sweep(path, {"trials": 5})[0].problems) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("num_arms = 3", "means = [[0.1, 0.2], [0.1, 0.2], [0.1, 0.2], [0.3, 0.4]]"),
+            "problem.redraw must be left out",
+        ),
+        (("redraw = true\n", "rates = [1, 2, 3, 4]\n"), "rates must be 4 numbers above 0 and at most 1"),
+        (("redraw = true\n", "redraw = 3\n"), "'problem.redraw': Input should be a valid boolean"),
+        (('kind = "gse"', 'kind = "gse"\npresent = 2'), "present must be a number above 0 and at most 1"),
+    ],
+)
+def test_mistakes_in_a_file_of_cases(tmp_path, change, message):
+    path = tmp_path / "cases.toml"
+    path.write_text(CASES.replace(*change))
+    with pytest.raises(ExperimentError, match=message):
+        read_sweep(path)

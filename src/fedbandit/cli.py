@@ -133,6 +133,9 @@ def plot(
     folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")],
     band: Annotated[str, typer.Option(help="minmax (as in the paper), quantiles or none.")] = "minmax",
     scale: Annotated[str, typer.Option(help="Time axis: linear, log or both.")] = "both",
+    regret: Annotated[
+        str, typer.Option(help="Regret axis: linear, log or auto (log where policies end 100 times apart).")
+    ] = "auto",
     title: Annotated[str | None, typer.Option(help="A line above the figure.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File; .png, .pdf or .svg. Default: FOLDER/regret.png.")
@@ -146,9 +149,9 @@ def plot(
     if target.suffix not in (".png", ".pdf", ".svg"):
         raise _invalid("--output", str(target), "a file that ends in .png, .pdf or .svg")
     if sweep is None:
-        figure = outcome.load_result(folder).plot(band=band, scale=scale, title=title)
+        figure = outcome.load_result(folder).plot(band=band, scale=scale, title=title, regret=regret)
     else:
-        from fedbandit.plot import sweep_figure
+        from fedbandit.plot_sweep import sweep_figure
 
         figure = sweep_figure(sweep)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -284,7 +287,7 @@ def demo(
         setting.problem(), setting.policies(), setting.HORIZON, setting.TRIALS, progress=sys.stderr.isatty()
     )
     result.save(output / outcome.RESULT)
-    result.plot(title=setting.TITLE).savefig(output / outcome.FIGURE)
+    result.plot(title=setting.TITLE, regret="linear").savefig(output / outcome.FIGURE)
     print_summary(result, setting.TITLE)
     typer.echo(setting.reading(result))
     typer.echo(f"figure: {output / outcome.FIGURE}")

@@ -1,7 +1,7 @@
 """The folder that ``fedbandit run`` leaves: which files, and how they are written and read.
 
-A single experiment leaves ``result.nc`` and ``regret.png``, a sweep ``sweep.nc`` and ``sweep.png``; what an earlier run
-of the other kind left there is removed.
+A single experiment leaves ``result.nc`` and ``regret.png`` (and ``agents.png``, if agents' rates differ), a sweep
+``sweep.nc`` and ``sweep.png``; what an earlier run of the other kind left there is removed.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,14 @@ import xarray as xr
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.experiment import Experiment
-from fedbandit.plot import sweep_figure
+from fedbandit.plot import agents_figure
+from fedbandit.plot_sweep import sweep_figure
 from fedbandit.simulation.result import Result, load
 from fedbandit.simulation.sweep import forget, sweep_table
 
 __all__ = ["FIGURE", "RESULT", "RUNS", "SWEEP_FIGURE", "keep_result", "keep_sweep", "load_result", "load_sweep"]
 
-RESULT, FIGURE = "result.nc", "regret.png"
+RESULT, FIGURE, AGENTS_FIGURE = "result.nc", "regret.png", "agents.png"
 SWEEP, SWEEP_FIGURE = "sweep.nc", "sweep.png"
 RUNS = "fedbandit-runs"  # parts of a run that goes on; for a sweep the result of each of its experiments
 
@@ -27,6 +28,10 @@ def keep_result(experiment: Experiment, result: Result, folder: Path) -> None:
     result.save(folder / RESULT)
     forget(folder / RUNS)  # all of it is in the result
     result.plot(title=experiment.name).savefig(folder / FIGURE)
+    if experiment.problem.rates is not None:
+        agents_figure(result, experiment.name).savefig(folder / AGENTS_FIGURE)
+    else:
+        (folder / AGENTS_FIGURE).unlink(missing_ok=True)
     (folder / SWEEP).unlink(missing_ok=True)
     if len(set(experiment.families.values())) < len(experiment.policies):
         # Several values of epsilon for one policy are a sweep of epsilon.
@@ -43,6 +48,7 @@ def keep_sweep(experiments: Sequence[Experiment], results: Sequence[Result], fol
     part.replace(folder / SWEEP)
     sweep_figure(table).savefig(folder / SWEEP_FIGURE)
     (folder / RESULT).unlink(missing_ok=True)
+    (folder / AGENTS_FIGURE).unlink(missing_ok=True)
     (folder / FIGURE).unlink(missing_ok=True)
     return table
 

@@ -1,4 +1,4 @@
-"""Figures. Here belongs how things look, and nothing that computes a result.
+"""Figures of one result. Here belongs how things look, and nothing that computes a result; sweeps are ``plot_sweep``'s.
 
 Curves differ in colour, dash and marker, so that they can be told apart in black and white and by the
 colour-blind (colours: Okabe and Ito 2008).
@@ -12,20 +12,30 @@ from matplotlib.figure import Figure
 from fedbandit.checks import InvalidArgument
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import xarray as xr
     from matplotlib.axes import Axes
 
     from fedbandit.simulation.result import Result
 
-__all__ = ["Band", "Scale", "regret_figure", "sweep_figure"]
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "MARKERS",
+    "STYLE",
+    "Band",
+    "RegretScale",
+    "Scale",
+    "agents_figure",
+    "plain_text",
+    "regret_figure",
+]
 
 Band = Literal["minmax", "quantiles", "none"]
 Scale = Literal["linear", "log", "both"]
+RegretScale = Literal["linear", "log", "auto"]
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1.5, 2)), (0, (2.5, 1.5)))
-_MARKERS = ("o", "s", "^", "D", "v", "P")  # 7 colours, 5 dashes, 6 markers: 210 different curves
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1.5, 2)), (0, (2.5, 1.5)))
+MARKERS = ("o", "s", "^", "D", "v", "P")  # 7 colours, 5 dashes, 6 markers: 210 different curves
 _BAND_TEXT = {
     "minmax": "band: smallest to largest of {trials} trials",
     "quantiles": "band: 10 % to 90 % of {trials} trials",
@@ -49,12 +59,19 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def regret_figure(result: "Result", band: Band = "minmax", scale: Scale = "both", title: str | None = None) -> Figure:
+def regret_figure(
+    result: "Result",
+    band: Band = "minmax",
+    scale: Scale = "both",
+    title: str | None = None,
+    regret: RegretScale = "auto",
+) -> Figure:
     """Mean cumulative regret per agent over time, a curve per policy, averaged over trials and agents.
 
     ``band`` is over trials (of the mean over agents): ``minmax`` as in the paper, 10-90 % ``quantiles``, or
     ``none``. ``scale`` is that of the time axis; ``both`` puts two panels side by side: on a log axis a
-    logarithmic regret is a straight line.
+    logarithmic regret is a straight line. ``regret`` is the scale of the other axis; ``auto`` takes a logarithmic one
+    where policies end more than a hundred times apart, and then shows one panel.
     """
     import matplotlib as mpl
 
@@ -62,22 +79,36 @@ def regret_figure(result: "Result", band: Band = "minmax", scale: Scale = "both"
         raise InvalidArgument("band", band, f"one of {', '.join(_BAND_TEXT)}")
     if scale not in ("linear", "log", "both"):
         raise InvalidArgument("scale", scale, "one of linear, log, both")
-    scales = ("linear", "log") if scale == "both" else (scale,)
+    if regret not in ("linear", "log", "auto"):
+        raise InvalidArgument("regret", regret, "one of linear, log, auto")
+    logarithmic = regret == "log" or (regret == "auto" and _far_apart(result))
+    scales: tuple[str, ...] = (scale,)
+    if scale == "both":
+        scales = ("log",) if logarithmic else ("linear", "log")
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.5 * len(scales), 3.3), layout="constrained")
+        size = (7.0, 5.2) if logarithmic else (3.5 * len(scales), 3.3)
+        figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(scales), sharey=True, squeeze=False)[0]
         for axes, axis_scale in zip(panels, scales, strict=True):
             _regret_panel(axes, result, band, axis_scale)
+            if logarithmic:
+                axes.set_yscale("log")
+                axes.set_ylim(bottom=1.0, top=None)
         panels[0].set_ylabel("cumulative regret, mean per agent")
         handles, labels = panels[0].get_legend_handles_labels()
-        columns = min(len(labels), 3 * len(scales) - 1)
+        columns = min(len(labels), 3 if logarithmic else 3 * len(scales) - 1)
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
         caption = _BAND_TEXT[band].format(trials=result.dataset.sizes["trial"])
-        figure.suptitle(f"{_plain_text(title)}\n{caption}" if title else caption, fontsize=8)
+        figure.suptitle(f"{plain_text(title)}\n{caption}" if title else caption, fontsize=8)
     return figure
 
 
-def _plain_text(text: str) -> str:
+def _far_apart(result: "Result") -> bool:
+    last = result.regret.isel(time=-1).mean(["trial", "agent"]).values
+    return bool(last.max() > 100.0 * max(float(last.min()), 1.0))
+
+
+def plain_text(text: str) -> str:
     """A label as it is: without this, ``$`` begins a formula and a leading ``_`` hides a curve from the legend."""
     return f"\u200b{text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$")
 
@@ -88,17 +119,17 @@ def _regret_panel(axes: "Axes", result: "Result", band: Band, scale: str) -> Non
     times = result.dataset["time"].values
     for position, label in enumerate(result.policies):
         per_trial = result.regret.sel(policy=label).mean("agent").transpose("trial", "time").values
-        colour = _COLOURS[position % len(_COLOURS)]
+        colour = COLOURS[position % len(COLOURS)]
         axes.plot(
             times,
             per_trial.mean(axis=0),
             color=colour,
-            linestyle=_DASHES[position % len(_DASHES)],
-            marker=_MARKERS[position % len(_MARKERS)],
+            linestyle=DASHES[position % len(DASHES)],
+            marker=MARKERS[position % len(MARKERS)],
             markevery=_marks(times, scale, position, len(result.policies)),
             markerfacecolor="white",
             markeredgewidth=0.9,
-            label=_plain_text(label),
+            label=plain_text(label),
             zorder=3,
         )
         if band != "none":
@@ -126,74 +157,36 @@ def _marks(times: Any, scale: str, position: int, curves: int) -> list[int]:
     return sorted({int(index) for index in times.searchsorted(at) if index < len(times)})
 
 
-_AXIS_TEXT = {
-    "lambda2": "$\\lambda_2$ of the graph (1: slowest)",
-    "num_agents": "number of agents N",
-    "num_arms": "number of arms M",
-    "epsilon": "privacy $\\varepsilon$ of one reward",
-    "horizon": "rounds T",
-}
+def agents_figure(result: "Result", title: str | None = None) -> Figure:
+    """What a pull costs each agent in the end, a column of points per agent: who pays where agents' rates differ.
 
-
-def sweep_figure(table: "xr.Dataset") -> Figure:
-    """Final regret against each swept parameter, a panel each: mean over trials with its standard error.
-
-    ``table`` is that of ``fedbandit.simulation.sweep.sweep_table``. Graphs are shown by their lambda_2.
+    A bar joins the 10 % and 90 % quantiles over trials; the point is the mean over all pulls.
     """
     import matplotlib as mpl
 
-    rows = _sweep_rows(table)
-    axes_names = ["lambda2" if name == "graph" else name for name in table.attrs["swept"].split()]
-    if rows["epsilon"].replace(np.inf, np.nan).nunique() > 1:
-        axes_names.append("epsilon")
+    table = result.by_agent()
+    last = result.dataset.isel(time=-1)
+    own = last["pulls"].sum("arm") - last.sizes["arm"]
+    per_pull = (last["regret"] / own.where(own > 0)).transpose("policy", "agent", "trial").values
+    rates = table["rate"].to_numpy()[: last.sizes["agent"]]
+    order = np.argsort(-rates, kind="stable")  # the fast ones first
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(max(4.2, 3.4 * len(axes_names)), 5.2), layout="constrained")
-        panels = figure.subplots(1, len(axes_names), sharey=True, squeeze=False)[0]
-        for axes, name in zip(panels, axes_names, strict=True):
-            _sweep_panel(axes, rows, name, [other for other in table.attrs["swept"].split() if other != name])
-        panels[0].set_ylabel("final regret, mean per agent")
-        trials = table.sizes["trial"]
-        bars = f"bars: standard error over {trials} trials" if trials > 1 else "one trial, no error bars"
-        figure.suptitle(f"{_plain_text(table.attrs['name'])}\n{bars}", fontsize=8)
+        figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+        axes = figure.subplots()
+        for position, label in enumerate(result.policies):
+            x = np.arange(len(order)) + 0.7 * ((position + 0.5) / len(result.policies) - 0.5)
+            mean = table.loc[label]["regret_per_pull"].to_numpy()[order]
+            low, high = np.nanquantile(per_pull[position][order], [0.1, 0.9], axis=1)
+            colour = COLOURS[position % len(COLOURS)]
+            axes.vlines(x, low, high, color=colour, linewidth=1.0, alpha=0.7)
+            marker = MARKERS[position % len(MARKERS)]
+            axes.plot(x, mean, marker, color=colour, markerfacecolor="white", label=plain_text(label))
+        axes.set_yscale("log")
+        axes.set_ylabel("regret per own pull")
+        axes.set_xticks(range(len(order)), [f"agent {i}\nrate {rates[i]:g}" for i in order])
+        axes.grid(visible=False, axis="x")
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        caption = f"after {int(result.dataset['time'][-1]):,} rounds; bar: 10 % to 90 % of {last.sizes['trial']} trials"
+        figure.suptitle(f"{plain_text(title)}\n{caption}" if title else caption, fontsize=8)
     return figure
-
-
-def _sweep_rows(table: "xr.Dataset") -> "pd.DataFrame":
-    """A row per run and policy: mean, standard error and all coordinates."""
-    regret = table["regret"]
-    both = regret.mean("trial").rename("mean").to_dataset()
-    trials = table.sizes["trial"]
-    both["error"] = (
-        regret.std("trial", ddof=1) / np.sqrt(trials) if trials > 1 else 0.0 * regret.isel(trial=0, drop=True)
-    )
-    return both.to_dataframe().reset_index()
-
-
-def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str]) -> None:
-    """Curves join points that differ in ``name`` alone."""
-    if name == "epsilon":
-        rows = rows[np.isfinite(rows["epsilon"])]
-        keys = ["family", *others]
-    elif name == "lambda2":
-        keys = ["policy", *(other for other in others if other != "graph")]
-    else:
-        keys = ["policy", *others]
-    for position, (key, curve) in enumerate(rows.groupby(keys, sort=False)):
-        ordered = curve.sort_values(name)
-        texts = [str(part) for part in key]
-        axes.errorbar(
-            ordered[name].to_numpy(),
-            ordered["mean"].to_numpy(),
-            yerr=ordered["error"].to_numpy(),
-            color=_COLOURS[position % len(_COLOURS)],
-            linestyle=_DASHES[position // len(_COLOURS) % len(_DASHES)],
-            marker=_MARKERS[position % len(_MARKERS)],
-            markerfacecolor="white",
-            capsize=2,
-            label=", ".join([texts[0], *(f"{other}={text}" for other, text in zip(keys[1:], texts[1:], strict=True))]),
-        )
-    axes.set_xlabel(_AXIS_TEXT.get(name, name))
-    axes.set_yscale("log")
-    if name in ("epsilon", "horizon"):
-        axes.set_xscale("log")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=6.5)

@@ -16,7 +16,7 @@ __all__ = ["print_audit", "print_summary", "print_sweep", "print_table"]
 
 
 def print_sweep(table: "xr.Dataset") -> None:
-    """A row per combination, a column per policy."""
+    """A row per combination, a column per policy; turned round where there are more policies than combinations."""
     swept = [str(name) for name in table.attrs["swept"].split()]
     trials = table.sizes["trial"]
     mean = table["regret"].mean("trial")
@@ -31,9 +31,15 @@ def print_sweep(table: "xr.Dataset") -> None:
         ]
         for run in range(table.sizes["run"])
     ]
+    headings = [*swept, *map(str, table["policy"].values)]
+    if len(headings) - len(swept) > len(rows):
+        turned = list(zip(headings, *rows, strict=True))
+        names, rows = turned[: len(swept)], [list(row) for row in turned[len(swept) :]]
+        runs = [", ".join(f"{name[0]}={name[run + 1]}" for name in names) for run in range(table.sizes["run"])]
+        headings = ["policy", *runs]
     print_table(
         f"{table.attrs['name']}: final regret per agent" + (", mean ± standard error" if trials > 1 else ""),
-        [*swept, *map(str, table["policy"].values)],
+        headings,
         rows,
     )
 
@@ -56,8 +62,26 @@ def print_summary(result: "Result", title: str) -> None:
         ]
         for label, row in table.iterrows()
     ]
+    if "misses" in table:
+        headings.append("off by more than the radius")
+        for row, share in zip(rows, table["misses"], strict=True):
+            row.append(f"{1e6 * share:,.1f} in a million")
     last, trials = int(result.dataset["time"][-1]), result.dataset.sizes["trial"]
     print_table(f"{title}: per agent after {last:,} rounds, {trials} trials", headings, rows)
+    if result.experiment["problem"].get("rates") is not None:
+        _print_rates(result)
+
+
+def _print_rates(result: "Result") -> None:
+    """Who pays where agents' rates differ: a row per policy, a column per rate."""
+    table = result.by_agent().reset_index()
+    table = table.groupby(["policy", "rate"], sort=False)[["regret", "pulls"]].sum().reset_index()
+    rates = sorted(set(table["rate"]), reverse=True)
+    rows: list[list[str]] = []
+    for label in result.policies:
+        of = table[table["policy"] == label].set_index("rate")
+        rows.append([label, *(f"{of['regret'][rate] / of['pulls'][rate]:.5f}" for rate in rates)])
+    print_table("Regret per own pull, agents of a rate together", ["policy", *(f"rate {r:g}" for r in rates)], rows)
 
 
 def print_audit(rows: "list[Row]") -> None:
