@@ -287,7 +287,7 @@ def demo(
         setting.problem(), setting.policies(), setting.HORIZON, setting.TRIALS, progress=sys.stderr.isatty()
     )
     result.save(output / outcome.RESULT)
-    result.plot(title=setting.TITLE, regret="linear").savefig(output / outcome.FIGURE)
+    result.plot(title=setting.TITLE).savefig(output / outcome.FIGURE)
     print_summary(result, setting.TITLE)
     typer.echo(setting.reading(result))
     typer.echo(f"figure: {output / outcome.FIGURE}")

@@ -96,7 +96,7 @@ def regret_figure(
                 axes.set_ylim(bottom=1.0, top=None)
         panels[0].set_ylabel("cumulative regret, mean per agent")
         handles, labels = panels[0].get_legend_handles_labels()
-        columns = min(len(labels), 3 if logarithmic else 3 * len(scales) - 1)
+        columns = min(len(labels), max(1, int(15 * size[0] / (max(map(len, labels)) + 8))))  # what fits the width
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
         caption = _BAND_TEXT[band].format(trials=result.dataset.sizes["trial"])
         figure.suptitle(f"{plain_text(title)}\n{caption}" if title else caption, fontsize=8)
