@@ -9,13 +9,25 @@ import numpy as np
 
 
 def play(
-    horizon, num_arms, neighbours, reward, edge, pick, mean, radius, consistent=True, network="gossip", share=None
+    horizon,
+    num_arms,
+    neighbours,
+    reward,
+    edge,
+    pick,
+    mean,
+    radius,
+    consistent=True,
+    network="gossip",
+    share=None,
+    acts=lambda t, i: True,
 ):
     """Algorithm 1 with its parts as functions. Returns arms, theta, n, n_max, x_mean as in ``fedbandit.Trace``.
 
     reward(t, i, k, earlier pulls), edge(t), pick(t, i), mean(i, k, [(time, reward), ...]), radius(n, i, k, t).
     ``network``: "gossip", "alone" (theta is the own mean) or "central" (theta is the mean of all agents' means).
-    ``share[i]`` is N times agent i's weight.
+    ``share[i]`` is N times agent i's weight. Where ``acts(t, i)`` is false agent i only listens and gossips in round
+    t (its arm is -1); the time of its radius and its picks is its own number of pulls.
     """
     num_agents = len(neighbours)
     share = np.ones(num_agents) if share is None else np.asarray(share)
@@ -26,21 +38,24 @@ def play(
     x_mean = {0: np.array([[mean(i, k, seen[i][k]) for k in every_arm] for i in everyone])}
     start = share[:, None] * x_mean[0]
     theta = {0: np.tile(start.mean(axis=0), (num_agents, 1)) if network == "central" else start}
-    arms = np.zeros((horizon, num_agents), int)
+    arms = np.full((horizon, num_agents), -1)
+    clock = np.zeros(num_agents, int)
     for t in range(1, horizon + 1):
         n[t] = n[t - 1].copy()
         n_max[t + 1] = np.array(
             [[max([n[t][i, k]] + [n_max[t][j, k] for j in neighbours[i]]) for k in every_arm] for i in everyone]
         )
-        for i in everyone:
+        active = [i for i in everyone if acts(t, i)]
+        clock[active] += 1
+        for i in active:
             lagging = [k for k in every_arm if n[t][i, k] < n_max[t][i, k] - num_agents] if consistent else []
             if not lagging:
-                belief = [theta[t - 1][i, k] + radius(n[t - 1], i, k, t) for k in every_arm]
+                belief = [theta[t - 1][i, k] + radius(n[t - 1], i, k, clock[i]) for k in every_arm]
                 arms[t - 1, i] = belief.index(max(belief))
             else:
-                arms[t - 1, i] = lagging[math.floor(pick(t, i) * len(lagging))]
+                arms[t - 1, i] = lagging[math.floor(pick(clock[i], i) * len(lagging))]
         x_mean[t] = x_mean[t - 1].copy()
-        for i in everyone:
+        for i in active:
             k = arms[t - 1, i]
             seen[i][k].append((t, reward(t, i, k, n[t][i, k])))
             n[t][i, k] += 1

@@ -51,7 +51,7 @@ def test_rules_run_without_numba():
     """A live agent calls the rules as plain functions; loading them must not load an engine."""
     code = (
         "import sys\n"
-        "from fedbandit.rules import choose, gossip, mean, radius\n"
+        "from fedbandit.rules import batch, choose, gossip, kl, mean, radius\n"
         "assert choose.choose([0.1, 0.3], [0.0, 0.0], [1, 1], [1, 1], 3, 0, 0.0) == 1\n"
         "assert mean.pull_tree_add([0.0] * 4, 1, 2.5) == 2.5\n"
         "print(*sorted({'numba', 'numpy'} & set(sys.modules)))\n"
@@ -60,6 +60,7 @@ def test_rules_run_without_numba():
     assert ran.stdout.strip() == ""
 
 
-def test_no_formula_stands_twice():
-    """Radii and averages are computed in ``rules`` alone: the compiled round has no root and no halving."""
-    assert not re.search(r"sqrt|/ 2|0\.5", (SOURCE / "simulation" / "round.py").read_text())
+@pytest.mark.parametrize("name", ["decide", "exchange", "pull", "round"])
+def test_no_formula_stands_twice(name):
+    """Radii and averages are computed in ``rules`` alone: the compiled rounds have no root, no halving, no exponent."""
+    assert not re.search(r"sqrt|exp\(|[^/]/ 2|0\.5|\*\*", (SOURCE / "simulation" / f"{name}.py").read_text())

@@ -18,6 +18,7 @@ from fedbandit import (
 )
 from fedbandit.simulation.run import checkpoint_times
 from fedbandit.simulation.streams import (
+    ARRIVALS,
     EDGES,
     NOISE,
     PICKS,
@@ -135,6 +136,40 @@ def test_the_engine_is_the_paper_on_its_own_streams(family):
         np.testing.assert_allclose(at["theta_error"], np.abs(theta[t] - problem.arm_means).mean(axis=1), atol=1e-9)
     share_of_best = n[-1][:, problem.best_arm] / n[-1].sum(axis=1)
     assert result.summary()["best_arm_share"].item() == pytest.approx(share_of_best.mean())
+
+
+def test_agents_that_do_not_act_in_step_word_for_word():
+    """Where agents act at rates of their own, an agent's t is its own pulls; it listens and gossips in every round.
+
+    Algorithm 1 word for word with arrivals from the engine's streams (trial, agent, round).
+    """
+    rates = [1.0, 0.3, 0.05, 0.6, 1.0]
+    problem = Problem.random(5, 4, "path", seed=2, rewards="bernoulli", rates=rates)
+    horizon, seed = 1500, 4
+    result = simulate(problem, GossipUCB(), horizon, 1, seed, checkpoints=[20, 700])
+
+    def bits(purpose, agent, arm, counter):
+        return np.uint64(draw(np.uint64(stream(seed, 0, purpose, agent, arm)), counter))
+
+    arms, theta, n, n_max, _ = play(
+        horizon,
+        4,
+        problem.graph.neighbours,
+        lambda t, i, k, earlier: float(uniform(bits(REWARDS, i, k, earlier)) < problem.means[i, k]),
+        lambda t: problem.graph.edges[whole_below(bits(EDGES, 0, 0, t), 4)],
+        lambda t, i: uniform(bits(PICKS, i, 0, t)),
+        sample_mean,
+        c(5),
+        acts=lambda t, i: uniform(bits(ARRIVALS, i, 0, t)) < rates[i],
+    )
+    behind = (n[:-1] < n_max[1:-1] - 5).any(axis=2) & (arms >= 0)
+    assert behind.sum() > 20, "nobody lagged: picks were not tested"
+    for t in (20, 700, 1500):
+        at = result.dataset.sel(trial=0, time=t).squeeze("policy")
+        np.testing.assert_array_equal(at["pulls"], n[t])
+        own = (arms[:t] >= 0).sum(axis=0)
+        np.testing.assert_allclose(at["lagging"], behind[:t].sum(axis=0) / np.maximum(own, 1))
+        np.testing.assert_allclose(at["theta_error"], np.abs(theta[t] - problem.arm_means).mean(axis=1), atol=1e-9)
 
 
 def test_noise_is_keyed_by_arm_and_pull():

@@ -11,10 +11,12 @@ from math import ceil, inf
 __all__ = [
     "batch_size",
     "default_first_batch",
+    "equivalent_rewards",
     "laplace_variance",
     "last_weight",
     "learnt_reward_variance",
     "mean_variance",
+    "release_square",
     "release_variance",
     "released",
     "weighted_mean",
@@ -50,6 +52,16 @@ def released(total: float, noise: float, size: int) -> float:
 def release_variance(size: int, reward_variance: float, noise_variance: float) -> float:
     """V = s^2 / m + 2 (high - low)^2 / (eps m)^2: what rewards and noise add to the variance of a release."""
     return reward_variance / size + noise_variance / (size * float(size))
+
+
+def release_square(size: int, variance: float) -> float:
+    """1 / (v^2 m): summed over releases, what ``mean_variance`` and ``equivalent_rewards`` need."""
+    return 1.0 / (variance * variance * size)
+
+
+def equivalent_rewards(precision: float, square: float) -> float:
+    """How many equally weighted rewards vary as the rewards in the weighted mean do: (sum 1/v)^2 / sum(1/(v^2 m))."""
+    return precision * precision / square
 
 
 def learnt_reward_variance(x_mean: float, variance: float, low: float, high: float, most: float) -> float:

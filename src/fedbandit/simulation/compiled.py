@@ -50,9 +50,11 @@ def compile_driver(function: _Function) -> _Function:
 
 for rule in (
     batch.batch_size,
+    batch.equivalent_rewards,
     batch.last_weight,
     batch.learnt_reward_variance,
     batch.mean_variance,
+    batch.release_square,
     batch.release_variance,
     batch.released,
     batch.weighted_mean,

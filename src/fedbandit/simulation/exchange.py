@@ -167,7 +167,7 @@ def drop_by_server(state: Any, plan: Any) -> None:
     """Fed1-UCB: at the end of a phase the server averages, drops beaten arms and tells everyone."""
     num_agents, num_arms = state.n.shape
     eligible = state.eligible
-    fewest = 2**31
+    fewest = 1 << 62
     for i in range(num_agents):
         for k in range(num_arms):
             if eligible[i, k] and state.n[i, k] < fewest:

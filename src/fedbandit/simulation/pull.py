@@ -8,9 +8,11 @@ from typing import Any
 
 from fedbandit.rules.batch import (
     batch_size,
+    equivalent_rewards,
     last_weight,
     learnt_reward_variance,
     mean_variance,
+    release_square,
     release_variance,
     released,
     weighted_mean,
@@ -97,8 +99,9 @@ def _release(state: Any, plan: Any, draws: Any, t: int, i: int, arm: Any) -> Non
     noise = _noise(plan, draws, i, arm, n) if plan.noise_scale > 0.0 else 0.0
     variance = release_variance(size, plan.reward_variance, plan.noise_variance)
     if plan.mechanism == LAST_BATCH:
-        state.precision[i, arm] = 0.0
+        state.precision[i, arm], state.square[i, arm] = 0.0, 0.0
     state.precision[i, arm] += 1.0 / variance
+    state.square[i, arm] += release_square(size, variance)
     weight = last_weight(state.precision[i, arm], variance)
     mean = released(state.total[i, arm], noise, size)
     state.x_mean[i, arm] = weighted_mean(state.x_mean[i, arm], mean, weight)
@@ -107,9 +110,6 @@ def _release(state: Any, plan: Any, draws: Any, t: int, i: int, arm: Any) -> Non
     state.releases[i, arm] += 1
     state.batch_end[i, arm] = n + batch_size(n, plan.first_batch, plan.growth)
     state.worth[i, arm] = (n if plan.mechanism == BATCHES else size) / plan.averaging
-    state.square[i, arm] = (state.square[i, arm] if plan.mechanism == BATCHES else 0.0) + 1.0 / (
-        variance * variance * size
-    )
     precision = state.precision[i, arm]
     learnt = plan.reward_variance
     if plan.learns_variance:
@@ -123,7 +123,7 @@ def _release(state: Any, plan: Any, draws: Any, t: int, i: int, arm: Any) -> Non
 @compile_inner
 def _add_tail(state: Any, plan: Any, t: int, i: int, arm: Any, size: int, weight: float) -> None:
     """The safe radius: the paper's C for as many rewards as the mean is worth, and the tail of the noise."""
-    equivalent = state.precision[i, arm] * state.precision[i, arm] / state.square[i, arm]
+    equivalent = equivalent_rewards(state.precision[i, arm], state.square[i, arm])
     state.sampling[i, arm] = gossip_sampling(equivalent, len(state.n), plan.sampling_constant)
     # Batches grow, and with them the share of one reward: the newest noise has the largest coefficient.
     largest = plan.noise_scale * weight / size
