@@ -150,6 +150,15 @@ def test_weights_decide_what_is_learnt():
     assert (result.summary()["best_arm_share"] > 0.9).all()
 
 
+def test_a_heavy_site_that_never_acts_does_not_stop_the_others():
+    """Arms are known by what has been heard of; the rest of the weight may stay silent for ever."""
+    means = [[0.2, 0.8], [0.3, 0.7], [0.9, 0.1]]
+    problem = Problem.bernoulli(means, graph.path(3), weights=[0.05, 0.05, 0.9], rates=[1.0, 1.0, 1e-9])
+    result = simulate(problem, FedBatch(2.0), 5000, 3)
+    share = result.pulls.isel(time=-1).sel(agent=[0, 1], arm=1) / 5000
+    assert (share > 0.9).all(), "the arm that is best where anything is known"
+
+
 # ---------------------------------------------------------------- index and radius
 
 

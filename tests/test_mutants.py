@@ -139,7 +139,7 @@ MUTANTS = {
     ),
     "unknown arms are not tried": (
         "rules/gossip.py",
-        "return releases > 0 and weight",
+        "return releases > 0 and weight > 0.0 and weight",
         "return weight > 0.0 and weight",
     ),
     "Thompson draws with the variance for the deviation": (

@@ -63,9 +63,9 @@ def print_summary(result: "Result", title: str) -> None:
         for label, row in table.iterrows()
     ]
     if "misses" in table:
-        headings.append("off by more than the radius")
+        headings.append("beyond radius")
         for row, share in zip(rows, table["misses"], strict=True):
-            row.append(f"{1e6 * share:,.1f} in a million")
+            row.append(f"{1e6 * share:,.1f} / 10^6")
     last, trials = int(result.dataset["time"][-1]), result.dataset.sizes["trial"]
     print_table(f"{title}: per agent after {last:,} rounds, {trials} trials", headings, rows)
     if result.experiment["problem"].get("rates") is not None:

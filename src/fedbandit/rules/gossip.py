@@ -44,10 +44,10 @@ def ratio(value: float, weight: float) -> float:
     return value / weight
 
 
-def is_known(weight: float, releases: int, num_agents: int) -> bool:
+def is_known(weight: float, releases: int, share: float, num_agents: int) -> bool:
     """Whether an agent may judge an arm. If not, it tries the arm.
 
-    It must have released the arm itself, and hold at least half the weight that a single site leaves with
-    everyone after mixing, 1 / N: with less, the news of one release would throw the ratio about.
+    It must have released the arm itself, and hold at least half the weight that its own release leaves with
+    everyone after mixing, share / N: with less, the news of a further release would throw the ratio about.
     """
-    return releases > 0 and weight * num_agents >= 0.5
+    return releases > 0 and weight > 0.0 and weight * num_agents >= 0.5 * share

@@ -29,7 +29,7 @@ def judge(state: Any, plan: Any, i: int) -> None:
         return
     unknown = 0
     for k in range(num_arms):
-        known = is_known(weight[k], state.releases[i, k], num_agents)
+        known = is_known(weight[k], state.releases[i, k], plan.share[i], num_agents)
         state.eligible[i, k] = not known
         if known:
             theta[k] = ratio(value[k], weight[k])
