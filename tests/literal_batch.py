@@ -15,10 +15,10 @@ class Site:
         self.rewards = [[] for _ in range(num_arms)]
         self.releases = [[] for _ in range(num_arms)]  # (size, noisy mean)
         self.num_agents, self.epsilon, self.low, self.high = num_agents, epsilon, low, high
+        self.s2 = min(1.0, (high - low) ** 2 / 4)  # tapes have unit Gaussian rewards, clamped to the range
         self.first, self.growth, self.index, self.safe, self.last_only = first, growth, index, safe, last_only
-        self.times = {}  # when an arm was last released, for the tilt
 
-    def observe(self, k, reward, noise, t):
+    def observe(self, k, reward, noise):
         """True if this reward fills a batch."""
         self.rewards[k].append(min(max(reward, self.low), self.high))
         n, done = len(self.rewards[k]), sum(size for size, _ in self.releases[k])
@@ -27,13 +27,13 @@ class Site:
         size = n - done
         noisy = sum(self.rewards[k][done:]) + noise(n) * (self.high - self.low) / self.epsilon
         self.releases[k].append((size, noisy / size))
-        self.times[k] = t
         return True
 
     def counted(self, k):
         return self.releases[k][-1:] if self.last_only else self.releases[k]
 
-    def variances(self, k, s2=1.0):
+    def variances(self, k, s2=None):
+        s2 = self.s2 if s2 is None else s2
         spread = (self.high - self.low) / self.epsilon
         return [s2 / m + 2 * spread**2 / m**2 for m, _ in self.counted(k)]
 
@@ -46,7 +46,7 @@ class Site:
         v = self.variances(k)
         total = sum(1 / vi for vi in v)
         x = min(max(self.mean(k), self.low), self.high)
-        s2 = min(1.0, max(0.5, (x - self.low) * (self.high - x) + 1 / total))
+        s2 = min(self.s2, max(self.s2 / 2, (x - self.low) * (self.high - x) + 1 / total))
         return sum((1 / vi / total) ** 2 * wi for vi, wi in zip(v, self.variances(k, s2), strict=True))
 
     def bonus(self, k, t, z):
@@ -59,7 +59,7 @@ class Site:
         worth = 1 / sum(p * p / m for p, m in zip(share, sizes, strict=True))
         c = math.sqrt(2 * self.num_agents / worth * math.log(t)) + 64 / self.num_agents**17
         scale = (self.high - self.low) / self.epsilon * max(p / m for p, m in zip(share, sizes, strict=True))
-        s = best_tilt(len(sizes), 2 * math.log(max(self.times[k], 2)))
+        s = best_tilt(len(sizes), 2 * math.log(max(sum(sizes), 2)))
         return c + scale * (2 * math.log(t) - len(sizes) * math.log(1 - s * s)) / s
 
 
@@ -111,7 +111,7 @@ def fed_batch(tape, epsilon, first, growth, index, safe=False, last_only=False, 
         site = sites[i]
         before = site.mean(k) if site.releases[k] else 0.0
         n[i, k] += 1
-        if not site.observe(k, tape.rewards[t, i, k], lambda end: tape.noise[end, i, k], t):
+        if not site.observe(k, tape.rewards[t, i, k], lambda end: tape.noise[end, i, k]):
             return 0.0, 0.0
         return site.mean(k) - before, float(len(site.releases[k]) == 1)
 

@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 
 from fedbandit import FedUCB, InvalidArgument
 from fedbandit.cli import app
-from fedbandit.privacy.attacks import Attack, on_batches
+from fedbandit.privacy import whole_agent
+from fedbandit.privacy.attacks import Attack, on_batches, on_mechanism
 from fedbandit.privacy.audit import FALSE_ALARM, audit, clopper_pearson, fewest_samples, lower_bound
 from fedbandit.privacy.broken import known_bad
+from fedbandit.privacy.mechanism import Batches
 from fedbandit.privacy.noise import GRID
 from fedbandit.privacy.suite import Row, attacks_on, run_attacks
 from fedbandit.privacy.whole_agent import noisy_sums, on_fed_batch, reconstruct
@@ -148,9 +150,16 @@ def test_a_sample_of_the_wrong_size_is_refused():
 
 
 def test_real_mechanisms_are_not_accused():
-    """Four attacks, so that one is accused falsely less than four times in a million."""
+    """Six attacks, so that one is accused falsely less than six times in a million."""
     rows = run_attacks([*attacks_on("fed_batch", 1.0), *attacks_on("fed_ucb", 1.0)], samples=6000)
-    assert [row.attack.label for row in rows] == ["batches", "agent, FedBatch", "tree of 7 pulls", "agent, Fed_UCB"]
+    assert [row.attack.label for row in rows] == [
+        "batches",
+        "batches, a later one",
+        "agent, FedBatch",
+        "agent, FedBatch, a later one",
+        "tree of 7 pulls",
+        "agent, Fed_UCB",
+    ]
     for row in rows:
         assert row.finding.holds, row
         assert row.as_expected
@@ -181,6 +190,41 @@ def test_a_bad_variant_that_is_not_caught_is_a_failure():
     assert Row(row.attack, row.finding).finding.samples == 2000
 
 
+def silent_after_the_first(make_noise):
+    """A source of noise that is spent after one draw."""
+
+    def noise(epsilon, count):
+        noise.draws += 1
+        return make_noise(epsilon, count) if noise.draws == 1 else [0] * count
+
+    noise.draws = 0
+    return noise
+
+
+@pytest.mark.parametrize(("position", "holds"), [(1, True), (4, False)])
+def test_noise_that_stops_after_the_first_release_is_caught(position, holds):
+    """A changed reward of the second batch shows what one of the first cannot: a release without noise."""
+
+    def bare(noise):
+        return Batches(1, 1.0, 0.0, 1.0, first_batch=3, noise=silent_after_the_first(noise))
+
+    streams = [[0.5] * 6, [0.5] * 6]
+    streams[0][position], streams[1][position] = 0.0, 1.0
+    attack = on_mechanism("bare", bare, (streams[0], streams[1]), 1.0)
+    assert audit(attack.sample, attack.statistic, claimed=1.0, samples=4000).holds is holds
+
+
+def test_whatever_is_seen_before_the_first_release_decides():
+    """The attacker of a whole agent takes a raw reward that is gossiped before its release for what it is."""
+    views = []
+    for raw in (0.0, 1.0):
+        gossiped = np.zeros((7, 2))
+        gossiped[1:, 0] = raw / 2  # agent 1 held nothing, and half of what the victim brought after the first average
+        views.append(whole_agent.View(gossiped, np.zeros((7, 2)), np.array([0, 1, 0, 0, 0, 0])))
+    statistic = whole_agent.fed_batch_statistic(1.0, later=False)
+    assert statistic(views[1]) > 1e6
+
+
 def test_an_understated_claim_is_caught():
     """The same code with a claim of 0.3 instead of 1: the sure bound is 0.66, standard deviation 0.05."""
     attack = on_fed_batch(1.0)
@@ -189,11 +233,10 @@ def test_an_understated_claim_is_caught():
 
 def test_the_attacker_reads_what_the_victim_released():
     """The reconstruction through averages gives back the victim's own means, to the last step of the grid."""
-    from fedbandit.privacy import whole_agent
     from fedbandit.simulation.replay import replay
 
     for policy in (FedUCB(1.0), whole_agent.FedBatch(1.0, first_batch=2)):
-        world = whole_agent._world(1.0, clamped=True)
+        world = whole_agent._world(1.0, clamped=True, round_of_change=0)
         noise = np.array(world.noise)
         noise[:, 0] = np.random.default_rng(1).laplace(size=noise[:, 0].shape)
         trace = replay(whole_agent.replace(world, noise=noise), policy)

@@ -76,3 +76,8 @@ def test_the_agents_figure_shows_who_pays():
     table = result.by_agent().loc["FedBatch Thompson, eps=1"]["regret_per_pull"]
     np.testing.assert_allclose(shown, table.to_numpy()[[1, 2, 0]])
     assert "10 % to 90 % of 5 trials" in figure.get_suptitle()
+
+
+def test_an_agent_that_never_acted_is_no_trouble():
+    problem = Problem.random(3, 3, "path", rewards="bernoulli", rates=[1.0, 1.0, 1e-9])
+    assert agents_figure(simulate(problem, FedBatch(1.0), 500, 2)).axes

@@ -216,12 +216,12 @@ def test_the_tree_refuses_to_go_past_its_end():
 
 
 def test_release_carries_noise():
-    """A batch of rewards 1 at epsilon 1 and size 12 comes out exactly 1 once in 130,000: four of four once in 10^20."""
+    """A batch of rewards 1 at epsilon 1 comes out exactly 1 once in 130,000; two of four once in 3 10^9."""
     mechanism = Batches(1, 1.0, 0, 1)
     releases = [release for _ in range(48) if (release := mechanism.add(0, 1.0))]
     assert len(releases) == 4
     assert default_first_batch(1.0) == releases[0].size
-    assert any(release.value != 1.0 for release in releases)
+    assert sum(release.value != 1.0 for release in releases) >= 3, "every release carries noise, not the first alone"
     assert releases[0] == Release(0, 1, 12, releases[0].value, 12)
 
 
@@ -229,6 +229,39 @@ def test_noise_is_what_was_drawn():
     mechanism = Batches(1, 1.0, -1.0, 1.0, first_batch=2, noise=lambda epsilon, count: [GRID // 4])
     mechanism.add(0, -1.0)
     assert mechanism.add(0, 1.0).value == pytest.approx(0.25)  # the mean 0, and 2 * (1/4) / 2
+    for _ in range(3):  # and so in every later batch
+        mechanism.add(0, -1.0)
+        assert mechanism.add(0, 1.0).value == pytest.approx(0.25)
+
+
+def test_rewards_of_a_failed_draw_are_lost_not_released_again():
+    """The ledger counts them as released; so must the mechanism, or the next batch would hold them too."""
+    failing = iter([OSError("no randomness")])
+
+    def source(epsilon, count):
+        for error in failing:
+            raise error
+        return [0]
+
+    mechanism = Batches(1, 1.0, 0, 1, first_batch=2, noise=source)
+    mechanism.add(0, 1.0)
+    with pytest.raises(OSError, match="no randomness"):
+        mechanism.add(0, 1.0)
+    mechanism.add(0, 0.0)
+    assert mechanism.add(0, 0.0) == Release(0, 3, 4, 0.0, 2)
+
+
+def test_noise_must_be_whole_numbers():
+    mechanism = Batches(1, 1.0, 0, 1, first_batch=1, noise=lambda epsilon, count: [np.random.default_rng(1).laplace()])
+    with pytest.raises(InvalidArgument, match="noise must be a source of whole numbers"):
+        mechanism.add(0, 1.0)
+
+
+@pytest.mark.parametrize("change", [{"counts": [-5]}, {"totals": [10**9]}, {"counts": [0.5]}, {"totals": [-1]}])
+def test_an_impossible_state_is_refused(change):
+    state = Batches(1, 1.0, 0, 1, noise=silent).state() | change
+    with pytest.raises(InvalidArgument, match=r"state\.(counts|totals) must be a whole number"):
+        Batches.restore(state)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,9 @@ class LocalUCB:
 
 @dataclass(frozen=True)
 class CentralUCB:
-    """An index on everyone's rewards at once, no privacy: the ceiling.
+    """An index on everyone's rewards at once, no privacy: the ceiling where agents act in step.
+
+    Where rates differ it is none: its bonus covers the slowest agent's variance, which the fast ones cannot remove.
 
     With V the variance of the pooled mean m = sum_i weight_i x_mean_i, the ``index`` of an arm is
 

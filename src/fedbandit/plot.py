@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
 
@@ -176,7 +177,8 @@ def agents_figure(result: "Result", title: str | None = None) -> Figure:
         for position, label in enumerate(result.policies):
             x = np.arange(len(order)) + 0.7 * ((position + 0.5) / len(result.policies) - 0.5)
             mean = table.loc[label]["regret_per_pull"].to_numpy()[order]
-            low, high = np.nanquantile(per_pull[position][order], [0.1, 0.9], axis=1)
+            spread: NDArray[np.float64] = per_pull[position][order]  # NaN: the agent never acted
+            low, high = np.quantile(np.where(np.isnan(spread), mean[:, None], spread), [0.1, 0.9], axis=1)
             colour = COLOURS[position % len(COLOURS)]
             axes.vlines(x, low, high, color=colour, linewidth=1.0, alpha=0.7)
             marker = MARKERS[position % len(MARKERS)]

@@ -21,7 +21,7 @@ from fedbandit.baselines import (
     LocalUCB,
     checked_index,
 )
-from fedbandit.checks import InvalidArgument, number_above, true_or_false, whole_number
+from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false, whole_number
 
 __all__ = ["MAX_HORIZON", "POLICIES", "FedBatch", "FedUCB", "GossipUCB", "Policy", "PrivacyWarning"]
 
@@ -147,7 +147,7 @@ class FedBatch:
             raise InvalidArgument("radius", self.radius, "calibrated unless index is ucb, which alone uses a radius")
         if self.first_batch is not None:
             object.__setattr__(self, "first_batch", whole_number("first_batch", self.first_batch, 1, 10**6))
-        object.__setattr__(self, "growth", number_above("growth", self.growth, 1.0))
+        object.__setattr__(self, "growth", number_between("growth", self.growth, 1.0, 1e6))
         for name in ("sigma", "assume_sensitivity"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number_above(name, getattr(self, name), 0.0))

@@ -82,11 +82,13 @@ def on_mechanism(
     return Attack(label, claimed, sample, statistic)
 
 
-def on_batches(epsilon: float) -> Attack:
-    """The second of seven rewards changes; batches of three make two releases, one of which holds it."""
+def on_batches(epsilon: float, later: bool = False) -> Attack:
+    """One of seven rewards changes; batches of three make two releases, of which the first (or the later) holds it."""
     streams = [[0.3, changed, 0.8, 0.0, 1.0, 0.5, 0.2] for changed in (0.0, 1.0)]
+    if later:
+        streams = [[0.8, 0.0, 1.0, 0.3, changed, 0.5, 0.2] for changed in (0.0, 1.0)]
     return on_mechanism(
-        "batches",
+        "batches, a later one" if later else "batches",
         lambda noise: Batches(1, epsilon, 0.0, 1.0, first_batch=3, noise=noise),
         (streams[0], streams[1]),
         epsilon,

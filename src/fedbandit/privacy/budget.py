@@ -48,6 +48,8 @@ class Ledger:
         """The noise, in steps of the grid, of the one release of these pulls at this level."""
         self._record(arm, level, first, last)
         (fresh,) = self._noise(self.epsilon_per_release, 1)
+        if type(fresh) is not int:  # floating-point noise gives values away in its last bits
+            raise InvalidArgument("noise", fresh, "a source of whole numbers, in steps of the grid")
         return fresh
 
     def _record(self, arm: int, level: int, first: int, last: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, number_above, number_between, whole_number
 from fedbandit.privacy.budget import Ledger
-from fedbandit.privacy.noise import NoiseSource, from_grid, laplace, to_grid
+from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace, to_grid
 from fedbandit.rules.batch import batch_size, default_first_batch, released
 from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node, trailing_zeros
 
@@ -93,9 +93,9 @@ class Batches:
         before, size = self.ledger.released_up_to(arm), self._counts[arm]
         if size < batch_size(before, self._first_batch, self._growth):
             return None
-        noise = self.ledger.draw(arm, before + 1, before + size)
-        value = from_grid(released(self._totals[arm], noise, size), self._low, self._high)
-        self._counts[arm], self._totals[arm] = 0, 0
+        total, self._counts[arm], self._totals[arm] = self._totals[arm], 0, 0  # if no noise can be had, they are lost:
+        noise = self.ledger.draw(arm, before + 1, before + size)  # the ledger counts them as released
+        value = from_grid(released(total, noise, size), self._low, self._high)
         return Release(arm, before + 1, before + size, value, size)
 
     def epsilon(self, group: int = 1) -> float:
@@ -121,6 +121,8 @@ class Batches:
         names = ("epsilon", "low", "high", "first_batch", "growth")
         made = cls(*_known(state, names, ("counts", "totals")), noise=noise)
         made.ledger.restore(state["released"])
+        for count, total in zip(state["counts"], state["totals"], strict=True):
+            whole_number("state.totals", total, 0, GRID * whole_number("state.counts", count, 0, MAX_PULLS))
         made._counts, made._totals = list(state["counts"]), list(state["totals"])
         return made
 
@@ -183,6 +185,10 @@ class Tree:
         names = ("epsilon", "low", "high", "max_pulls")
         made = cls(*_known(state, names, ("pulls", "sums")), noise=noise)
         made.ledger.restore(state["released"])
+        for pulls, sums in zip(state["pulls"], state["sums"], strict=True):
+            whole_number("state.pulls", pulls, 0, made._max_pulls)
+            for level, total in enumerate(sums):
+                whole_number("state.sums", total, 0, GRID << level)
         made._pulls, made._sums = list(state["pulls"]), [list(sums) for sums in state["sums"]]
         return made
 

@@ -43,7 +43,8 @@ def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[Attack]
             raise InvalidArgument("paper", paper, "given with fed_ucb, the paper's policy")
         return [on_fed_ucb_as_printed(FedUCB(epsilon, paper=True))]
     if policy == "fed_batch":
-        return [on_batches(epsilon), on_fed_batch(epsilon)]
+        both = (False, True)
+        return [*(on_batches(epsilon, later) for later in both), *(on_fed_batch(epsilon, later) for later in both)]
     return [on_tree(epsilon), on_fed_ucb(FedUCB(epsilon))]
 
 

@@ -3,7 +3,7 @@
 Here belongs what a coalition of all other agents can work out. Agent 0 is the victim, agent 1 exchanges with it
 in every round. A neighbour knows what it held before and after an average, so it knows what the other brought; it
 knows what the other held after the last average, so the difference is the other's news. What is left are the noisy
-means, one for each pull, and from them the noisy sums. The choice of arms, which is public, is read too.
+means, one for each pull, and from them the noisy sums. The choice of arms, which is public, tells which pull was when.
 
 The only file of this room that may import the simulator. Its numbers are floats: the attacker rounds what
 it sees to the grid, below which a simulator's floats would tell it more than a live agent's whole numbers.
@@ -24,7 +24,15 @@ from fedbandit.privacy.noise import GRID, laplace
 from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node
 from fedbandit.simulation.replay import Tape, Trace, replay
 
-__all__ = ["View", "on_fed_batch", "on_fed_ucb", "on_fed_ucb_as_printed", "reconstruct", "view_of"]
+__all__ = [
+    "View",
+    "fed_batch_statistic",
+    "on_fed_batch",
+    "on_fed_ucb",
+    "on_fed_ucb_as_printed",
+    "reconstruct",
+    "view_of",
+]
 
 HORIZON = 6  # in a tree of so many pulls the changed reward lies in three intervals
 REST = 0.5  # every reward but the changed one
@@ -61,13 +69,13 @@ def noisy_sums(view: View) -> list[int]:
     return sums
 
 
-def _world(changed: float, clamped: bool) -> Tape:
-    """Three agents in a row; agent 0's first reward of arm 0 is the changed one.
+def _world(changed: float, clamped: bool, round_of_change: int) -> Tape:
+    """Three agents in a row; agent 0's reward of arm 0 in one round is the changed one.
 
     The others may lie: agent 1 pretends to have seen wonders of arm 0, so that the victim goes on pulling it.
     """
     rewards = np.full((HORIZON + 1, 3, 2), REST)
-    rewards[0, 0, 0] = changed
+    rewards[round_of_change, 0, 0] = changed
     noise = np.zeros((HORIZON + 2, 3, 2))  # the victim's is filled in for each run
     noise[:, 1, 0] = 100.0
     edges, picks = np.tile(np.array([0, 1]), (HORIZON, 1)), np.full((HORIZON, 3), 0.5)
@@ -93,9 +101,10 @@ def _attack(
     epsilon: float,
     statistic: Callable[[View], float],
     changed: tuple[float, float] = (0.0, 1.0),
+    round_of_change: int = 0,
 ) -> Attack:
-    """``epsilon`` is that of one draw of noise; ``changed`` the first reward in either world."""
-    worlds = [_world(reward, policy.assume_sensitivity is None) for reward in changed]
+    """``epsilon`` is that of one draw of noise; ``changed`` the reward in either world."""
+    worlds = [_world(reward, policy.assume_sensitivity is None, round_of_change) for reward in changed]
     return Attack(label, policy.epsilon, lambda which, count: _runs(policy, worlds[which], epsilon, count), statistic)
 
 
@@ -116,16 +125,37 @@ def on_fed_ucb(policy: FedUCB, changed: tuple[float, float] = (0.0, 1.0)) -> Att
     return _attack("agent, Fed_UCB", policy, epsilon, statistic, changed)
 
 
-def on_fed_batch(epsilon: float) -> Attack:
-    """The first batch holds the changed reward, and the mean after it is the release itself."""
-    size = 2  # small, so that a short run releases it; what a release costs does not depend on its size
-    rest = (size - 1) * round(REST * GRID)
+BATCH = 2  # small, so that a short run releases two; what a release costs does not depend on its size
+ROUND_OF_THIRD_PULL = 3  # arm 0 is pulled at t = 0, 1 and, after arm 1's turn, from 3 on
+
+
+def fed_batch_statistic(epsilon: float, later: bool) -> Callable[[View], float]:
+    """The log likelihood ratio of what is seen of arm 0 if a reward of its first (or second) batch is 0 or 1.
+
+    Before the first release nothing may be seen at all: whatever is, decides.
+    """
+    rest = (BATCH - 1) * round(REST * GRID)
 
     def statistic(view: View) -> float:
-        sums = noisy_sums(view)
-        return log_ratio(sums[size], rest, rest + GRID, epsilon) if len(sums) > size else 0.0
+        means, pulls = reconstruct(view)[:, 0], 1 + np.concatenate([[0], np.cumsum(view.arms == 0)])[:-1]
+        early = means[pulls < BATCH]
+        if np.abs(early).max() > 1e-9:
+            return 1e9 * float(early.sum() - REST)
+        after = [float(means[pulls >= size][0]) for size in (BATCH, 2 * BATCH) if (pulls >= size).any()]
+        if later and (len(after) < 2 or pulls[ROUND_OF_THIRD_PULL] != BATCH + 1):
+            return 0.0  # the changed reward was not seen, or not released
+        # Batches of equal size weigh alike: the mean of both, twice, less the first.
+        release = 2.0 * after[1] - after[0] if later else after[0]
+        return log_ratio(round(release * BATCH * GRID), rest, rest + GRID, epsilon)
 
-    return _attack("agent, FedBatch", FedBatch(epsilon, first_batch=size), epsilon, statistic)
+    return statistic
+
+
+def on_fed_batch(epsilon: float, later: bool = False) -> Attack:
+    """A reward of the first (or the second) batch of arm 0 changes."""
+    label = "agent, FedBatch, a later one" if later else "agent, FedBatch"
+    policy, statistic = FedBatch(epsilon, first_batch=BATCH), fed_batch_statistic(epsilon, later)
+    return _attack(label, policy, epsilon, statistic, round_of_change=ROUND_OF_THIRD_PULL if later else 0)
 
 
 def on_fed_ucb_as_printed(policy: FedUCB) -> Attack:

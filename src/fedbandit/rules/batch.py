@@ -23,12 +23,15 @@ __all__ = [
 ]
 
 
+MAX_BATCH = 10**9  # more than any agent will ever fill
+
+
 def default_first_batch(epsilon: float) -> int:
     """12 / epsilon rewards: with fewer the noise of a release drowns what it says, with more the start is slow.
 
     Measured best among 4 to 20 at epsilon 1, and at 4, 0.3 and 0.1 for the same product (docs/fedbatch.md).
     """
-    return max(1, ceil(12.0 / epsilon)) if epsilon < inf else 1
+    return min(max(1, ceil(12.0 / epsilon)), MAX_BATCH) if epsilon < inf else 1
 
 
 def batch_size(n: int, first_batch: int, growth: float) -> int:
@@ -36,7 +39,7 @@ def batch_size(n: int, first_batch: int, growth: float) -> int:
 
     Never fewer than the first, whose size is what makes a release worth its noise.
     """
-    return max(first_batch, ceil((growth - 1.0) * n))
+    return max(first_batch, ceil(min((growth - 1.0) * n, MAX_BATCH)))
 
 
 def laplace_variance(scale: float) -> float:

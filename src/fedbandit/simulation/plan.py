@@ -105,13 +105,18 @@ def plan_of(policy: Policy, problem: Problem, horizon: int) -> Plan:
                 scale=1.0,
                 offset=0.0,
                 alpha=float(policy.alpha),
-                learns_variance=policy.learns_variance and problem.reward_range is not None,
+                learns_variance=policy.learns_variance and problem.family != "gaussian",
             )
         case DistUCB():
             return plain._replace(radius_kind=RADIUS_BY_DEGREE, offset=0.0, allowed=num_arms - 1, **every_link)
         case CoopUCB2():
             return plain._replace(
-                mechanism=CONSENSUS, gossips_pairs=True, radius_kind=RADIUS_OF_COUNT, catches_up=False, **every_link
+                mechanism=CONSENSUS,
+                gossips_pairs=True,
+                radius_kind=RADIUS_OF_COUNT,
+                catches_up=False,
+                share=np.ones(num_agents),  # it weighs by pulls, whatever counts
+                **every_link,
             )
         case AdaPUCB():
             return _episodes(plain, policy, problem)
@@ -247,16 +252,20 @@ def _episodes(plain: Plan, policy: AdaPUCB, problem: Problem) -> Plan:
 def _batch_mean(plain: Plan, epsilon: float, sensitivity: float, problem: Problem) -> Plan:
     """What is common to policies that release batches: a calibrated radius and pairs of value and weight."""
     noise_scale = sensitivity / epsilon
+    clamps = problem.reward_range is not None and epsilon < inf
+    bounded = clamps or problem.family != "gaussian"
+    most = (plain.high - plain.low) ** 2 / 4.0  # of a reward in the range, whatever the world's sigma is
     return plain._replace(
         gossips_pairs=True,
         radius_kind=RADIUS_BY_VARIANCE,
         scale=1.0,
         offset=0.0,
-        learns_variance=problem.reward_range is not None,
+        reward_variance=min(plain.reward_variance, most) if bounded else plain.reward_variance,
+        learns_variance=bounded,
         epsilon=epsilon,
         noise_scale=noise_scale,
         noise_variance=laplace_variance(noise_scale),
-        clamps=problem.reward_range is not None and epsilon < inf,
+        clamps=clamps,
     )
 
 

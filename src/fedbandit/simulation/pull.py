@@ -127,7 +127,8 @@ def _add_tail(state: Any, plan: Any, t: int, i: int, arm: Any, size: int, weight
     state.sampling[i, arm] = gossip_sampling(equivalent, len(state.n), plan.sampling_constant)
     # Batches grow, and with them the share of one reward: the newest noise has the largest coefficient.
     largest = plan.noise_scale * weight / size
-    tilt = tail_tilt(state.releases[i, arm], 2.0 * log(max(t, 2)))  # valid at any time, best at this one
+    # Chosen by the number of releases alone, on which sizes depend too: a choice by time would depend on the noise.
+    tilt = tail_tilt(state.releases[i, arm], 2.0 * log(max(state.n[i, arm], 2)))
     state.slope[i, arm] = tail_slope(largest, tilt)
     state.level[i, arm] = tail_level(largest, state.releases[i, arm], tilt)
 

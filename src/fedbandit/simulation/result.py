@@ -36,7 +36,7 @@ _ABOUT = {
     "messages": "estimates (vectors of M numbers) that an agent has sent up to time",
     "lagging": "share of rounds up to time in which the agent had to catch up on a lagging arm",
     "theta_error": "mean over arms of |theta - mu|",
-    "misses": "share of arms and rounds up to time in which |theta - mu| exceeded the radius",
+    "misses": "share of arms and rounds up to time in which |theta - mu| exceeded the radius; unknown arms did not",
 }
 
 

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbandit.baselines import GSE, Fed1UCB
 from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
 from fedbandit.policy import MAX_HORIZON, Policy
 from fedbandit.problem import Problem
@@ -76,6 +77,9 @@ def simulate(
             true_or_false("watch_radii", watch_radii),
             lambda rounds: show(rounds * num_agents, total),
         )
+    for policy, record in zip(call.policies.values(), records, strict=True):
+        if isinstance(policy, (Fed1UCB, GSE)):
+            record.misses[:] = np.nan  # they compare bounds to drop arms, and have no radius of a next decision
     return result_of(
         call.problems, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii
     )
@@ -157,7 +161,9 @@ def _named(policies: Policies) -> dict[str, Policy]:
         named = {policy.label: policy for policy in several if hasattr(policy, "label")}
         if len(named) != len(several):
             raise InvalidArgument(
-                "policies", several, "policies, all different (or a mapping from labels of your own to policies)"
+                "policies",
+                several,
+                "policies with labels of their own (or a mapping from labels of your own to policies)",
             )
     if not named:
         raise InvalidArgument("policies", policies, "at least one policy")
