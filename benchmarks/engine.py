@@ -62,9 +62,9 @@ def numpy_speed(epsilon: float, horizon: int) -> float:
     return TRIALS * AGENTS * horizon / (perf_counter() - start)
 
 
-def engine_speed(policy: Policy, horizon: int) -> float:
+def engine_speed(policy: Policy, horizon: int, rewards: str = "gaussian") -> float:
     """Agent-pulls per second of the engine on one core, without the labelling of the result."""
-    problem = Problem.random(AGENTS, ARMS, "path", seed=0)
+    problem = Problem.random(AGENTS, ARMS, "path", seed=0, rewards=rewards)
     truth, plans = Truth(world_of(problem), problem.gaps, problem.arm_means), [plan_of(policy, problem, 10**6)]
     start = perf_counter()
     run_trials([truth], plans, np.array([horizon]), range(1), 0, 1, False, lambda rounds: None)
@@ -107,12 +107,19 @@ def compare_with_gossip() -> None:
         "Gossip_UCB": GossipUCB(),
         "FedBatch Thompson": FedBatch(1.0, assume_sensitivity=1.0),
         "FedBatch UCB": FedBatch(1.0, index="ucb", assume_sensitivity=1.0),
+        "FedBatch UCB, safe": FedBatch(1.0, index="ucb", radius="safe", assume_sensitivity=1.0),
     }
+    compare(policies, "gaussian")
+    compare({"Gossip_UCB": GossipUCB(), "FedBatch KL": FedBatch(1.0, index="kl")}, "bernoulli")
+
+
+def compare(policies: dict[str, Policy], rewards: str) -> None:
+    """Speeds, and as ratios to the first."""
     best = dict.fromkeys(policies, 0.0)
     for _ in range(30):
         for name, policy in policies.items():
-            best[name] = max(best[name], engine_speed(policy, 100_000))
-    print(f"\n{'policy':<20}{'engine':>12}{'against Gossip_UCB':>22}")
+            best[name] = max(best[name], engine_speed(policy, 100_000, rewards))
+    print(f"\n{rewards + ' rewards':<20}{'engine':>12}{'against Gossip_UCB':>22}")
     for name, speed in best.items():
         print(f"{name:<20}{speed / 1e6:>8.1f} M/s{speed / best['Gossip_UCB']:>21.2f}x")
 

@@ -299,7 +299,7 @@ def audit(
     policy: Annotated[str | None, typer.Option(help="fed_batch or fed_ucb. Default: both.")] = None,
     epsilon: Annotated[float, typer.Option(help="The privacy of one reward that they claim.")] = 1.0,
     samples: Annotated[
-        int | None, typer.Option(help="Runs of a mechanism in each of two worlds. Default: 12,000.")
+        int | None, typer.Option(help="Runs of a mechanism in each of two worlds. Default: 10,000.")
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="Attack fed_ucb as printed, which breaks its claim.")] = False,
     show_broken: Annotated[

@@ -35,7 +35,7 @@ __all__ = [
 FALSE_ALARM = 1e-6
 """How often, at most, a true claim is called broken. A table has several rows, so 5 % would not do."""
 
-SAMPLES = 12_000
+SAMPLES = 10_000
 """Enough to see an epsilon of 1 to within a tenth where one release leaks it."""
 
 MOST_SAMPLES = 10**8
