@@ -80,7 +80,8 @@ def test_a_sweep_can_be_run_shown_and_plotted(good, tmp_path):
     assert {"sweep.nc", "sweep.png", "experiment.toml"} <= {p.name for p in folder.iterdir()}
     shown = invoke("show", folder).output
     assert shown.strip() in ran.output
-    assert re.search(r"star\s+[\d,]+ ± \d+\s+[\d,]+ ± \d+", shown)
+    assert re.search(r"policy\s+graph=path, num_agents=4\s+graph=star|policy\s+graph=path\s+graph=star", shown)
+    assert re.search(r"the ceiling\s+[\d,]+ ± \d+\s+[\d,]+ ± \d+", shown), "more policies than runs: a row per policy"
     assert invoke("plot", folder, "-o", tmp_path / "again.svg").exit_code == 0
 
 
