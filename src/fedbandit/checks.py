@@ -49,7 +49,7 @@ def _short(value: object) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    return not isinstance(value, bool) and isinstance(value, Real)
 
 
 def whole_number(argument: str, value: Any, low: int, high: int) -> int:

@@ -7,11 +7,10 @@ flow_ij = -flow_ji, the sum of what all gossip is the sum of what all own, whate
 
 A link is a register of which both ends keep a copy, and the last writer wins:
 
-    i -> j : offer(flow_ij, gossiped_i, stamp)
-    j      : if the stamp is older than its own, answer with its own and change nothing (``is_older``);
-             else adopt -flow_ij (``mirrored``), move it so that both would hold the average (``moved``),
-             version + 1 (``next_stamp``), answer
-    i      : if the stamp of the answer is newer, adopt -flow_ji
+    i -> j : an offer of flow_ij with its stamp, and of what i gossips now
+    j      : ``answer``: if the stamp is older than its own, its own flow, and nothing changes; else it adopts -flow_ij,
+             moves it so that both would gossip the average, and counts the version up; then it answers with flow_ji
+    i      : ``adopt``: -flow_ji if the stamp of the answer is newer
 
 So lost, repeated, late and crossing messages heal at the next contact. Without faults it is the paper's average.
 Rows have a column for each number that is gossiped: values of all arms, then weights.
@@ -21,18 +20,21 @@ from collections.abc import Sequence
 
 from fedbandit.rules.gossip import average
 
-__all__ = ["FIRST", "Stamp", "gossiped", "is_older", "mirrored", "moved", "next_stamp", "no_flow"]
+__all__ = ["FIRST", "Register", "Stamp", "adopt", "answer", "empty", "gossiped", "mirrored", "moved"]
 
 Stamp = tuple[int, str]
 """How often the link was written, and who wrote last: two ends that write at once are told apart by name."""
 
+Register = tuple[tuple[float, ...], Stamp]
+"""One end's copy of a link: the flow towards it, and its stamp."""
+
 FIRST: Stamp = (0, "")
-"""The stamp of a link on which nothing has flowed."""
+"""The stamp of a link on which nothing has flowed: older than any other."""
 
 
-def no_flow(num_arms: int) -> tuple[float, ...]:
-    """The flow of a new link, of one that was dropped, and of one that a lost disk forgot."""
-    return (0.0,) * (2 * num_arms)
+def empty(num_arms: int) -> Register:
+    """A new link, one that was dropped, or one that a lost disk forgot."""
+    return (0.0,) * (2 * num_arms), FIRST
 
 
 def gossiped(own: Sequence[float], flows: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -44,24 +46,32 @@ def gossiped(own: Sequence[float], flows: Sequence[Sequence[float]]) -> tuple[fl
     return tuple(total)
 
 
-def is_older(stamp: Stamp, other: Stamp) -> bool:
-    """Whether the other stamp was written later, or at once by the end whose name wins."""
-    return stamp < other
-
-
-def next_stamp(stamp: Stamp, writer: str) -> Stamp:
-    """The stamp of what ``writer`` makes of a flow that has this one."""
-    return stamp[0] + 1, writer
-
-
 def mirrored(flow: Sequence[float]) -> tuple[float, ...]:
-    """The other end's flow, seen from this one: what has left there has come here. 0.0, not -0.0."""
+    """A flow seen from the other end: what has left there has come here; 0.0, never -0.0."""
     return tuple(0.0 - x for x in flow)
 
 
 def moved(flow: Sequence[float], here: Sequence[float], there: Sequence[float]) -> tuple[float, ...]:
     """The flow with which the one who gossips ``here`` would gossip the average with ``there``.
 
-    Algorithm 1, line 20: the other end adopts the mirrored flow and gossips the same average.
+    Algorithm 1, line 20: once the other end has adopted the mirrored flow, it gossips the same average.
     """
     return tuple(flow[c] + (average(here[c], there[c]) - here[c]) for c in range(len(flow)))
+
+
+def answer(mine: Register, rest: Sequence[float], offered: Register, there: Sequence[float], writer: str) -> Register:
+    """What ``writer`` holds after an offer, and answers with.
+
+    ``rest`` is what it gossips without this link, ``there`` what the other end gossips. An older offer changes nothing.
+    """
+    flow, stamp = offered
+    if stamp < mine[1]:
+        return mine
+    flow = mirrored(flow)
+    return moved(flow, gossiped(rest, [flow]), there), (stamp[0] + 1, writer)
+
+
+def adopt(mine: Register, answered: Register) -> Register:
+    """What the one who offered holds after an answer: the other end's flow if its stamp is newer."""
+    flow, stamp = answered
+    return (mirrored(flow), stamp) if mine[1] < stamp else mine
