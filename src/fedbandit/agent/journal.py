@@ -15,7 +15,7 @@ from fedbandit.agent.federation import Federation
 from fedbandit.agent.records import Batch, Decision, Forgotten, Life, Link, Record, Release, Stored
 from fedbandit.checks import InvalidArgument, whole_number
 
-__all__ = ["SCHEMA", "Crashed", "Journal", "JournalError", "MemoryJournal", "SqliteJournal"]
+__all__ = ["SCHEMA", "Crash", "Crashed", "Journal", "JournalError", "MemoryJournal", "SqliteJournal"]
 
 SCHEMA = 1
 """The version of the tables."""
@@ -194,10 +194,12 @@ class MemoryJournal:
 
     def commit(self, records: Sequence[Record]) -> None:
         """Write the records of one event, or die trying."""
+        if not records:
+            return
         crash, self.crash_at_next_write = self.crash_at_next_write, None
         if crash not in (None, "before", "torn", "after"):
             raise InvalidArgument("crash_at_next_write", crash, "before, torn or after")
-        if crash != "before" and records:
+        if crash != "before":
             self._transactions.append((crash != "torn", tuple(records)))
         if crash is not None:
-            raise Crashed(f"{crash} a write")
+            raise Crashed("in the middle of a write" if crash == "torn" else f"{crash} a write")
