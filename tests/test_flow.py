@@ -103,7 +103,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_whatever_happened_one_exchange_heals(steps):
-    """Lost, repeated, late, crossing and overtaking messages, a lost disk, an old snapshot: any agreed flow conserves."""
+    """Lost, repeated, late and crossing messages, a lost disk, an old snapshot: any agreed flow conserves the sum."""
     ends = [End("a", (1.0, 2.0, 1.0, 1.0)), End("b", (-3.0, 4.0, 1.0, 1.0))]
     flying, snapshot = [], [empty(2), empty(2)]
     for what, detail in steps:

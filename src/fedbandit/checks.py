@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Iterable
 from math import inf
 from numbers import Real
+from sys import float_info
 from typing import Any
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
 
 # Beyond these, squares and reciprocals leave what a float can hold.
 SMALLEST, LARGEST = 1e-9, 1e12
+LARGEST_FLOAT = float_info.max  # whole numbers go further
 
 
 class InvalidArgument(ValueError):
@@ -62,7 +64,7 @@ def whole_number(argument: str, value: Any, low: int, high: int) -> int:
 
 def finite_number(argument: str, value: Any) -> float:
     """``value`` as a float that is neither infinite nor NaN."""
-    if not _is_number(value) or not -inf < value < inf:
+    if not _is_number(value) or not -LARGEST_FLOAT <= value <= LARGEST_FLOAT:
         raise InvalidArgument(argument, value, "a finite number")
     return float(value)
 

@@ -153,8 +153,8 @@ class Site:
         decision = self._stored.decisions.get(decision_id)
         if decision is None:
             raise UnknownDecision(f"no decision has the id {decision_id!r}, or it has expired")
-        low, high = self.terms.low, self.terms.high
-        if not low <= finite_number("reward", reward) <= high:
+        low, high, reward = self.terms.low, self.terms.high, finite_number("reward", reward)
+        if not low <= reward <= high:
             raise InvalidArgument("reward", reward, f"a number from {low:g} to {high:g}")
         if decision.reward is not None:
             if decision.reward != reward:
@@ -164,7 +164,7 @@ class Site:
         release = self._mechanism.add(arm, reward)
         state = self._mechanism.state()
         records: list[Record] = [
-            replace(decision, reward=float(reward)),
+            replace(decision, reward=reward),
             Batch(arm, state["counts"][arm], state["totals"][arm]),
         ]
         if release is not None:
