@@ -76,6 +76,22 @@ def test_an_older_offer_changes_nothing_and_brings_the_newer_flow():
     assert a.gossiped == b.gossiped == (0.5, 0.0, 0.5, 0.0)
 
 
+def test_a_late_offer_changes_nothing():
+    """Offers and answers of old, and what was agreed since."""
+    a, b = End("a", (1.0, 0.0, 1.0, 0.0)), End("b", (0.0, 0.0, 0.0, 0.0))
+    late_offer = a.offer()
+    late_answer = b.answer(late_offer)
+    a.adopt(late_answer)
+    for own in ((0.5, 0.0, 1.0, 0.0), (0.25, 0.0, 1.0, 0.0)):
+        a.own = own
+        b.adopt(a.answer(b.offer()))
+    held = a.register, b.register
+    assert b.answer(late_offer) == held[1]
+    a.adopt(late_answer)
+    assert (a.register, b.register) == held
+    assert held[0][1] == (3, "a")
+
+
 def test_both_write_at_once():
     """Offers cross: both have written version 1, and the end whose name is larger wins."""
     a, b = End("a", (1.0, 2.0, 1.0, 0.0)), End("b", (0.0, 5.0, 0.0, 0.0))
