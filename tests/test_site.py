@@ -230,6 +230,19 @@ def test_messages_from_before_a_lost_disk_are_not_heard():
     assert (answer.epoch, answer.to_epoch) == (1, 2), "it says which life it knows"
 
 
+def test_messages_for_an_earlier_life_are_not_heard():
+    here, there = pair()
+    teach(there, 0.75)
+    exchange(here, there)
+    for_the_old = there.offer("here").result
+    answer_to_the_old = there.receive_offer(here.offer("there").result).result
+    reborn = new_site("here", neighbours=["there"], epoch=2)
+    assert reborn.receive_answer(answer_to_the_old).records == ()
+    answer = reborn.receive_offer(for_the_old).result
+    assert reborn.gossiped == (0.0,) * 6
+    assert (answer.epoch, answer.stamp) == (2, (0, "")), "it says which life this is"
+
+
 def test_neighbours_bring_the_links_of_a_lost_disk_back():
     """Its own numbers are gone; what has flowed is not: the sum is right again after two contacts."""
     here, there = pair()
@@ -577,7 +590,10 @@ class SiteAndJournal(RuleBasedStateMachine):
 
     @invariant()
     def disk_and_memory_agree(self):
-        assert self.journal.load() == self.site._stored
+        stored = self.journal.load()
+        assert stored == self.site._stored
+        again = Site("here", TERMS, stored, silent)
+        assert (again.tried, again.gossiped, again.theta) == (self.site.tried, self.site.gossiped, self.site.theta)
 
     @invariant()
     def acknowledged_rewards_are_counted_once(self):
