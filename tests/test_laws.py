@@ -60,7 +60,35 @@ def test_rules_run_without_numba():
     assert ran.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("name", ["decide", "exchange", "pull", "round"])
+def test_a_live_agent_is_light():
+    """It starts, decides, takes a reward and releases without NumPy, Numba, the simulator, or OpenDP until it draws."""
+    code = (
+        "import sys\n"
+        "import fedbandit.agent.journal, fedbandit.agent.memory\n"
+        "from fedbandit.agent.federation import Federation\n"
+        "from fedbandit.policy import FedBatch\n"
+        "terms = Federation('f', 2, ('a', 'b'), 0, 1, FedBatch(1.0, first_batch=1))\n"
+        "network = fedbandit.agent.memory.MemoryNetwork(terms, [('x', 'y')])\n"
+        "network.report('x', network.decide('x').id, 1.0)\n"
+        "network.exchange('x', 'y')\n"
+        "network.run()\n"
+        "assert network.site('y').gossiped[0] != 0.0\n"
+        "heavy = {'numba', 'numpy', 'opendp', 'networkx', 'fedbandit.simulation'}\n"
+        "print(*sorted(heavy & set(sys.modules)))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "agent").glob("*.py")), ids=lambda path: path.name)
+def test_the_agent_does_not_import_the_simulator(path):
+    assert not [name for name in imports_of(path) if name.startswith(("fedbandit.simulation", "numpy", "numba"))]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*(f"simulation/{part}.py" for part in ("decide", "exchange", "pull", "round")), "agent/site.py"],
+)
 def test_no_formula_stands_twice(name):
-    """Radii and averages are computed in ``rules`` alone: the compiled rounds have no root, no halving, no exponent."""
-    assert not re.search(r"sqrt|exp\(|[^/]/ 2|0\.5|\*\*", (SOURCE / "simulation" / f"{name}.py").read_text())
+    """Radii and averages are computed in ``rules`` alone: rounds and sites have no root, no halving, no exponent."""
+    assert not re.search(r"sqrt|exp\(|[^/]/ 2|0\.5|[\w)] ?\*\* ?\d", (SOURCE / name).read_text())

@@ -156,7 +156,7 @@ def test_kill_and_resume(file, tmp_path, how):
         FILE.replace('["path", "complete"]', '"path"')
         .replace("[3, 5]", "5")
         .replace("horizon = 400", "horizon = 1e5")
-        .replace("trials = 6", "trials = 60")
+        .replace("trials = 6", "trials = 100")
     )
     command = [Path(sys.executable).parent / "fedbandit", "run", file, "--quiet", "-o"]
     parts = tmp_path / "killed" / "fedbandit-runs" / "parts"

@@ -1,20 +1,19 @@
 """Bad input fails at once, with a message that names the argument and what it accepts.
 
-Here belong the error and the checks that several rooms share.
+Here belong the error and the checks that several rooms share. A live agent checks too: nothing here imports NumPy,
+whose numbers are ``Real`` all the same.
 """
 
 import difflib
 from collections.abc import Iterable
 from math import inf
+from numbers import Real
+from sys import float_info
 from typing import Any
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "InvalidArgument",
     "closest",
-    "finite_matrix",
     "finite_number",
     "instance",
     "number_above",
@@ -26,6 +25,7 @@ __all__ = [
 
 # Beyond these, squares and reciprocals leave what a float can hold.
 SMALLEST, LARGEST = 1e-9, 1e12
+LARGEST_FLOAT = float_info.max  # whole numbers go further
 
 
 class InvalidArgument(ValueError):
@@ -51,7 +51,7 @@ def _short(value: object) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return not isinstance(value, bool) and isinstance(value, Real)
 
 
 def whole_number(argument: str, value: Any, low: int, high: int) -> int:
@@ -64,7 +64,7 @@ def whole_number(argument: str, value: Any, low: int, high: int) -> int:
 
 def finite_number(argument: str, value: Any) -> float:
     """``value`` as a float that is neither infinite nor NaN."""
-    if not _is_number(value) or not -inf < value < inf:
+    if not _is_number(value) or not -LARGEST_FLOAT <= value <= LARGEST_FLOAT:
         raise InvalidArgument(argument, value, "a finite number")
     return float(value)
 
@@ -86,25 +86,6 @@ def number_between(argument: str, value: Any, low: float, high: float) -> float:
     if not _is_number(value) or not low < value <= high:
         raise InvalidArgument(argument, value, f"a number above {low:g} and at most {high:g}")
     return float(value)
-
-
-def finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
-    """``value`` as a read-only matrix of finite floats."""
-    try:
-        matrix = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgument(argument, value, "a matrix of numbers, one row per agent") from None
-    if matrix.ndim != 2 or matrix.size == 0:
-        raise InvalidArgument(
-            argument, f"an array of shape {matrix.shape}", "a matrix: a row per agent, a column per arm"
-        )
-    if not np.isfinite(matrix).all():
-        i, k = np.argwhere(~np.isfinite(matrix))[0]
-        raise InvalidArgument(f"{argument}[{i}, {k}]", float(matrix[i, k]), "finite")
-    if np.abs(matrix).max() > LARGEST:
-        raise InvalidArgument(argument, float(np.abs(matrix).max()), f"at most {LARGEST:g} in size")
-    matrix.flags.writeable = False
-    return matrix
 
 
 def closest(word: str, known: Iterable[str]) -> str:

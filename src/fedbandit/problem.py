@@ -15,7 +15,6 @@ from fedbandit import graph as graphs
 from fedbandit.checks import (
     LARGEST,
     InvalidArgument,
-    finite_matrix,
     instance,
     number_above,
     number_between,
@@ -62,7 +61,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Check everything once, so that a problem that exists is sound."""
-        object.__setattr__(self, "means", finite_matrix("means", self.means))
+        object.__setattr__(self, "means", _finite_matrix("means", self.means))
         instance("graph", self.graph, Graph, "a Graph or a text like 'path:10'")
         if self.means.shape[0] != self.graph.num_agents:
             raise InvalidArgument(
@@ -203,6 +202,25 @@ class Problem:
         if self.family == "gaussian":
             return self.sigma**2
         return 0.25
+
+
+def _finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
+    """``value`` as a read-only matrix of finite floats."""
+    try:
+        matrix = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument(argument, value, "a matrix of numbers, one row per agent") from None
+    if matrix.ndim != 2 or matrix.size == 0:
+        raise InvalidArgument(
+            argument, f"an array of shape {matrix.shape}", "a matrix: a row per agent, a column per arm"
+        )
+    if not np.isfinite(matrix).all():
+        i, k = np.argwhere(~np.isfinite(matrix))[0]
+        raise InvalidArgument(f"{argument}[{i}, {k}]", float(matrix[i, k]), "finite")
+    if np.abs(matrix).max() > LARGEST:
+        raise InvalidArgument(argument, float(np.abs(matrix).max()), f"at most {LARGEST:g} in size")
+    matrix.flags.writeable = False
+    return matrix
 
 
 def _common(

@@ -9,15 +9,13 @@ may import it.
 from collections.abc import Callable
 from functools import lru_cache
 from math import inf, nextafter
-
-# OpenDP is typed in part only.
-from opendp.domains import atom_domain, vector_domain  # pyright: ignore[reportUnknownVariableType]
-from opendp.measurements import make_laplace  # pyright: ignore[reportUnknownVariableType]
-from opendp.metrics import l1_distance  # pyright: ignore[reportUnknownVariableType]
-from opendp.mod import Measurement, enable_features
+from typing import TYPE_CHECKING
 
 from fedbandit.checks import finite_number, number_above, whole_number
 from fedbandit.rules.mean import clamp
+
+if TYPE_CHECKING:
+    from opendp.mod import Measurement
 
 __all__ = ["GRID", "NoiseSource", "from_grid", "laplace", "measurement_of", "to_grid"]
 
@@ -54,8 +52,18 @@ def laplace(epsilon: float, count: int = 1) -> list[int]:
 
 
 @lru_cache(maxsize=64)
-def measurement_of(epsilon: float) -> Measurement:
-    """OpenDP's measurement whose own privacy map says that a change by GRID steps costs at most epsilon."""
+def measurement_of(epsilon: float) -> "Measurement":
+    """OpenDP's measurement whose own privacy map says that a change by GRID steps costs at most epsilon.
+
+    OpenDP is loaded here, with the first draw: it brings NumPy with it where that is installed, and a live agent
+    starts without either.
+    """
+    # OpenDP is typed in part only.
+    from opendp.domains import atom_domain, vector_domain  # pyright: ignore[reportUnknownVariableType]
+    from opendp.measurements import make_laplace  # pyright: ignore[reportUnknownVariableType]
+    from opendp.metrics import l1_distance  # pyright: ignore[reportUnknownVariableType]
+    from opendp.mod import enable_features
+
     number_above("epsilon", epsilon, 0.0)
     enable_features("contrib")
     space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")

@@ -13,6 +13,7 @@ and beyond it:
 
 * ``batch``   a private mean with few releases and no horizon
 * ``kl``      an index by divergence for rewards in [0, 1]
+* ``flow``    the average of two neighbours, kept so that lost messages do no harm
 
 Lines of an algorithm are counted with its "Initialization" as line 1 and each "else" and "end" as a line.
 """

@@ -11,6 +11,7 @@ in [low, high], sigma for Gaussian ones (1 in the paper's experiments, which use
 from math import log, sqrt
 
 __all__ = [
+    "CALIBRATED_ALPHA",
     "alpha1",
     "coop_radius",
     "deviation",
@@ -27,6 +28,9 @@ __all__ = [
     "tail_tilt",
     "variance_sampling",
 ]
+
+CALIBRATED_ALPHA = 2.0
+"""The alpha of the calibrated radius, in every engine."""
 
 
 def alpha1(num_agents: int) -> float:

@@ -17,7 +17,7 @@ from fedbandit.policy import FedBatch, FedUCB, GossipUCB, Policy, PrivacyWarning
 from fedbandit.problem import Problem
 from fedbandit.rules.batch import default_first_batch, laplace_variance
 from fedbandit.rules.mean import epsilon_per_node, paper_epsilon_per_node
-from fedbandit.rules.radius import alpha1
+from fedbandit.rules.radius import CALIBRATED_ALPHA, alpha1
 from fedbandit.simulation.state import (
     ALONE,
     BATCHES,
@@ -53,8 +53,6 @@ __all__ = ["plan_of", "world_of"]
 
 _FAMILIES = {"gaussian": GAUSSIAN, "bernoulli": BERNOULLI, "beta": BETA}
 _INDICES = {"ucb": BY_RADIUS, "thompson": BY_THOMPSON, "kl": BY_KL}
-
-CALIBRATED_ALPHA = 2.0
 
 
 def world_of(problem: Problem) -> World:

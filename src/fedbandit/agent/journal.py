@@ -1,0 +1,205 @@
+"""What survives: one SQLite file per agent, or a disk in memory that can fail in the middle of a write.
+
+Here belongs how records reach a disk and come back, one transaction per event, and no decision. ``commit`` returns when
+the records are on disk (WAL, synchronous=FULL): until then nobody may be told. A file of another schema, federation or
+agent is refused, and so is one that another process holds.
+"""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from fedbandit.agent.federation import Federation
+from fedbandit.agent.records import Batch, Decision, Forgotten, Life, Link, Record, Release, Stored
+from fedbandit.checks import InvalidArgument, whole_number
+
+__all__ = ["SCHEMA", "Crash", "Crashed", "Journal", "JournalError", "MemoryJournal", "SqliteJournal"]
+
+SCHEMA = 1
+"""The version of the tables."""
+
+_TABLES = """
+CREATE TABLE agent (
+    one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, epoch INTEGER, decisions INTEGER
+) STRICT;
+CREATE TABLE decision (id TEXT PRIMARY KEY, epoch INTEGER, number INTEGER, arm INTEGER, at REAL, reward REAL) STRICT;
+CREATE TABLE batch (arm INTEGER PRIMARY KEY, count INTEGER, total INTEGER) STRICT;
+CREATE TABLE release (
+    arm INTEGER, first INTEGER, last INTEGER, value REAL, size INTEGER, PRIMARY KEY (arm, first)
+) STRICT;
+CREATE TABLE link (
+    neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER
+) STRICT;
+"""
+
+
+class JournalError(RuntimeError):
+    """The file cannot be used or written, and why."""
+
+
+class Journal(Protocol):
+    """What an agent needs of a disk."""
+
+    def load(self) -> Stored:
+        """What the committed records add up to."""
+        ...
+
+    def commit(self, records: Sequence[Record]) -> None:
+        """Write the records of one event, all or none; on disk when it returns."""
+        ...
+
+
+class SqliteJournal:
+    """A journal in one file. A new file begins a life, whose ``epoch`` should be above any before: the time in ms."""
+
+    def __init__(self, path: Path | str, name: str, terms: Federation, epoch: int) -> None:
+        """Open the file, or make it; refuse one that is not this agent's."""
+        self._path = Path(path)
+        epoch = whole_number("epoch", epoch, 1, 2**62)
+        try:
+            self._file = sqlite3.connect(self._path, isolation_level=None, timeout=1.0)
+        except sqlite3.Error as error:
+            raise self._refuse(str(error)) from error
+        try:
+            self._open(name, terms.digest(), epoch)
+        except sqlite3.Error as error:
+            self._file.close()
+            raise self._refuse(str(error)) from error
+        except JournalError:
+            self._file.close()
+            raise
+
+    def _refuse(self, reason: str) -> JournalError:
+        return JournalError(f"{self._path}: {reason}")
+
+    def _open(self, name: str, federation: str, epoch: int) -> None:
+        for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
+            self._file.execute(f"PRAGMA {pragma}")
+        self._file.execute("BEGIN IMMEDIATE")
+        try:
+            self._check_or_make(name, federation, epoch)
+        except BaseException:
+            self._file.execute("ROLLBACK")
+            raise
+        self._file.execute("COMMIT")
+
+    def _check_or_make(self, name: str, federation: str, epoch: int) -> None:
+        (version,) = self._file.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if version == 0 and tables == 0:
+            for statement in _TABLES.split(";\n"):
+                self._file.execute(statement)
+            self._file.execute("INSERT INTO agent VALUES (1, ?, ?, ?, 0)", (name, federation, epoch))
+            self._file.execute(f"PRAGMA user_version = {SCHEMA}")
+            return
+        if version != SCHEMA:
+            raise self._refuse(f"its schema is {version}, this version of the agent reads {SCHEMA}")
+        its_name, its_federation = self._file.execute("SELECT name, federation FROM agent").fetchone()
+        if its_name != name:
+            raise self._refuse(f"it belongs to the agent {its_name!r}, not to {name!r}")
+        if its_federation != federation:
+            raise self._refuse("its federation has other terms (arms, range, number of agents or policy) than this one")
+
+    def load(self) -> Stored:
+        """What the committed records add up to."""
+        rows = self._file.execute
+        try:
+            stored = Stored(Life(*rows("SELECT epoch, decisions FROM agent").fetchone()))
+            for row in rows("SELECT epoch, number, arm, at, reward FROM decision ORDER BY number"):
+                stored.apply([Decision(*row)])
+            stored.apply(Batch(*row) for row in rows("SELECT * FROM batch"))
+            stored.apply(Release(*row) for row in rows("SELECT * FROM release ORDER BY rowid"))
+            for neighbour, epoch, flow, version, writer, left in rows("SELECT * FROM link ORDER BY rowid"):
+                stored.apply([Link(neighbour, epoch, (tuple(json.loads(flow)), (version, writer)), bool(left))])
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            raise self._refuse(str(error)) from error
+        return stored
+
+    def commit(self, records: Sequence[Record]) -> None:
+        """Write the records of one event, all or none; on disk when it returns."""
+        if not records:
+            return
+        try:
+            self._file.execute("BEGIN IMMEDIATE")
+            try:
+                for record in records:
+                    self._file.execute(*_statement(record))
+                self._file.execute("COMMIT")
+            except BaseException:
+                if self._file.in_transaction:
+                    self._file.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise self._refuse(str(error)) from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def _statement(record: Record) -> tuple[str, tuple[Any, ...]]:
+    match record:
+        case Life(epoch, decisions):
+            return "UPDATE agent SET epoch = ?, decisions = ?", (epoch, decisions)
+        case Decision(epoch, number, arm, at, reward):
+            return (
+                "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET reward = excluded.reward",
+                (record.id, epoch, number, arm, at, reward),
+            )
+        case Forgotten(name):
+            return "DELETE FROM decision WHERE id = ?", (name,)
+        case Batch(arm, count, total):
+            return "INSERT OR REPLACE INTO batch VALUES (?, ?, ?)", (arm, count, total)
+        case Release(arm, first, last, value, size):  # no "OR REPLACE": an interval has one release, for ever
+            return "INSERT INTO release VALUES (?, ?, ?, ?, ?)", (arm, first, last, value, size)
+        case Link(neighbour, epoch, (flow, (version, writer)), left):
+            return (
+                "INSERT INTO link VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (neighbour) DO UPDATE SET "
+                "epoch = excluded.epoch, flow = excluded.flow, version = excluded.version, writer = excluded.writer, "
+                "has_left = excluded.has_left",
+                (neighbour, epoch, json.dumps(flow), version, writer, int(left)),
+            )
+
+
+class Crashed(RuntimeError):
+    """The simulated process died at a write."""
+
+
+Crash = Literal["before", "torn", "after"]
+
+
+class MemoryJournal:
+    """A disk in memory for simulated agents; it outlives them, and can be told to kill its agent at the next write.
+
+    ``crash_at_next_write`` is where: *before* anything is written, in the middle (*torn*: the last transaction's
+    checksum is wrong, and it is dropped when the disk is read, as SQLite does), or *after* it, before anybody is told.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        """An empty disk, on which a life begins."""
+        self._epoch = whole_number("epoch", epoch, 1, 2**62)
+        self._transactions: list[tuple[bool, tuple[Record, ...]]] = []
+        self.crash_at_next_write: Crash | None = None
+
+    def load(self) -> Stored:
+        """What the committed records add up to; a torn last transaction is dropped for good."""
+        self._transactions = [(whole, records) for whole, records in self._transactions if whole]
+        stored = Stored(Life(self._epoch, 0))
+        for _, records in self._transactions:
+            stored.apply(records)
+        return stored
+
+    def commit(self, records: Sequence[Record]) -> None:
+        """Write the records of one event, or die trying."""
+        if not records:
+            return
+        crash, self.crash_at_next_write = self.crash_at_next_write, None
+        if crash not in (None, "before", "torn", "after"):
+            raise InvalidArgument("crash_at_next_write", crash, "before, torn or after")
+        if crash != "before":
+            self._transactions.append((crash != "torn", tuple(records)))
+        if crash is not None:
+            raise Crashed("in the middle of a write" if crash == "torn" else f"{crash} a write")

@@ -1,0 +1,77 @@
+"""What neighbours say to each other: an offer and its answer.
+
+Here belong the two messages and what makes them legal; an illegal one cannot be made. Bytes are the wire's, and what
+a message does is ``site``'s.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
+from fedbandit.rules.flow import Stamp
+
+__all__ = ["MAX_COUNT", "Answer", "Message", "Offer"]
+
+MAX_COUNT = 2**62
+"""The largest epoch or version."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One end's copy of a link on its way to the other.
+
+    * ``epoch``: the life of the sender, which a lost disk ends
+    * ``to_epoch``: the life of the receiver that it is meant for, 0 if the sender knows of none
+    * ``federation``: the hash of the terms
+    * ``flow``, ``stamp``: the register of the link (``fedbandit.rules.flow``)
+    """
+
+    sender: str
+    receiver: str
+    epoch: int
+    to_epoch: int
+    federation: str
+    flow: tuple[float, ...]
+    stamp: Stamp
+
+    def __post_init__(self) -> None:
+        """Refuse what no honest neighbour sends."""
+        for name in ("sender", "receiver", "federation"):
+            instance(name, getattr(self, name), str, "text")
+        object.__setattr__(self, "epoch", whole_number("epoch", self.epoch, 1, MAX_COUNT))
+        object.__setattr__(self, "to_epoch", whole_number("to_epoch", self.to_epoch, 0, MAX_COUNT))
+        object.__setattr__(self, "flow", _row("flow", self.flow))
+        version, writer = self.stamp
+        instance("stamp[1]", writer, str, "text")
+        if writer not in ({self.sender, self.receiver} if version else {""}):
+            raise InvalidArgument("stamp[1]", writer, "an end of the link")
+        object.__setattr__(self, "stamp", (whole_number("stamp[0]", version, 0, MAX_COUNT), writer))
+
+
+@dataclass(frozen=True)
+class Offer(Message):
+    """The beginning of an exchange: also what the sender gossips now."""
+
+    gossiped: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what no honest neighbour sends."""
+        super().__post_init__()
+        object.__setattr__(self, "gossiped", _row("gossiped", self.gossiped))
+        if len(self.gossiped) != len(self.flow):
+            raise InvalidArgument(
+                "gossiped", f"{len(self.gossiped)} columns", f"{len(self.flow)} columns, as in the flow"
+            )
+
+
+@dataclass(frozen=True)
+class Answer(Message):
+    """The end of an exchange: the register as the one who was asked holds it now, on its disk."""
+
+
+def _row(name: str, row: Sequence[float]) -> tuple[float, ...]:
+    checked = tuple(finite_number(f"{name}[{c}]", x) for c, x in enumerate(row))
+    for c, x in enumerate(checked):
+        if abs(x) > LARGEST:
+            raise InvalidArgument(f"{name}[{c}]", x, f"at most {LARGEST:g} in size")
+    return checked

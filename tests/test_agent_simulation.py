@@ -1,0 +1,437 @@
+"""Agents in memory: the simulator's trajectory without faults, and what holds in spite of them.
+
+Each seed is a schedule of its own: rewards, exchanges, lost, repeated, late and overtaking messages, partitions,
+crashes at every point of a write, lost disks (with the clock behind), sites that leave and come back. A failure prints
+its seed.
+
+Can it fail? Bugs that were planted, and what noticed (``test_a_planted_bug_is_caught``):
+
+| bug | noticed by |
+|---|---|
+| plain averaging instead of flows | the sum of what is gossiped is off for ever |
+| a reward is acknowledged before it is on disk | an acknowledged reward is lost |
+| noise is drawn anew after a restart | one interval is seen with two values |
+"""
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from fedbandit import FedBatch, Tape, graph, replay
+from fedbandit.agent.federation import Federation
+from fedbandit.agent.journal import MemoryJournal
+from fedbandit.agent.memory import Down, Faults, MemoryNetwork
+from fedbandit.agent.messages import Answer
+from fedbandit.agent.records import Batch, Decision
+from fedbandit.agent.site import Site, Step, UnknownDecision
+from fedbandit.privacy.noise import GRID
+from fedbandit.rules import flow
+
+SEEDS = 200
+FAULTY_EVENTS = 1500
+UNDERSTOOD = 3  # exchanges over each link after which the sum is right: another life or a return is understood
+SWEEPS = 60  # exchanges over each link by which all agree to 1e-6
+
+TERMS = Federation("test", 5, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=3, growth=1.5))
+
+
+# ---------------------------------------------------------------- without faults: the simulator, arm for arm
+
+
+def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon):
+    """Rewards and noise in whole steps, so that the mechanism's integers are the simulator's floats."""
+    source = np.random.default_rng(seed)
+    agents, width = world.num_agents, high - low
+    steps = source.integers(0, GRID + 1, size=(horizon + 1, agents, num_arms))
+    noise = np.round(source.laplace(size=(horizon + 2, agents, num_arms)) * GRID / epsilon)
+    tape = Tape(
+        rewards=low + width * steps / GRID,
+        edges=np.array(world.edges)[source.integers(len(world.edges), size=horizon)],
+        picks=source.random((horizon, agents)),
+        graph=world,
+        noise=noise * epsilon / GRID,
+        reward_range=(low, high),
+        normals=source.standard_normal((horizon, agents, num_arms)),
+    )
+    return tape, noise.astype(int)
+
+
+WORLDS = {  # graph, range, sigma, epsilon, first batch
+    "path": (graph.path(4), (0.0, 1.0), 1.0, 2.0, None),
+    "complete": (graph.complete(3), (0.0, 1.0), 1.0, 30.0, 1),
+    "ring": (graph.ring(5), (-0.5, 1.5), None, 4.0, 3),  # (high - low)^2 / 4 = 1, the tape's: the variance is learnt
+}
+
+
+@pytest.mark.parametrize(
+    ("index", "world"),
+    [(i, w) for i in ("thompson", "ucb", "kl") for w in WORLDS if (i, w) != ("kl", "ring")],  # kl is for [0, 1]
+)
+def test_without_faults_agents_are_the_simulator(index, world):
+    """The same schedule, the same arms; what is gossiped to 1e-12."""
+    world, (low, high), sigma, epsilon, first = WORLDS[world]
+    num_arms, horizon = 3, 600
+    tape, noise = tape_on_the_grid(world, num_arms, horizon, 7, low, high, epsilon)
+    policy = FedBatch(epsilon, index=index, sigma=sigma, first_batch=first)
+    trace = replay(tape, policy)
+
+    pulls = np.zeros((world.num_agents, num_arms), int)
+    current = [0, 0]
+
+    def from_tape(_, count):
+        i, k = current
+        return [int(noise[pulls[i, k], i, k])] * count
+
+    terms = Federation("tape", world.num_agents, tuple(f"arm {k}" for k in range(num_arms)), low, high, policy)
+    network = MemoryNetwork(terms, [(str(i), str(j)) for i, j in world.edges], noise=from_tape)
+
+    def act(t, i, decision):
+        current[:] = i, decision.arm
+        pulls[i, decision.arm] += 1
+        network.report(str(i), decision.id, tape.rewards[t, i, decision.arm])
+
+    for i in range(world.num_agents):
+        for k in range(num_arms):  # t = 0: every arm once, since all are unknown
+            decision = network.decide(str(i))
+            assert decision.arm == k
+            act(0, i, decision)
+    for t in range(1, horizon + 1):
+        decisions = [network.decide(str(i), tape.normals[t - 1, i]) for i in range(world.num_agents)]
+        np.testing.assert_array_equal([decision.arm for decision in decisions], trace.arms[t - 1])
+        i, j = tape.edges[t - 1]
+        network.exchange(str(i), str(j))  # theta(t - 1) is averaged: before this round's news
+        network.run()
+        for i, decision in enumerate(decisions):
+            act(t, i, decision)
+        gossiped = [network.site(str(i)).gossiped for i in range(world.num_agents)]
+        np.testing.assert_allclose(gossiped, trace.gossiped[t], rtol=0, atol=1e-12)
+    assert (trace.releases[-1] > 3).all(), "too few releases: little was compared"
+    assert len(np.unique(trace.arms)) == num_arms
+
+
+# ---------------------------------------------------------------- with faults
+
+
+class Watched(MemoryNetwork):
+    """Looks at what leaves an agent: what anybody could have seen of each interval."""
+
+    def __init__(self, *args, **options):
+        self.seen = {}
+        super().__init__(*args, **options)
+
+    def send(self, message):
+        site = self._sites.get(message.sender)
+        if site is not None:
+            for release in site._stored.releases:
+                key = (message.sender, id(self._disks[message.sender]), release.arm, release.first)
+                self.seen.setdefault(key, release)
+                assert self.seen[key] == release, f"{key} was released as {self.seen[key]} and as {release}"
+        super().send(message)
+
+
+class Story:
+    """A schedule of faults from a seed, and what the application was told."""
+
+    def __init__(self, seed, kind=Watched):
+        self.random = Random(seed)  # noqa: S311
+        links = self.random.choice(
+            [
+                [("0", "1"), ("1", "2"), ("2", "3"), ("3", "4")],
+                [("0", "1"), ("1", "2"), ("2", "3"), ("3", "4"), ("4", "0")],
+                [("0", "1"), ("0", "2"), ("0", "3"), ("0", "4")],
+                [("0", "1"), ("1", "2"), ("2", "0"), ("2", "3"), ("3", "4")],
+            ]
+        )
+        faults = Faults(self.random.choice([0.0, 0.1, 0.4]), self.random.choice([0.0, 0.3]), (0.0, 5.0))
+        self.network = kind(TERMS, links, seed, faults)
+        self.disks = []  # all that there ever were, so that no two have one id
+        self.waiting, self.told, self.in_doubt, self.expired = {}, {}, {}, {}
+        for name in self.network.names:
+            self.on_a_fresh_disk(name)
+        self.away = None
+
+    def on_a_fresh_disk(self, name):
+        """What was acknowledged by an earlier life is gone with its disk."""
+        self.disks.append(self.network._disks[name])
+        self.waiting[name], self.told[name], self.in_doubt[name] = [], {}, {}
+        self.expired[name] = [0] * TERMS.num_arms
+
+    # ---- the application
+
+    def decide_or_report(self):
+        name = self.random.choice(self.network.names)
+        waiting, doubt = self.waiting[name], self.in_doubt[name]
+        with suppress(Down):
+            if doubt and self.random.random() < 0.3:
+                self.report(name, *doubt[self.random.choice(list(doubt))])  # it asks again: was this counted?
+            elif waiting and self.random.random() < 0.6:
+                self.report(name, *waiting.pop(self.random.randrange(len(waiting))))
+            else:
+                waiting.append((self.network.decide(name), self.random.random()))
+
+    def report(self, name, decision, reward):
+        self.in_doubt[name][decision.id] = (decision, reward)
+        try:
+            self.network.report(name, decision.id, reward)
+        except UnknownDecision:
+            del self.in_doubt[name][decision.id]
+            assert decision.at < self.network.now - 100, "a decision was lost before its time"
+            return
+        self.told[name][decision.id] = self.in_doubt[name].pop(decision.id)
+        if self.random.random() < 0.2:
+            self.network.report(name, decision.id, reward)  # again: nothing happens
+
+    def expire(self):
+        name, before = self.random.choice(self.network.names), self.network.now - 100
+        if name in self.network.running and self.network._disks[name].crash_at_next_write is None:
+            check_rewards(self, name)
+            for key, decision in [*self.network.site(name)._stored.decisions.items()]:
+                if decision.at < before and decision.reward is not None:
+                    self.expired[name][decision.arm] += 1
+                    self.told[name].pop(key, None)
+            self.network.expire(name, before)
+
+    # ---- the network
+
+    def exchange(self):
+        a, b = self.random.choice(self.network.links)
+        if self.random.random() < 0.5:
+            a, b = b, a
+        if a in self.network.running and b in self.network.site(a).neighbours:
+            with suppress(Down):
+                self.network.exchange(a, b)
+
+    def fault(self):
+        network, random = self.network, self.random
+        name = random.choice(network.names)
+        what = random.choices(["crash", "crash at a write", "lose disk", "part", "heal", "move"], [3, 6, 1, 2, 2, 1])[0]
+        if what == "crash":
+            network.crash(name)
+        elif what == "crash at a write":
+            network.crash(name, random.choice(["before", "torn", "after"]))
+        elif what == "lose disk":
+            network.lose_disk(name, clock_behind=random.random() < 0.5)
+            self.on_a_fresh_disk(name)
+        elif what == "part":
+            network.partition(*random.sample(network.names, 2))
+        elif what == "heal":
+            network.heal()
+        elif self.away is not None:
+            network.join(*self.away)
+            self.on_a_fresh_disk(self.away[0])
+            self.away = None
+        elif name not in nx.articulation_points(nx.Graph(network.links)):  # the others stay connected without it
+            self.away = name, [*nx.Graph(network.links).neighbors(name)]
+            network.leave(name)
+
+    def wake(self, share):
+        for name in self.network.names:
+            if name not in self.network.running and self.random.random() < share:
+                self.network.restart(name)
+                check_rewards(self, name)
+
+    def faulty(self):
+        for _ in range(FAULTY_EVENTS):
+            what = self.random.random()
+            if what < 0.5:
+                self.decide_or_report()
+            elif what < 0.85:
+                self.exchange()
+            elif what < 0.9:
+                self.fault()
+            elif what < 0.92:
+                self.expire()
+            else:
+                self.wake(0.5)
+            self.network.run(self.network.now + self.random.uniform(0.0, 1.5))
+
+    def calm(self):
+        """The last fault is over: everybody starts anew, and what was under way arrives."""
+        self.network.faults = Faults()
+        self.network.heal()
+        for name in self.network.names:
+            self.network.crash(name)
+        self.wake(1.0)
+        self.network.run()
+
+    def sweep(self):
+        """One exchange over each link, begun by either end."""
+        for a, b in self.network.links:
+            self.network.exchange(*((a, b) if self.random.random() < 0.5 else (b, a)))
+            self.network.run()
+
+
+def check_rewards(story, name):
+    """P1: acknowledged rewards are counted exactly once; those in doubt at most once; nothing else."""
+    site = story.network.site(name)
+    told, doubt = story.told[name], story.in_doubt[name]
+    kept = {key: decision for key, decision in site._stored.decisions.items() if decision.reward is not None}
+    for key, (decision, reward) in told.items():
+        assert key in kept, f"{name}: the acknowledged reward of {key} is lost"
+        assert (kept[key].arm, kept[key].reward) == (decision.arm, reward)
+    assert set(kept) <= set(told) | set(doubt), f"{name} counts rewards that nobody reported"
+    for k in range(TERMS.num_arms):
+        collected = site._stored.batches.get(k, Batch(k, 0, 0)).count
+        counted = story.expired[name][k] + sum(decision.arm == k for decision in kept.values())
+        assert site.estimates[k].released + collected == counted, f"{name}: rewards of arm {k} lost or counted twice"
+
+
+def check_releases(site):
+    """P6: the intervals of an arm follow each other, without overlap."""
+    for k in range(TERMS.num_arms):
+        last = 0
+        for release in (r for r in site._stored.releases if r.arm == k):
+            assert (release.first, release.last) == (last + 1, last + release.size)
+            last = release.last
+
+
+def play(seed, kind=Watched):
+    """One schedule and all checks; the number of sweeps until all agreed."""
+    story = Story(seed, kind)
+    story.faulty()
+    story.calm()
+    network = story.network
+    for _ in range(UNDERSTOOD):
+        story.sweep()
+    sweeps = UNDERSTOOD
+    assert network.imbalance() <= 1e-12, f"the sum is off by {network.imbalance()}"
+    while network.disagreement() > 1e-6:
+        assert sweeps < SWEEPS, f"after {sweeps} sweeps agents differ by {network.disagreement()}"
+        story.sweep()
+        sweeps += 1
+    assert network.imbalance() <= 1e-12, f"the sum is off by {network.imbalance()}"
+    for name in network.names:
+        site, again = network.site(name), network.open_site(name, network._disks[name])
+        assert (again.gossiped, again.tried) == (site.gossiped, site.tried), "the disk tells another story than memory"
+        check_rewards(story, name)
+        check_releases(site)
+    return sweeps
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_in_spite_of_faults(block):
+    """After the last fault sums are right and all agree; no acknowledged reward is lost, no interval has two noises."""
+    for seed in range(block * SEEDS // 4, (block + 1) * SEEDS // 4):
+        try:
+            play(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_a_run_is_its_seed():
+    def trace(seed):
+        story = Story(seed)
+        story.faulty()
+        return [(name, story.network._disks[name].load()) for name in story.network.names]
+
+    assert trace(5) == trace(5)
+    assert trace(5) != trace(6)
+
+
+def test_the_schedules_have_all_faults():
+    """Otherwise the test above would say little."""
+    refused, lives, releases, gone = [], 0, 0, 0
+    for seed in range(20):
+        story = Story(seed)
+        story.faulty()
+        network = story.network
+        refused += network.refused
+        lives += network._lives
+        stored = [network._disks[name].load() for name in network.names]
+        releases += sum(len(one.releases) for one in stored)
+        gone += sum(link.epoch > 0 and link.left for one in stored for link in one.links.values())
+    assert any("has left" in reason for reason in refused)
+    assert lives > 5 * 20 + 20
+    assert releases > 20 * 20
+    assert gone > 0
+
+
+# ---------------------------------------------------------------- planted bugs
+
+
+class AveragesPlainly(Site):
+    """Both ends overwrite: the one that is asked at once, the other when the answer comes."""
+
+    def receive_offer(self, offer):
+        link = self._heard(offer)
+        row, (version, _) = link.register
+        link = replace(link, register=(flow.moved(row, self.gossiped, offer.gossiped), (version + 1, self.name)))
+        self._stored.apply([link])
+        message = Answer(self.name, offer.sender, self.epoch, 0, self._digest, self.gossiped, link.register[1])
+        return Step(message, (link,))
+
+    def receive_answer(self, answer):
+        link = self._heard(answer)
+        row, (version, _) = link.register
+        row = tuple(x + (mean - here) for x, mean, here in zip(row, answer.flow, self.gossiped, strict=True))
+        link = replace(link, register=(row, (version + 1, answer.sender)))
+        self._stored.apply([link])
+        return Step(None, (link,))
+
+
+class WritesLater(MemoryJournal):
+    """Says that it has written a reward, and does so with the next event."""
+
+    late = ()
+
+    def commit(self, records):
+        late, self.late = self.late, ()
+        super().commit(late)
+        if any(isinstance(record, Decision) and record.reward is not None for record in records):
+            self.late = tuple(records)
+        else:
+            super().commit(records)
+
+    def load(self):
+        self.late = ()
+        return super().load()
+
+
+class Plain(Watched):
+    def open_site(self, name, disk):
+        return AveragesPlainly(name, self.terms, disk.load(), self._noise)
+
+
+class TellsTooEarly(Watched):
+    def new_disk(self, epoch):
+        return WritesLater(epoch)
+
+
+class DrawsAgain(Watched):
+    """Keeps the sums and adds noise whenever it starts."""
+
+    def open_site(self, name, disk):
+        stored = disk.load()
+        stored.releases = [replace(one, value=one.value + self._noise(1.0, 1)[0] / GRID) for one in stored.releases]
+        return Site(name, self.terms, stored, self._noise)
+
+
+@pytest.mark.parametrize(
+    ("kind", "noticed"),
+    [
+        (Plain, "the sum is off"),
+        (TellsTooEarly, "the acknowledged reward of .* is lost"),
+        (DrawsAgain, "was released as"),
+    ],
+)
+def test_a_planted_bug_is_caught(kind, noticed):
+    """By nearly every schedule; each bug by the check that is meant for it."""
+    caught = 0
+    for seed in range(10):
+        try:
+            play(seed, kind)
+        except AssertionError as error:
+            caught += re.search(noticed, str(error)) is not None
+    assert caught >= 8
+
+
+def test_the_example_in_the_docs_runs():
+    page = (Path(__file__).parents[1] / "docs" / "agent.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "docs/agent.md", "exec"), {})  # noqa: S102

@@ -1,0 +1,616 @@
+"""The site and its journal: each test is a sentence of docs/agent.md."""
+
+import shutil
+import sqlite3
+import tempfile
+from copy import deepcopy
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from fedbandit import FedBatch, InvalidArgument
+from fedbandit.agent.federation import Federation
+from fedbandit.agent.journal import Crashed, JournalError, MemoryJournal, SqliteJournal
+from fedbandit.agent.memory import Down, MemoryNetwork
+from fedbandit.agent.messages import MAX_COUNT, Offer
+from fedbandit.agent.records import Batch, Decision, Forgotten, Life, Release, Stored
+from fedbandit.agent.site import NotANeighbour, OtherFederation, RewardConflict, Site, UnknownDecision
+
+TERMS = Federation("test", 3, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2))
+NORMALS = (0.3, -0.2, 0.1)
+
+
+def silent(epsilon, count):
+    return [0] * count
+
+
+def new_site(name="here", terms=TERMS, epoch=1, neighbours=(), noise=silent):
+    site = Site(name, terms, Stored(Life(epoch, 0)), noise)
+    for neighbour in neighbours:
+        site.join(neighbour)
+    return site
+
+
+def pull(site, reward=0.5, normals=NORMALS):
+    decision = site.decide(0.0, normals).result
+    site.report(decision.id, reward)
+    return decision.arm
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def test_unknown_arms_come_first_and_pending_decisions_count():
+    """So that late rewards do not starve an arm."""
+    site = new_site()
+    assert [site.decide(0.0, NORMALS).result.arm for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert site.theta == (None, None, None)
+
+
+def test_an_arm_is_known_after_its_own_release():
+    site = new_site()
+    for _ in range(6):
+        pull(site, 0.25)
+    assert site.theta == (0.25, 0.25, 0.25)
+    assert site.own == (0.25, 0.25, 0.25, 1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("index", ["thompson", "ucb", "kl"])
+def test_known_arms_are_judged_by_the_index(index):
+    site = new_site(terms=replace(TERMS, policy=FedBatch(5.0, index=index, first_batch=20)))
+    arms = [pull(site, reward=0.9 if site.tried[2] < site.tried[1] else 0.1, normals=(0.0,) * 3) for _ in range(60)]
+    assert arms == [0, 1, 2] * 20
+    best = max(range(3), key=lambda k: site.estimates[k].x_mean)
+    assert pull(site, normals=(0.0,) * 3) == best == 2
+
+
+def test_an_expired_decision_is_forgotten_and_its_arm_is_tried_again():
+    site = new_site()
+    first = site.decide(1.0, NORMALS).result
+    second = site.decide(2.0, NORMALS).result
+    assert site.expire(2.0).records == (Forgotten(first.id),)
+    assert site.tried == (0, 1, 0)
+    with pytest.raises(UnknownDecision, match="expired"):
+        site.report(first.id, 0.5)
+    site.report(second.id, 0.5)
+    assert site.expire(3.0).result == 1
+    assert site.tried == (0, 1, 0), "a rewarded decision stays counted"
+    assert site.decide(4.0, NORMALS).result.arm == 0
+
+
+def test_ids_of_another_life_are_unknown():
+    """After a lost disk an old id must not name a new decision."""
+    before, after = new_site(epoch=1), new_site(epoch=2)
+    old, new = before.decide(0.0, NORMALS).result, after.decide(0.0, NORMALS).result
+    assert old.number == new.number
+    with pytest.raises(UnknownDecision):
+        after.report(old.id, 0.5)
+
+
+# ---------------------------------------------------------------- rewards
+
+
+def test_the_same_reward_again_is_fine_another_is_a_conflict():
+    site = new_site()
+    decision = site.decide(0.0, NORMALS).result
+    site.report(decision.id, 0.5)
+    before = deepcopy(site._stored)
+    assert site.report(decision.id, 0.5).records == ()
+    with pytest.raises(RewardConflict, match=decision.id):
+        site.report(decision.id, 0.6)
+    assert site._stored == before
+
+
+@pytest.mark.parametrize(
+    "reward", [nan, inf, -inf, -0.01, 1.01, "0.5", None, True, [0.5], 10**400], ids=lambda x: repr(x)[:9]
+)
+def test_a_bad_reward_changes_nothing(reward):
+    site = new_site()
+    decision = site.decide(0.0, NORMALS).result
+    before = deepcopy((site._stored, site._mechanism.state()))
+    with pytest.raises(InvalidArgument, match="reward"):
+        site.report(decision.id, reward)
+    assert (site._stored, site._mechanism.state()) == before
+
+
+def test_a_release_is_among_the_records_of_its_reward():
+    """The noisy value is committed with the reward that completes the batch, and the raw sum is gone."""
+    site = new_site(noise=lambda epsilon, count: [1000] * count)
+    ids = [site.decide(0.0, NORMALS).result.id for _ in range(4)]
+    assert [type(record) for record in site.report(ids[0], 0.5).records] == [Decision, Batch]
+    records = site.report(ids[3], 0.5).records
+    assert records[1:] == (Batch(0, 0, 0), Release(0, 1, 2, (2**16 + 1000) / 2 / 2**16, 2))
+
+
+def test_a_site_is_private():
+    """No infinite epsilon, no policy whose epsilon does not hold here."""
+    for policy in (
+        FedBatch(inf),
+        FedBatch(1.0, catches_up=True),
+        FedBatch(1.0, index="ucb", radius="safe"),
+        FedBatch(1.0, assume_sensitivity=1.0),
+    ):
+        with pytest.raises(InvalidArgument, match=r"policy\."):
+            replace(TERMS, policy=policy)
+    with pytest.raises(InvalidArgument, match="kl"):
+        replace(TERMS, high=2.0, policy=FedBatch(1.0, index="kl"))
+
+
+# ---------------------------------------------------------------- neighbours
+
+
+def pair(epoch=1):
+    return new_site("here", neighbours=["there"], epoch=epoch), new_site("there", neighbours=["here"])
+
+
+def exchange(one, other):
+    one.receive_answer(other.receive_offer(one.offer(other.name).result).result)
+
+
+def teach(site, reward):
+    for _ in range(6):
+        pull(site, reward)
+
+
+def test_an_exchange_is_the_average():
+    here, there = pair()
+    teach(here, 0.25)
+    teach(there, 0.75)
+    exchange(here, there)
+    assert here.gossiped == there.gossiped == (0.5, 0.5, 0.5, 1.0, 1.0, 1.0)
+    assert here.own[:3] == (0.25, 0.25, 0.25)
+
+
+def test_who_is_not_heard():
+    here, there = pair()
+    offer = there.offer("here").result
+    before = deepcopy(here._stored)
+    for wrong, error in (
+        (replace(offer, sender="stranger"), NotANeighbour),
+        (replace(offer, federation="other"), OtherFederation),
+        (replace(offer, receiver="elsewhere"), InvalidArgument),
+        (replace(offer, flow=(0.0,) * 4, gossiped=(0.0,) * 4), InvalidArgument),
+        (replace(offer, stamp=(MAX_COUNT, "there")), InvalidArgument),
+    ):
+        with pytest.raises(error):
+            here.receive_offer(wrong)
+        assert here._stored == before
+    with pytest.raises(NotANeighbour):
+        here.offer("stranger")
+    with pytest.raises(InvalidArgument):
+        here.join("here")
+
+
+@given(st.data())
+def test_an_illegal_message_cannot_be_made(data):
+    legal = {
+        "sender": "a",
+        "receiver": "b",
+        "epoch": 1,
+        "to_epoch": 0,
+        "federation": "",
+        "flow": (0.0,) * 6,
+        "stamp": (1, "a"),
+        "gossiped": (0.0,) * 6,
+    }
+    Offer(**legal)
+    bad_row = st.sampled_from([(nan,) * 6, (inf,) * 6, (1e13,) * 6, ("x",) * 6])
+    bad = {
+        "sender": st.sampled_from([None, 3]),
+        "epoch": st.sampled_from([0, -1, 1.5, nan, MAX_COUNT + 1, "1"]),
+        "to_epoch": st.sampled_from([-1, nan, MAX_COUNT + 1]),
+        "flow": bad_row,
+        "gossiped": st.one_of(bad_row, st.just((0.0,) * 5)),
+        "stamp": st.sampled_from([(-1, "a"), (1, "c"), (0, "a"), (1, ""), (MAX_COUNT + 1, "a")]),
+    }
+    field = data.draw(st.sampled_from(sorted(bad)))
+    with pytest.raises(InvalidArgument):
+        Offer(**{**legal, field: data.draw(bad[field])})
+
+
+# ---------------------------------------------------------------- epochs
+
+
+def test_messages_from_before_a_lost_disk_are_not_heard():
+    here, there = pair()
+    teach(there, 0.75)
+    old_offer = there.offer("here").result
+    exchange(there, here)
+    old_answer = there.receive_offer(here.offer("there").result).result
+    reborn = new_site("there", neighbours=["here"], epoch=2)
+    exchange(reborn, here)
+    held = deepcopy(here._stored)
+    assert here.receive_answer(old_answer).records == ()
+    answer = here.receive_offer(old_offer).result
+    assert here._stored == held
+    assert (answer.epoch, answer.to_epoch) == (1, 2), "it says which life it knows"
+
+
+def test_messages_for_an_earlier_life_are_not_heard():
+    here, there = pair()
+    teach(there, 0.75)
+    exchange(here, there)
+    for_the_old = there.offer("here").result
+    answer_to_the_old = there.receive_offer(here.offer("there").result).result
+    reborn = new_site("here", neighbours=["there"], epoch=2)
+    assert reborn.receive_answer(answer_to_the_old).records == ()
+    answer = reborn.receive_offer(for_the_old).result
+    assert reborn.gossiped == (0.0,) * 6
+    assert (answer.epoch, answer.stamp) == (2, (0, "")), "it says which life this is"
+
+
+def test_neighbours_bring_the_links_of_a_lost_disk_back():
+    """Its own numbers are gone; what has flowed is not: the sum is right again after two contacts."""
+    here, there = pair()
+    teach(here, 0.25)
+    teach(there, 0.75)
+    exchange(here, there)
+    reborn = new_site("there", neighbours=["here"], epoch=2)
+    exchange(here, reborn)  # meant for the old life: only tells that there is a new one
+    exchange(here, reborn)
+    assert reborn.own == (0.0,) * 6
+    for c in range(6):
+        assert abs(here.gossiped[c] + reborn.gossiped[c] - here.own[c]) < 1e-15
+        assert abs(here.gossiped[c] - reborn.gossiped[c]) < 1e-15
+
+
+@pytest.mark.parametrize("dials", ["here", "reborn"])
+def test_a_clock_that_stands_behind_does_not_block_a_link(dials):
+    """A new life whose epoch is below the one that neighbours know moves above it when told."""
+    here = new_site("here", neighbours=["there"])
+    there = new_site("there", neighbours=["here"], epoch=50)
+    teach(here, 0.25)
+    exchange(here, there)
+    reborn = new_site("there", neighbours=["here"], epoch=3)
+    for _ in range(3):
+        exchange(*((here, reborn) if dials == "here" else (reborn, here)))
+    assert reborn.epoch == 51
+    for c in range(6):
+        assert abs(here.gossiped[c] - reborn.gossiped[c]) < 1e-15
+        assert abs(here.gossiped[c] + reborn.gossiped[c] - here.own[c]) < 1e-15
+
+
+def test_who_leaves_takes_its_flow_away():
+    """What remains is the mean of those who remain."""
+    here, there = pair()
+    teach(here, 0.25)
+    teach(there, 0.75)
+    exchange(here, there)
+    late = there.offer("here").result
+    here.leave("there")
+    assert here.gossiped == here.own
+    assert here.neighbours == ()
+    with pytest.raises(NotANeighbour, match="has left"):
+        here.receive_offer(late)
+    with pytest.raises(NotANeighbour):
+        here.leave("there")
+
+
+@pytest.mark.parametrize("dials", ["here", "there"])
+def test_who_comes_back_is_heard_its_old_messages_are_not(dials):
+    here, there = pair()
+    teach(there, 0.75)
+    exchange(here, there)
+    late = there.offer("here").result
+    here.leave("there")
+    here.join("there")
+    held = deepcopy(here._stored)
+    here.receive_offer(late)
+    assert here._stored == held
+    for _ in range(3):
+        exchange(*((here, there) if dials == "here" else (there, here)))
+    assert here.gossiped == there.gossiped == (0.375, 0.375, 0.375, 0.5, 0.5, 0.5)
+
+
+def test_an_epoch_cannot_be_pushed_out_of_range():
+    """A neighbour that claims to know the last epoch of all does not silence this site."""
+    here, there = pair()
+    here.receive_offer(replace(there.offer("here").result, to_epoch=MAX_COUNT))
+    assert here.epoch == MAX_COUNT
+    here.offer("there")
+
+
+# ---------------------------------------------------------------- the journal
+
+
+def open_journal(path, name="here", terms=TERMS, epoch=1):
+    return SqliteJournal(path, name, terms, epoch)
+
+
+def drive(site, journal, rounds=12):
+    """A story with all kinds of records; what was stored after each commit."""
+    states = []
+
+    def do(step):
+        journal.commit(step.records)
+        states.append(deepcopy(site._stored))
+        return step.result
+
+    other = new_site("there", neighbours=["here"])
+    do(site.join("there"))
+    do(site.join("third"))
+    do(site.leave("third"))
+    for i in range(rounds):
+        decision = do(site.decide(float(i), NORMALS))
+        do(site.report(decision.id, 1.0 / 3.0))
+        pull(other, 0.1)
+        do(site.receive_answer(other.receive_offer(site.offer("there").result).result))
+        do(site.receive_offer(other.offer("here").result))
+        if i == 8:
+            do(site.expire(4.0))
+    do(site.receive_offer(replace(other.offer("here").result, to_epoch=7)))
+    return states
+
+
+def test_the_file_knows_all_that_memory_does(tmp_path):
+    path = tmp_path / "here.db"
+    journal = open_journal(path)
+    site = Site("here", TERMS, journal.load(), silent)
+    drive(site, journal)
+    assert journal.load() == site._stored
+    journal.close()
+    journal = open_journal(path, epoch=99)
+    again = Site("here", TERMS, journal.load(), silent)
+    journal.close()
+    assert again._stored == site._stored
+    assert (again.gossiped, again.tried, again.theta) == (site.gossiped, site.tried, site.theta)
+    assert again._mechanism.state() == site._mechanism.state()
+    assert again.epoch == 8, "the epoch given is for a new file only"
+
+
+def test_a_torn_last_write_is_dropped(tmp_path):
+    """Cut the log anywhere: what comes back is what was committed up to some event, and later cuts keep more."""
+    path = tmp_path / "here.db"
+    journal = open_journal(path)
+    site = Site("here", TERMS, journal.load(), silent)
+    states = [deepcopy(site._stored), *drive(site, journal)]
+    log = (tmp_path / "here.db-wal").read_bytes()
+    (tmp_path / "cut").mkdir()
+    found = []
+    for length in range(0, len(log) + 1, max(1, len(log) // 97)):
+        cut = tmp_path / "cut" / "here.db"
+        shutil.copy(path, cut)
+        (tmp_path / "cut" / "here.db-wal").write_bytes(log[:length])
+        survivor = open_journal(cut)
+        stored = survivor.load()
+        survivor.close()
+        found.append(max((i for i, state in enumerate(states) if state == stored), default=None))
+        for file in (tmp_path / "cut").iterdir():
+            file.unlink()
+    journal.close()
+    assert None not in found
+    assert found == sorted(found)
+    assert len(set(found)) > 20
+
+
+def test_an_interval_is_written_once(tmp_path):
+    """Also if a site should ask for it: the file refuses, and nothing of that event is kept."""
+    journal = open_journal(tmp_path / "here.db")
+    journal.commit([Release(0, 1, 2, 0.5, 2)])
+    before = journal.load()
+    with pytest.raises(JournalError, match="UNIQUE"):
+        journal.commit([Batch(0, 0, 0), Release(0, 1, 3, 0.6, 3)])
+    assert journal.load() == before
+    journal.commit([Release(0, 3, 4, 0.5, 2)])
+    journal.close()
+
+
+def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
+    path = tmp_path / "here.db"
+    open_journal(path).close()
+    with pytest.raises(JournalError, match="belongs to the agent 'here'"):
+        open_journal(path, name="there")
+    with pytest.raises(JournalError, match="other terms"):
+        open_journal(path, terms=replace(TERMS, high=2.0))
+    held = open_journal(path)
+    with pytest.raises(JournalError, match="locked"):
+        open_journal(path)
+    held.close()
+    raw = sqlite3.connect(path)
+    raw.execute("PRAGMA user_version = 2")
+    raw.close()
+    with pytest.raises(JournalError, match="schema is 2"):
+        open_journal(path)
+    path.write_bytes(b"something else entirely" * 100)
+    with pytest.raises(JournalError, match="not a database"):
+        open_journal(path)
+    with pytest.raises(JournalError, match="unable to open"):
+        open_journal(tmp_path / "no folder" / "here.db")
+
+
+def test_a_full_disk_refuses_the_event_and_keeps_the_rest(tmp_path):
+    """The driver throws the site away and loads what the file holds."""
+    journal = open_journal(tmp_path / "here.db")
+    site = Site("here", TERMS, journal.load(), silent)
+    journal.commit(site.join("there").records)
+    committed = deepcopy(site._stored)
+    (pages,) = journal._file.execute("PRAGMA page_count").fetchone()
+    journal._file.execute(f"PRAGMA max_page_count = {pages}")
+    error = None
+    while error is None:
+        try:
+            journal.commit(site.decide(0.0, NORMALS).records)
+            committed = deepcopy(site._stored)
+        except JournalError as full:
+            error = full
+    assert "full" in str(error)
+    assert journal.load() == committed
+    assert site._stored != committed
+    journal.close()
+
+
+@given(st.integers(2, 9).map(lambda n: tuple(range(n))), st.floats(0.01, 10))
+def test_the_hash_tells_terms_apart(arms, high):
+    terms = Federation("f", 3, tuple(str(k) for k in arms), 0, high, FedBatch(1.0))
+    assert terms.digest() == replace(terms).digest()
+    for other in (
+        replace(terms, name="g"),
+        replace(terms, num_agents=4),
+        replace(terms, arms=(*terms.arms, "new")),
+        replace(terms, low=-1.0),
+        replace(terms, policy=FedBatch(1.5)),
+    ):
+        assert other.digest() != terms.digest()
+
+
+@pytest.mark.parametrize("where", ["before", "torn", "after"])
+def test_a_disk_in_memory_fails_where_it_is_told(where):
+    disk = MemoryJournal(1)
+    disk.commit([Life(1, 1)])
+    disk.crash_at_next_write = where
+    disk.commit([])
+    with pytest.raises(Crashed):
+        disk.commit([Life(1, 2)])
+    assert disk.load().life == Life(1, 2 if where == "after" else 1)
+
+
+def test_who_is_down_does_not_answer():
+    network = MemoryNetwork(TERMS, [("a", "b")])
+    network.crash("a")
+    with pytest.raises(Down):
+        network.decide("a")
+    network.exchange("b", "a")
+    network.run()
+    network.restart("a")
+    assert network.decide("a").arm == 0
+
+
+# ---------------------------------------------------------------- any story
+
+
+class SiteAndJournal(RuleBasedStateMachine):
+    """One site on SQLite beside one in memory: application, messages, crashes, in any order."""
+
+    ids = Bundle("ids")
+    messages = Bundle("messages")
+
+    def __init__(self):
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.now, self.told, self.forgotten, self.draws = 0.0, {}, 0, 0
+        self.journal = open_journal(f"{self.folder.name}/here.db")
+        self.site = Site("here", TERMS, self.journal.load(), self.noise)
+        self.do(self.site.join("there"))
+        self.other = new_site("there", neighbours=["here"])
+        self.released = {}
+
+    def noise(self, epsilon, count):
+        self.draws += 1
+        return [1000 * self.draws] * count
+
+    def do(self, step):
+        self.journal.commit(step.records)
+        return step.result
+
+    def restart(self):
+        self.journal.close()
+        self.journal = open_journal(f"{self.folder.name}/here.db", epoch=1000)
+        self.site = Site("here", TERMS, self.journal.load(), self.noise)
+
+    @rule(target=ids)
+    def decide(self):
+        self.now += 1.0
+        return self.do(self.site.decide(self.now, NORMALS)).id
+
+    @rule(name=ids, reward=st.integers(0, 4).map(lambda n: n / 4))
+    def report(self, name, reward):
+        if name not in self.site._stored.decisions:
+            with pytest.raises(UnknownDecision):
+                self.site.report(name, reward)
+        elif self.told.get(name, reward) != reward:
+            with pytest.raises(RewardConflict):
+                self.site.report(name, reward)
+        else:
+            self.do(self.site.report(name, reward))
+            self.told[name] = reward
+
+    @rule(name=ids, reward=st.integers(0, 4).map(lambda n: n / 4))
+    def dies_before_the_commit(self, name, reward):
+        if name in self.site._stored.decisions and name not in self.told:
+            self.site.report(name, reward)
+        self.restart()
+
+    @rule()
+    def dies(self):
+        self.restart()
+
+    @rule(age=st.integers(0, 20))
+    def expire(self, age):
+        before = {name for name, d in self.site._stored.decisions.items() if d.reward is not None}
+        self.do(self.site.expire(self.now - age))
+        self.forgotten += len(before - set(self.site._stored.decisions))
+        for name in before - set(self.site._stored.decisions):
+            del self.told[name]
+
+    @rule(target=messages)
+    def offer(self):
+        return self.do(self.site.offer("there"))
+
+    @rule(target=messages)
+    def is_offered(self):
+        pull(self.other, 0.75)
+        return self.other.offer("here").result
+
+    @rule(target=messages, message=consumes(messages))
+    def deliver(self, message):
+        return self.receive(message)
+
+    @rule(target=messages, message=messages)
+    def deliver_a_copy(self, message):
+        return self.receive(message)
+
+    def receive(self, message):
+        """The answer, or the message itself if there is none: it may come again."""
+        if message.receiver == "here":
+            step = (self.site.receive_offer if isinstance(message, Offer) else self.site.receive_answer)(message)
+            return self.do(step) or message
+        step = (self.other.receive_offer if isinstance(message, Offer) else self.other.receive_answer)(message)
+        return step.result or message
+
+    @rule(epoch=st.integers(1, 5))
+    def the_other_loses_its_disk(self, epoch):
+        self.other = new_site("there", neighbours=["here"], epoch=epoch)
+
+    @rule()
+    def the_other_leaves_and_comes_back(self):
+        self.do(self.site.leave("there"))
+        self.do(self.site.join("there"))
+
+    @rule()
+    def it_is_quiet_for_a_while(self):
+        """After a few contacts the sums are right."""
+        for _ in range(4):
+            self.do(self.site.receive_answer(self.other.receive_offer(self.site.offer("there").result).result))
+        for x, y, u, v in zip(self.site.gossiped, self.other.gossiped, self.site.own, self.other.own, strict=True):
+            assert abs(x + y - u - v) < 1e-9
+
+    @invariant()
+    def disk_and_memory_agree(self):
+        stored = self.journal.load()
+        assert stored == self.site._stored
+        again = Site("here", TERMS, stored, silent)
+        assert (again.tried, again.gossiped, again.theta) == (self.site.tried, self.site.gossiped, self.site.theta)
+
+    @invariant()
+    def acknowledged_rewards_are_counted_once(self):
+        stored = self.site._stored
+        assert {name: d.reward for name, d in stored.decisions.items() if d.reward is not None} == self.told
+        counted = sum(arm.released for arm in self.site.estimates) + sum(b.count for b in stored.batches.values())
+        assert counted == len(self.told) + self.forgotten
+
+    @invariant()
+    def no_interval_has_two_values(self):
+        for release in self.site._stored.releases:
+            assert self.released.setdefault((release.arm, release.first), release) == release
+
+    def teardown(self):
+        self.journal.close()
+        self.folder.cleanup()
+
+
+TestSiteAndJournal = SiteAndJournal.TestCase
+TestSiteAndJournal.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
