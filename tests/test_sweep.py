@@ -156,11 +156,16 @@ def test_kill_and_resume(file, tmp_path, how):
         FILE.replace('["path", "complete"]', '"path"')
         .replace("[3, 5]", "5")
         .replace("horizon = 400", "horizon = 1e5")
-        .replace("trials = 6", "trials = 100")
+        .replace("trials = 6", "trials = 60")
     )
     command = [Path(sys.executable).parent / "fedbandit", "run", file, "--quiet", "-o"]
     parts = tmp_path / "killed" / "fedbandit-runs" / "parts"
-    process = subprocess.Popen([*command, tmp_path / "killed"], stderr=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(
+        [*command, tmp_path / "killed"],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's children ignore Ctrl-C
+    )
     deadline = time.monotonic() + 120
     while not list(parts.glob("*.nc")) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
