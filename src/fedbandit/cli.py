@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedbandit.tables import print_audit, print_summary, print_sweep, print_table
+from fedbandit.tables import print_audit, print_summary, print_sweep, print_table, print_theory
 
 __all__ = ["app", "main"]
 
@@ -199,40 +199,14 @@ def theory_command(
     gap: Annotated[float, typer.Option(help="How much worse every other arm is than the best one.")] = 0.1,
 ) -> None:
     """Print the paper's numbers for a setting: L, the alphas, radii, Theorems 1 and 2."""
-    from fedbandit import theory
     from fedbandit.checks import number_above, number_between, whole_number
     from fedbandit.graph import parse
 
     number_above("--epsilon", epsilon, 0.0, allow_inf=True)
     g = parse(graph)
-    n, m, steps = g.num_agents, whole_number("--arms", arms, 2, 10**4), _whole("--horizon", horizon)
+    m, steps = whole_number("--arms", arms, 2, 10**4), _whole("--horizon", horizon)
     gaps = [0.0] + [number_between("--gap", gap, 0.0, 1.0)] * (m - 1)
-    each = max(1.0, steps / m)  # pulls of an arm in uniform play
-    rows = [
-        ["lambda_2", f"{g.lambda2:.5f}"],
-        ["L, rounds until gossip has mixed (Lemma 4)", f"{theory.mixing_horizon(g.lambda2, n):,}"],
-        ["alpha_1", f"{theory.alpha1(n):.3g}"],
-        ["alpha_2", f"{theory.alpha2(n, m, g.lambda2):,.1f}"],
-        ["alpha_3", f"{theory.alpha3(n, m, g.lambda2):,.1f}"],
-        ["p_0 at n = T / M (Lemma 4)", f"{theory.p0(each, g.lambda2):.3g}"],
-        ["C at t = T, n = T / M (Theorem 1)", f"{theory.clean_radius(each, steps, n):.4f}"],
-        [
-            "Gossip_UCB regret per agent (Theorem 1)",
-            _bound(theory.gossip_bound(gaps, n, m, steps, g.lambda2), gaps, steps),
-        ],
-    ]
-    if epsilon != float("inf"):
-        rows += [
-            ["C~ at t = T, n = T / M (Lemma 6)", f"{theory.private_radius(each, steps, n, steps, epsilon):.4f}"],
-            ["rounds of uniform play until C~ falls to 1", _rounds_above_1(n, m, steps, epsilon)],
-            ["p_1 at n = T / M (Lemma 6)", f"{theory.p1(each, n, g.lambda2):.3g}"],
-            [
-                "Fed_UCB regret per agent (Theorem 2)",
-                _bound(theory.fed_bound(gaps, n, m, steps, g.lambda2, epsilon), gaps, steps),
-            ],
-        ]
-    privacy = "" if epsilon == float("inf") else f", epsilon {epsilon:g}"
-    print_table(f"{g.name}, {m} arms, T = {steps:,}{privacy}, every gap {gap:g}", ["", ""], rows)
+    print_theory(g, m, steps, epsilon, gaps)
 
 
 @app.command()
@@ -326,24 +300,6 @@ def audit(
     print_audit(rows)
     if not all(row.as_expected for row in rows):
         raise typer.Exit(1)
-
-
-def _rounds_above_1(num_agents: int, num_arms: int, horizon: int, epsilon: float) -> str:
-    from fedbandit.checks import InvalidArgument
-    from fedbandit.theory import rounds_above
-
-    try:
-        return f"{rounds_above(1.0, num_agents, num_arms, horizon, epsilon):,}"
-    except InvalidArgument:
-        return "more than 10^18"
-
-
-def _bound(bound: float, gaps: list[float], horizon: int) -> str:
-    from fedbandit.theory import is_vacuous
-
-    return f"{bound:,.0f}" + (
-        f"  vacuous: above gap * T = {max(gaps) * horizon:,.0f}" if is_vacuous(bound, gaps, horizon) else ""
-    )
 
 
 def _invalid(argument: str, value: object, accepted: str) -> Exception:

@@ -250,9 +250,9 @@ _TOLD_BY_LABELS = ("epsilon", "index", "radius", "catches_up", "learns_variance"
 def _labels(where: str, section: dict[str, Any], chosen: dict[str, Any], policy: Policy) -> tuple[str, str]:
     """A policy's label and that of its family: the same without epsilon."""
     listed = [name for name, value in section.items() if isinstance(value, list)]
-    others = "".join(f", {name}={chosen[name]}" for name in listed if name != "epsilon")
+    told = ("epsilon",) if "label" in section else _TOLD_BY_LABELS
+    others = "".join(f", {name}={chosen[name]}" for name in listed if name not in told)
     if "label" not in section:
-        others = "".join(f", {name}={chosen[name]}" for name in listed if name not in _TOLD_BY_LABELS)
         return policy.label + others, policy.label.partition(", eps=")[0] + others
     instance(f"{where}.label", section["label"], str, "a text")
     epsilon = f", eps={chosen['epsilon']:g}" if "epsilon" in listed else ""

@@ -22,6 +22,7 @@ from fedbandit.checks import (
     whole_number,
 )
 from fedbandit.graph import Graph
+from fedbandit.rules.batch import largest_reward_variance
 
 __all__ = ["EdgesPerRound", "Problem"]
 
@@ -201,7 +202,7 @@ class Problem:
         """A bound on the variance of one reward that an agent may know: sigma^2, or (high - low)^2 / 4."""
         if self.family == "gaussian":
             return self.sigma**2
-        return 0.25
+        return largest_reward_variance(0.0, 1.0)
 
 
 def _finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """Tables on the terminal that align."""
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -9,10 +10,11 @@ from rich.table import Table
 if TYPE_CHECKING:
     import xarray as xr
 
+    from fedbandit.graph import Graph
     from fedbandit.privacy.suite import Row
     from fedbandit.simulation.result import Result
 
-__all__ = ["print_audit", "print_summary", "print_sweep", "print_table"]
+__all__ = ["print_audit", "print_summary", "print_sweep", "print_table", "print_theory"]
 
 
 def print_sweep(table: "xr.Dataset") -> None:
@@ -106,6 +108,58 @@ def print_audit(rows: "list[Row]") -> None:
         "broken: beyond the claim; a true claim is called so less than once in a million\n"
         "not broken: by this attack, which is no proof; the proofs are in docs/privacy.md",
         soft_wrap=True,
+    )
+
+
+def print_theory(graph: "Graph", num_arms: int, horizon: int, epsilon: float, gaps: list[float]) -> None:
+    """The paper's numbers for a setting; those of Fed_UCB if ``epsilon`` is finite."""
+    from fedbandit import theory
+
+    n, lambda2 = graph.num_agents, graph.lambda2
+    each = max(1.0, horizon / num_arms)  # pulls of an arm in uniform play
+    rows = [
+        ["lambda_2", f"{lambda2:.5f}"],
+        ["L, rounds until gossip has mixed (Lemma 4)", f"{theory.mixing_horizon(lambda2, n):,}"],
+        ["alpha_1", f"{theory.alpha1(n):.3g}"],
+        ["alpha_2", f"{theory.alpha2(n, num_arms, lambda2):,.1f}"],
+        ["alpha_3", f"{theory.alpha3(n, num_arms, lambda2):,.1f}"],
+        ["p_0 at n = T / M (Lemma 4)", f"{theory.p0(each, lambda2):.3g}"],
+        ["C at t = T, n = T / M (Theorem 1)", f"{theory.clean_radius(each, horizon, n):.4f}"],
+        [
+            "Gossip_UCB regret per agent (Theorem 1)",
+            _bound(theory.gossip_bound(gaps, n, num_arms, horizon, lambda2), gaps, horizon),
+        ],
+    ]
+    if epsilon != inf:
+        rows += [
+            ["C~ at t = T, n = T / M (Lemma 6)", f"{theory.private_radius(each, horizon, n, horizon, epsilon):.4f}"],
+            ["rounds of uniform play until C~ falls to 1", _rounds_above_1(n, num_arms, horizon, epsilon)],
+            ["p_1 at n = T / M (Lemma 6)", f"{theory.p1(each, n, lambda2):.3g}"],
+            [
+                "Fed_UCB regret per agent (Theorem 2)",
+                _bound(theory.fed_bound(gaps, n, num_arms, horizon, lambda2, epsilon), gaps, horizon),
+            ],
+        ]
+    privacy = "" if epsilon == inf else f", epsilon {epsilon:g}"
+    title = f"{graph.name}, {num_arms} arms, T = {horizon:,}{privacy}, every gap {max(gaps):g}"
+    print_table(title, ["", ""], rows)
+
+
+def _rounds_above_1(num_agents: int, num_arms: int, horizon: int, epsilon: float) -> str:
+    from fedbandit.checks import InvalidArgument
+    from fedbandit.theory import rounds_above
+
+    try:
+        return f"{rounds_above(1.0, num_agents, num_arms, horizon, epsilon):,}"
+    except InvalidArgument:
+        return "more than 10^18"
+
+
+def _bound(bound: float, gaps: list[float], horizon: int) -> str:
+    from fedbandit.theory import is_vacuous
+
+    return f"{bound:,.0f}" + (
+        f"  vacuous: above gap * T = {max(gaps) * horizon:,.0f}" if is_vacuous(bound, gaps, horizon) else ""
     )
 
 

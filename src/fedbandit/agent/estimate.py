@@ -10,6 +10,7 @@ from fedbandit.agent.federation import Federation
 from fedbandit.privacy.mechanism import Release
 from fedbandit.rules.batch import (
     laplace_variance,
+    largest_reward_variance,
     last_weight,
     learnt_reward_variance,
     mean_variance,
@@ -40,7 +41,7 @@ NOTHING = Estimate(x_mean=0.0, variance=0.0, released=0, releases=0, precision=0
 def with_release(before: Estimate, release: Release, terms: Federation) -> Estimate:
     """What the agent knows of the arm after one more release."""
     width, sigma = terms.high - terms.low, terms.policy.sigma
-    most = sigma * sigma if sigma is not None else width * width / 4.0  # the most that a range allows
+    most = sigma * sigma if sigma is not None else largest_reward_variance(terms.low, terms.high)
     variance = release_variance(release.size, most, laplace_variance(width / terms.policy.epsilon))
     precision = before.precision + 1.0 / variance
     square = before.square + release_square(release.size, variance)

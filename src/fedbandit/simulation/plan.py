@@ -15,7 +15,7 @@ from fedbandit.checks import InvalidArgument, instance
 from fedbandit.graph import Graph
 from fedbandit.policy import FedBatch, FedUCB, GossipUCB, Policy, PrivacyWarning
 from fedbandit.problem import Problem
-from fedbandit.rules.batch import default_first_batch, laplace_variance
+from fedbandit.rules.batch import default_first_batch, laplace_variance, largest_reward_variance
 from fedbandit.rules.mean import epsilon_per_node, paper_epsilon_per_node
 from fedbandit.rules.radius import CALIBRATED_ALPHA, alpha1
 from fedbandit.simulation.state import (
@@ -252,7 +252,7 @@ def _batch_mean(plain: Plan, epsilon: float, sensitivity: float, problem: Proble
     noise_scale = sensitivity / epsilon
     clamps = problem.reward_range is not None and epsilon < inf
     bounded = clamps or problem.family != "gaussian"
-    most = (plain.high - plain.low) ** 2 / 4.0  # of a reward in the range, whatever the world's sigma is
+    most = largest_reward_variance(plain.low, plain.high)  # of what is clamped, whatever the world's sigma is
     return plain._replace(
         gossips_pairs=True,
         radius_kind=RADIUS_BY_VARIANCE,
