@@ -28,11 +28,11 @@ bench: .venv/developer
 	$(PYTHON) -m venv .venv
 
 .venv/user: .venv/bin/pip pyproject.toml constraints.txt
-	$(PIP) --editable .
+	$(PIP) --editable '.[agent]'
 	touch $@
 
 .venv/developer: .venv/bin/pip pyproject.toml constraints.txt
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[agent,dev]'
 	touch .venv/user $@
 
 clean:
