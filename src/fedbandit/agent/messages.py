@@ -5,7 +5,7 @@ a message does is ``site``'s.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
 from fedbandit.rules.flow import Stamp
@@ -33,6 +33,7 @@ class Message:
     federation: str
     flow: tuple[float, ...]
     stamp: Stamp
+    n_max: tuple[int, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what no honest neighbour sends."""
@@ -70,6 +71,8 @@ class Answer(Message):
 
 
 def _row(name: str, row: Sequence[float]) -> tuple[float, ...]:
+    if not row:
+        raise InvalidArgument(name, "nothing", "a value and a weight for each arm")
     checked = tuple(finite_number(f"{name}[{c}]", x) for c, x in enumerate(row))
     for c, x in enumerate(checked):
         if abs(x) > LARGEST:
