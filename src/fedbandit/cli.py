@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedbandit.agent.cli_certs import certs
 from fedbandit.mistakes import mistakes_exit_with_2
 from fedbandit.tables import print_audit, print_summary, print_sweep, print_table, print_theory
 
@@ -19,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(certs, name="certs")
 
 
 def main() -> None:

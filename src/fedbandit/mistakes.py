@@ -1,7 +1,6 @@
 """The caller's mistakes on the command line: a plain message and exit code 2 instead of a traceback.
 
-Here belong the error of a file that cannot be used and what commands do with it. Every command imports this, so
-nothing heavy may be imported here.
+Every command imports this, so nothing heavy may be imported here.
 """
 
 import warnings
@@ -11,13 +10,9 @@ from typing import Any
 
 import typer
 
-from fedbandit.checks import InvalidArgument
+from fedbandit.checks import FileError, InvalidArgument
 
-__all__ = ["FileError", "mistakes_exit_with_2"]
-
-
-class FileError(ValueError):
-    """A file of the caller's that cannot be used; the message has a line per mistake."""
+__all__ = ["mistakes_exit_with_2"]
 
 
 def mistakes_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:

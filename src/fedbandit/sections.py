@@ -10,8 +10,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedbandit.checks import InvalidArgument, closest
-from fedbandit.mistakes import FileError
+from fedbandit.checks import FileError, InvalidArgument, closest
 
 __all__ = ["Section", "checked", "read_toml"]
 
