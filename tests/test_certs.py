@@ -1,6 +1,8 @@
 """The small CA, its certificates in real handshakes, and what a site checks before it starts."""
 
 import os
+import re
+import shlex
 import socket
 import ssl
 import stat
@@ -9,6 +11,7 @@ import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -499,6 +502,20 @@ class TestCommands:
         assert self.invoke("issue", "north", "--renew", "--days", 1).exit_code == 0
         assert self.invoke("issue", "north", "-o", "elsewhere").exit_code == 0
         assert (tmp_path / "elsewhere" / "north.key").exists()
+
+    def test_the_documents_commands(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        text = (Path(__file__).parents[1] / "docs" / "certificates.md").read_text(encoding="utf-8")
+        commands = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+        assert len(commands) == 4
+        for command in commands:
+            program, *arguments = shlex.split(command)
+            assert program == "fedbandit"
+            ran = CliRunner().invoke(app, arguments)
+            assert ran.exit_code == 0, ran.output
+        assert {path.name for path in (tmp_path / "certs").iterdir()} == {
+            *("ca.crt", "ca.key", "north.crt", "north.key", "east.crt", "east.key")
+        }
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
