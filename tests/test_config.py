@@ -365,6 +365,11 @@ def test_port_0_is_for_listening_only():
         address("localhost:0")
 
 
+def test_both_doors_may_leave_their_port_to_the_system(write):
+    config = read_config(write(LEAST + "[listen]\nhttp = '127.0.0.1:0'\ngossip = '127.0.0.1:0'"))
+    assert config.http == config.gossip == Address("127.0.0.1", 0)
+
+
 def test_loopback():
     for host in ("127.0.0.1", "127.8.9.10", "::1", "localhost", "LocalHost"):
         assert Address(host, 1).is_loopback

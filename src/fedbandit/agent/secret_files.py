@@ -70,7 +70,7 @@ def write_together(files: Mapping[Path, tuple[bytes, int]], replace: bool = Fals
 
 def _written_beside(path: Path, content: bytes, mode: int) -> Path:
     """The content under a name of its own in the same folder; from the start, nobody else can read it."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
