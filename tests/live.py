@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import sqlite3
 import threading
 from contextlib import contextmanager
 
@@ -24,7 +23,7 @@ def small_noise(epsilon, count):
 
 
 class Driver:
-    """Commits before it tells; throws the site away when the disk fails. It has no clock: a decision's time is its number."""
+    """Commits before it tells; throws the site away when the disk fails. A decision's time is its number."""
 
     def __init__(self, path, terms=TERMS):
         self.path, self.terms, self.at, self.reason = path, terms, 0.0, None
@@ -196,4 +195,4 @@ def serving(folder, token=None, terms=TERMS, port=0):
         bound.close()
 
 
-__all__ = ["NEIGHBOURS", "TERMS", "Driver", "Served", "serving", "sqlite3"]
+__all__ = ["NEIGHBOURS", "TERMS", "Driver", "Served", "serving"]

@@ -6,12 +6,12 @@ bytes by hand, since the framework's way costs more than the agent's work; a tes
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from importlib.metadata import version
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
-from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
@@ -19,13 +19,13 @@ from starlette.routing import Match
 from fedbandit.agent.bodies import (
     Alive,
     DecisionBody,
-    ErrorBody,
     HttpError,
     Ready,
     read_nothing,
     read_reward,
     reward_schema,
 )
+from fedbandit.agent.document import describe, errors, path_parameter
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.gate import LOOPBACK, Gate, read_body
 from fedbandit.agent.journal import JournalError
@@ -85,15 +85,26 @@ def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] =
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # Spans and logs of errors would carry rewards to whatever collector the environment names.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
+    app.router.route_class = _Direct
     app.add_middleware(Gate, token=token, hosts=tuple(hosts))
     metrics = Metrics(agent.state, agent.not_ready)
     _answer_errors(app)
     _add_decisions(app, agent, metrics)
     _add_neighbours(app, agent)
     _add_views(app, agent, metrics)
-    _describe(app, token is not None)
+    describe(app, token is not None)
     return app
+
+
+class _Direct(APIRoute):
+    """A route whose function takes the request and makes the response: nothing is injected, nothing is converted."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function itself."""
+        return self.endpoint
 
 
 _DESCRIPTION = """Ask for an arm, use it, report what it was worth.
@@ -118,17 +129,14 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         status_code=201,
         response_model=DecisionBody,
         response_description="Use this arm. Not idempotent: each call hands out another decision.",
-        responses=_errors(400, 413, 415, 422, 503),
+        responses=errors(400, 413, 415, 422, 503),
         openapi_extra={
             "requestBody": {"required": False, "content": {"application/json": {"schema": nothing, "example": {}}}},
             "responses": {"201": {"links": {"reward": link}}},
         },
     )
     async def decide(request: Request) -> Response:
-        raw = await read_body(request.receive)
-        if raw:
-            _check_type(request)
-            read_nothing(raw)
+        await _expect_nothing(request)
         with metrics.decide_seconds.time():
             decision = await agent.decide()
         body = f'{{"id":{json.dumps(decision.id)},"arm":{decision.arm},"name":{names[decision.arm]}}}'
@@ -142,9 +150,9 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         status_code=204,
         response_class=Response,
         response_description="It is on disk.",
-        responses=_errors(400, 404, 409, 413, 415, 422, 503),
+        responses=errors(400, 404, 409, 413, 415, 422, 503),
         openapi_extra={
-            "parameters": [_parameter("decision_id", "Of the decision.", "19a8c3f2b10-42")],
+            "parameters": [path_parameter("decision_id", "Of the decision.", "19a8c3f2b10-42")],
             "requestBody": {"required": True, "content": {"application/json": {"schema": reward_schema(terms)}}},
         },
     )
@@ -161,6 +169,13 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     _ = decide, reward  # the application keeps them
 
 
+async def _expect_nothing(request: Request) -> None:
+    raw = await read_body(request.receive)
+    if raw:
+        _check_type(request)
+        read_nothing(raw)
+
+
 def _check_type(request: Request) -> None:
     said = request.headers.get("content-type", "")
     if said.partition(";")[0].strip().lower() != "application/json":
@@ -173,9 +188,9 @@ def _check_type(request: Request) -> None:
 
 
 def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
-    name = _parameter("name", "Of the neighbour, as in the configuration.", "east")
+    name = path_parameter("name", "Of the neighbour, as in the configuration.", "east")
     path, extra = "/v1/neighbours/{name}", {"parameters": [name]}
-    errors = _errors(404, 413, 503)
+    refusals = errors(400, 404, 413, 415, 422, 503)
 
     @app.delete(
         path,
@@ -185,10 +200,11 @@ def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
         status_code=204,
         response_class=Response,
         response_description="It is on disk.",
-        responses=errors,
+        responses=refusals,
         openapi_extra=extra,
     )
     async def leave(request: Request) -> Response:
+        await _expect_nothing(request)
         await agent.leave(request.path_params["name"])
         return Response(status_code=204)
 
@@ -199,10 +215,11 @@ def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
         status_code=204,
         response_class=Response,
         response_description="It is on disk.",
-        responses=errors,
+        responses=refusals,
         openapi_extra=extra,
     )
     async def rejoin(request: Request) -> Response:
+        await _expect_nothing(request)
         await agent.rejoin(request.path_params["name"])
         return Response(status_code=204)
 
@@ -214,11 +231,11 @@ def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
 
 def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     @app.get("/v1/state", operation_id="state", summary="What the agent shows of itself", response_model=State)
-    async def state() -> Response:
+    async def state(_: Request) -> Response:
         return Response(agent.state().model_dump_json(), media_type="application/json")
 
     @app.get("/healthz", operation_id="healthz", summary="The process lives", response_model=Alive)
-    async def healthz() -> Response:
+    async def healthz(_: Request) -> Response:
         return Response(Alive().model_dump_json(), media_type="application/json")
 
     @app.get(
@@ -226,9 +243,9 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         operation_id="readyz",
         summary="The agent hands out decisions",
         response_model=Ready,
-        responses=_errors(503),
+        responses=errors(503),
     )
-    async def readyz() -> Response:
+    async def readyz(_: Request) -> Response:
         reason = agent.not_ready()
         if reason is not None:
             raise HttpError(503, "not_ready", reason)
@@ -241,7 +258,7 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         response_class=Response,
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
-    async def show_metrics() -> Response:
+    async def show_metrics(_: Request) -> Response:
         return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     _ = state, healthz, readyz, show_metrics
@@ -296,47 +313,3 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
         if route.matches(request.scope)[0] is not Match.NONE:
             found |= getattr(route, "methods", None) or set()
     return found
-
-
-# ---------------------------------------------------------------- the document
-
-_MEANINGS = {
-    400: "The body is not JSON, or broke off.",
-    401: "The token is missing or wrong.",
-    403: "A page from elsewhere called.",
-    404: "There is no such thing, or no longer.",
-    405: "The path has other methods.",
-    409: "The decision has another reward already.",
-    413: "The body is too large.",
-    415: "The body is not application/json.",
-    421: "The Host header does not name this agent.",
-    422: "The body is JSON, but not what is accepted here.",
-    503: "The agent cannot serve now. Nothing has changed; try again.",
-}
-
-
-def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": ErrorBody, "description": _MEANINGS[status]} for status in statuses}
-
-
-def _parameter(name: str, says: str, example: str) -> dict[str, Any]:
-    schema = {"type": "string", "minLength": 1}
-    return {"name": name, "in": "path", "required": True, "description": says, "schema": schema, "example": example}
-
-
-def _describe(app: FastAPI, with_token: bool) -> None:
-    """Add to the document what the gate answers, on every path."""
-    routes = app.routes
-    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
-    for path, operations in document["paths"].items():
-        is_open = path in ("/healthz", "/readyz")
-        for operation in operations.values():
-            for status in (401, 403, 405, 413, 421):
-                if status != 401 or (with_token and not is_open):
-                    operation["responses"][str(status)] = {"description": _MEANINGS[status], "content": error}
-            if with_token and not is_open:
-                operation["security"] = [{"token": []}]
-    if with_token:
-        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    app.openapi = lambda: document

@@ -12,8 +12,21 @@ from starlette.responses import Response
 
 from fedbandit.agent.federation import Federation
 
-__all__ = ["MAX_BODY", "Alive", "Code", "DecisionBody", "ErrorBody", "ErrorDetail", "HttpError", "Ready", "RewardBody"]
-__all__ += ["read_nothing", "read_reward", "reward_range", "reward_schema"]
+__all__ = [
+    "MAX_BODY",
+    "Alive",
+    "Code",
+    "DecisionBody",
+    "ErrorBody",
+    "ErrorDetail",
+    "HttpError",
+    "Ready",
+    "RewardBody",
+    "read_nothing",
+    "read_reward",
+    "reward_range",
+    "reward_schema",
+]
 
 MAX_BODY = 64 * 1024
 """Bytes of a body that are read; a reward needs about twenty."""

@@ -14,12 +14,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fedbandit.agent.bodies import MAX_BODY, HttpError
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["LOOPBACK", "Gate", "read_body"]
+__all__ = ["LOOPBACK", "OPEN", "Gate", "read_body"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names under which a server on loopback is called."""
 
-_OPEN = ("/healthz", "/readyz")
+OPEN = ("/healthz", "/readyz")
 """What may be asked without the token: it says nothing about the site."""
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
@@ -73,7 +73,7 @@ class Gate:
             raise HttpError(403, "wrong_origin", "pages from elsewhere may not call this agent", "Origin", called)
 
     def _check_token(self, authorization: bytes | None, path: str) -> None:
-        if self._expected is None or path in _OPEN:
+        if self._expected is None or path in OPEN:
             return
         if not compare_digest(authorization or b"", self._expected):
             raise HttpError(

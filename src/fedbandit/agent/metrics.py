@@ -133,9 +133,7 @@ def _counters(name: str, says: str, label: str, values: Iterable[tuple[str, floa
     return _by(label, name, says, values, CounterMetricFamily)
 
 
-def _by(
-    label: str, name: str, says: str, values: Iterable[tuple[str, float | None]], kind: type[_Family]
-) -> Metric:
+def _by(label: str, name: str, says: str, values: Iterable[tuple[str, float | None]], kind: type[_Family]) -> Metric:
     """One sample for each name, and none where there is no value."""
     family = kind(name, says, labels=[label])
     for key, value in values:
