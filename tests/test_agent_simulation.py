@@ -29,7 +29,7 @@ from fedbandit.agent.journal import MemoryJournal
 from fedbandit.agent.memory import Down, Faults, MemoryNetwork
 from fedbandit.agent.messages import Answer
 from fedbandit.agent.records import Batch, Decision
-from fedbandit.agent.site import Site, Step, UnknownDecision
+from fedbandit.agent.site import Draws, Site, Step, UnknownDecision
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules import flow
 
@@ -102,7 +102,7 @@ def test_without_faults_agents_are_the_simulator(index, world):
             assert decision.arm == k
             act(0, i, decision)
     for t in range(1, horizon + 1):
-        decisions = [network.decide(str(i), tape.normals[t - 1, i]) for i in range(world.num_agents)]
+        decisions = [network.decide(str(i), Draws(tuple(tape.normals[t - 1, i]), 0.0)) for i in range(world.num_agents)]
         np.testing.assert_array_equal([decision.arm for decision in decisions], trace.arms[t - 1])
         i, j = tape.edges[t - 1]
         network.exchange(str(i), str(j))  # theta(t - 1) is averaged: before this round's news

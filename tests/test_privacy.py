@@ -24,7 +24,7 @@ from fedbandit.privacy.budget import AlreadyReleased, Ledger
 from fedbandit.privacy.mechanism import Batches, Release, Tree
 from fedbandit.privacy.noise import GRID, from_grid, laplace, measurement_of, to_grid
 from fedbandit.rules.batch import batch_size, default_first_batch
-from fedbandit.rules.mean import pull_tree_add
+from fedbandit.rules.mean import last_end, pull_tree_add, trailing_zeros
 from test_laws import SOURCE, imports_of
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -278,6 +278,42 @@ def test_a_mechanism_survives_in_plain_numbers(make):
         stopped = type(stopped).restore(kept, silent)
         assert stopped.add(arm, reward) == expected
     assert stopped.state() == straight.state()
+
+
+def test_a_tree_survives_in_the_last_line_of_each_level():
+    """Bounded, however many pulls: it releases the same, and refuses a second draw as the whole ledger does."""
+    straight, stopped = Tree(2, 0.7, -1, 2, 99, silent), Tree(2, 0.7, -1, 2, 99, silent, lines="last")
+    source = np.random.default_rng(6)
+    for _ in range(150):
+        arm, reward = int(source.integers(2)), float(source.normal())
+        expected = straight.add(arm, reward)
+        stopped = Tree.restore(json.loads(json.dumps(stopped.state())), silent, lines="last")
+        assert stopped.add(arm, reward) == expected
+        assert len(stopped.ledger) <= 2 * 7
+        for k in range(2):
+            for level in range(7):
+                assert stopped.ledger.released_up_to(k, level) == straight.ledger.released_up_to(k, level)
+                ends = [last for a, lv, _, last in straight.ledger.entries if (a, lv) == (k, level)]
+                assert last_end(straight.state()["pulls"][k], level) == max(ends, default=0)
+    with pytest.raises(AlreadyReleased):
+        stopped.ledger.draw(expected.arm, expected.first, expected.last, trailing_zeros(expected.last))
+    with pytest.raises(InvalidArgument, match="lines must be all"):
+        stopped.ledger.spent(0, 1)
+
+
+def test_a_tree_whose_lines_and_pulls_differ_is_refused():
+    """It would draw noise for an interval that has been released."""
+    tree = Tree(1, 1.0, 0, 1, 99, silent)
+    for _ in range(5):
+        tree.add(0, 1.0)
+    state = tree.state()
+    for damaged in ({"pulls": [4]}, {"pulls": [6]}, {"released": state["released"][:-1]}):
+        with pytest.raises(InvalidArgument, match=r"state\.released must be those of"):
+            Tree.restore({**state, **damaged}, silent)
+    with pytest.raises(InvalidArgument, match=r"state\.sums must be 7 sums"):
+        Tree.restore({**state, "sums": [[0]]}, silent)
+    with pytest.raises(InvalidArgument, match="lines must be all or last"):
+        Tree(1, 1.0, 0, 1, 99, silent, lines="some")
 
 
 def test_a_damaged_state_is_refused():

@@ -12,16 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from fedbandit import FedBatch, InvalidArgument
+from fedbandit import FedBatch, FedUCB, InvalidArgument
+from fedbandit.agent.bounds import CENTURY, Bounds
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import Crashed, JournalError, MemoryJournal, SqliteJournal
 from fedbandit.agent.memory import Down, MemoryNetwork
-from fedbandit.agent.messages import MAX_COUNT, Offer
+from fedbandit.agent.messages import MAX_COUNT, MAX_N, MAX_VERSION, Offer
 from fedbandit.agent.records import Batch, Decision, Forgotten, Life, Release, Stored
-from fedbandit.agent.site import NotANeighbour, OtherFederation, RewardConflict, Site, UnknownDecision
+from fedbandit.agent.site import Draws, NotANeighbour, OtherFederation, RewardConflict, Site, UnknownDecision
 
 TERMS = Federation("test", 3, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2))
-NORMALS = (0.3, -0.2, 0.1)
+DRAWS = Draws((0.3, -0.2, 0.1), 0.6)
+MIDDLE = Draws((0.0, 0.0, 0.0), 0.0)
+NEVER = 10**9  # decisions are kept
 
 
 def silent(epsilon, count):
@@ -29,14 +32,14 @@ def silent(epsilon, count):
 
 
 def new_site(name="here", terms=TERMS, epoch=1, neighbours=(), noise=silent):
-    site = Site(name, terms, Stored(Life(epoch, 0)), noise)
+    site = Site(name, terms, Stored(Life(epoch, 0), epoch), noise)
     for neighbour in neighbours:
         site.join(neighbour)
     return site
 
 
-def pull(site, reward=0.5, normals=NORMALS):
-    decision = site.decide(0.0, normals).result
+def pull(site, reward=0.5, draws=DRAWS):
+    decision = site.decide(0.0, draws).result
     site.report(decision.id, reward)
     return decision.arm
 
@@ -47,7 +50,7 @@ def pull(site, reward=0.5, normals=NORMALS):
 def test_unknown_arms_come_first_and_pending_decisions_count():
     """So that late rewards do not starve an arm."""
     site = new_site()
-    assert [site.decide(0.0, NORMALS).result.arm for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert [site.decide(0.0, DRAWS).result.arm for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
     assert site.theta == (None, None, None)
 
 
@@ -62,30 +65,30 @@ def test_an_arm_is_known_after_its_own_release():
 @pytest.mark.parametrize("index", ["thompson", "ucb", "kl"])
 def test_known_arms_are_judged_by_the_index(index):
     site = new_site(terms=replace(TERMS, policy=FedBatch(5.0, index=index, first_batch=20)))
-    arms = [pull(site, reward=0.9 if site.tried[2] < site.tried[1] else 0.1, normals=(0.0,) * 3) for _ in range(60)]
+    arms = [pull(site, reward=0.9 if site.tried[2] < site.tried[1] else 0.1, draws=MIDDLE) for _ in range(60)]
     assert arms == [0, 1, 2] * 20
     best = max(range(3), key=lambda k: site.estimates[k].x_mean)
-    assert pull(site, normals=(0.0,) * 3) == best == 2
+    assert pull(site, draws=MIDDLE) == best == 2
 
 
 def test_an_expired_decision_is_forgotten_and_its_arm_is_tried_again():
     site = new_site()
-    first = site.decide(1.0, NORMALS).result
-    second = site.decide(2.0, NORMALS).result
-    assert site.expire(2.0).records == (Forgotten(first.id),)
+    first = site.decide(1.0, DRAWS).result
+    second = site.decide(2.0, DRAWS).result
+    assert site.expire(2.0, NEVER).records == (Forgotten(first.id),)
     assert site.tried == (0, 1, 0)
     with pytest.raises(UnknownDecision, match="expired"):
         site.report(first.id, 0.5)
     site.report(second.id, 0.5)
-    assert site.expire(3.0).result == 1
+    assert site.expire(3.0, NEVER).result == 1
     assert site.tried == (0, 1, 0), "a rewarded decision stays counted"
-    assert site.decide(4.0, NORMALS).result.arm == 0
+    assert site.decide(4.0, DRAWS).result.arm == 0
 
 
 def test_ids_of_another_life_are_unknown():
     """After a lost disk an old id must not name a new decision."""
     before, after = new_site(epoch=1), new_site(epoch=2)
-    old, new = before.decide(0.0, NORMALS).result, after.decide(0.0, NORMALS).result
+    old, new = before.decide(0.0, DRAWS).result, after.decide(0.0, DRAWS).result
     assert old.number == new.number
     with pytest.raises(UnknownDecision):
         after.report(old.id, 0.5)
@@ -96,7 +99,7 @@ def test_ids_of_another_life_are_unknown():
 
 def test_the_same_reward_again_is_fine_another_is_a_conflict():
     site = new_site()
-    decision = site.decide(0.0, NORMALS).result
+    decision = site.decide(0.0, DRAWS).result
     site.report(decision.id, 0.5)
     before = deepcopy(site._stored)
     assert site.report(decision.id, 0.5).records == ()
@@ -110,17 +113,17 @@ def test_the_same_reward_again_is_fine_another_is_a_conflict():
 )
 def test_a_bad_reward_changes_nothing(reward):
     site = new_site()
-    decision = site.decide(0.0, NORMALS).result
-    before = deepcopy((site._stored, site._mechanism.state()))
+    decision = site.decide(0.0, DRAWS).result
+    before = deepcopy((site._stored, site._own.mechanism.state()))
     with pytest.raises(InvalidArgument, match="reward"):
         site.report(decision.id, reward)
-    assert (site._stored, site._mechanism.state()) == before
+    assert (site._stored, site._own.mechanism.state()) == before
 
 
 def test_a_release_is_among_the_records_of_its_reward():
     """The noisy value is committed with the reward that completes the batch, and the raw sum is gone."""
     site = new_site(noise=lambda epsilon, count: [1000] * count)
-    ids = [site.decide(0.0, NORMALS).result.id for _ in range(4)]
+    ids = [site.decide(0.0, DRAWS).result.id for _ in range(4)]
     assert [type(record) for record in site.report(ids[0], 0.5).records] == [Decision, Batch]
     records = site.report(ids[3], 0.5).records
     assert records[1:] == (Batch(0, 0, 0), Release(0, 1, 2, (2**16 + 1000) / 2 / 2**16, 2))
@@ -131,8 +134,10 @@ def test_a_site_is_private():
     for policy in (
         FedBatch(inf),
         FedBatch(1.0, catches_up=True),
-        FedBatch(1.0, index="ucb", radius="safe"),
         FedBatch(1.0, assume_sensitivity=1.0),
+        FedUCB(inf, horizon=10),
+        FedUCB(1.0),
+        FedUCB(1.0, horizon=10, assume_sensitivity=1.0),
     ):
         with pytest.raises(InvalidArgument, match=r"policy\."):
             replace(TERMS, policy=policy)
@@ -174,7 +179,8 @@ def test_who_is_not_heard():
         (replace(offer, federation="other"), OtherFederation),
         (replace(offer, receiver="elsewhere"), InvalidArgument),
         (replace(offer, flow=(0.0,) * 4, gossiped=(0.0,) * 4), InvalidArgument),
-        (replace(offer, stamp=(MAX_COUNT, "there")), InvalidArgument),
+        (replace(offer, stamp=(MAX_VERSION, "there")), InvalidArgument),  # an answer would have a version more
+        (replace(offer, n_max=(1, 1, 1)), InvalidArgument),
     ):
         with pytest.raises(error):
             here.receive_offer(wrong)
@@ -205,7 +211,8 @@ def test_an_illegal_message_cannot_be_made(data):
         "to_epoch": st.sampled_from([-1, nan, MAX_COUNT + 1]),
         "flow": bad_row,
         "gossiped": st.one_of(bad_row, st.just((0.0,) * 5)),
-        "stamp": st.sampled_from([(-1, "a"), (1, "c"), (0, "a"), (1, ""), (MAX_COUNT + 1, "a")]),
+        "stamp": st.sampled_from([(-1, "a"), (1, "c"), (0, "a"), (1, ""), (MAX_VERSION + 1, "a")]),
+        "n_max": st.sampled_from([(-1,), (0.5,), (nan,), (MAX_N + 1,), ("x",)]),
     }
     field = data.draw(st.sampled_from(sorted(bad)))
     with pytest.raises(InvalidArgument):
@@ -307,11 +314,32 @@ def test_who_comes_back_is_heard_its_old_messages_are_not(dials):
 
 
 def test_an_epoch_cannot_be_pushed_out_of_range():
-    """A neighbour that claims to know the last epoch of all does not silence this site."""
-    here, there = pair()
-    here.receive_offer(replace(there.offer("here").result, to_epoch=MAX_COUNT))
-    assert here.epoch == MAX_COUNT
-    here.offer("there")
+    """However often a neighbour claims to know a later life: the others still believe the epoch it brings about."""
+    here, there, third = (
+        new_site(name, neighbours={"here", "there", "third"} - {name}) for name in ("here", "there", "third")
+    )
+    before = deepcopy(here._stored)
+    offer = there.offer("here").result
+    for wrong in ({"to_epoch": MAX_COUNT}, {"to_epoch": 2 + CENTURY}, {"epoch": 2 + 2 * CENTURY}):
+        with pytest.raises(InvalidArgument, match="epoch must be at most"):
+            here.receive_offer(replace(offer, **wrong))
+        assert here._stored == before
+    for _ in range(5):
+        here.receive_offer(replace(there.offer("here").result, to_epoch=min(here.epoch + CENTURY // 2, 1 + CENTURY)))
+    assert here.epoch == 2 + CENTURY
+    exchange(here, third)
+    exchange(third, here)
+    assert (third._stored.links["here"].epoch, third.epoch) == (here.epoch, 1)
+
+
+def test_a_clock_at_1970_hears_those_of_today():
+    today = 1_800_000_000_000
+    here, there = new_site("here", neighbours=["there"]), new_site("there", neighbours=["here"], epoch=today)
+    teach(there, 0.75)
+    exchange(here, there)
+    assert here.gossiped == there.gossiped == (0.375, 0.375, 0.375, 0.5, 0.5, 0.5)
+    here.receive_offer(replace(there.offer("here").result, to_epoch=today - 5))
+    assert here.epoch == today - 4
 
 
 # ---------------------------------------------------------------- the journal
@@ -335,13 +363,13 @@ def drive(site, journal, rounds=12):
     do(site.join("third"))
     do(site.leave("third"))
     for i in range(rounds):
-        decision = do(site.decide(float(i), NORMALS))
+        decision = do(site.decide(float(i), DRAWS))
         do(site.report(decision.id, 1.0 / 3.0))
         pull(other, 0.1)
         do(site.receive_answer(other.receive_offer(site.offer("there").result).result))
         do(site.receive_offer(other.offer("here").result))
         if i == 8:
-            do(site.expire(4.0))
+            do(site.expire(4.0, NEVER))
     do(site.receive_offer(replace(other.offer("here").result, to_epoch=7)))
     return states
 
@@ -358,7 +386,7 @@ def test_the_file_knows_all_that_memory_does(tmp_path):
     journal.close()
     assert again._stored == site._stored
     assert (again.gossiped, again.tried, again.theta) == (site.gossiped, site.tried, site.theta)
-    assert again._mechanism.state() == site._mechanism.state()
+    assert again._own.mechanism.state() == site._own.mechanism.state()
     assert again.epoch == 8, "the epoch given is for a new file only"
 
 
@@ -404,16 +432,18 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
     open_journal(path).close()
     with pytest.raises(JournalError, match="belongs to the agent 'here'"):
         open_journal(path, name="there")
-    with pytest.raises(JournalError, match="other terms"):
+    with pytest.raises(JournalError, match=r"other terms .*high: 2\.0 here, 1\.0 there$"):
         open_journal(path, terms=replace(TERMS, high=2.0))
+    with pytest.raises(JournalError, match=r"policy\.epsilon: 2\.0 here, 1\.0 there"):
+        open_journal(path, terms=replace(TERMS, policy=FedBatch(2.0, first_batch=2)))
     held = open_journal(path)
     with pytest.raises(JournalError, match="locked"):
         open_journal(path)
     held.close()
     raw = sqlite3.connect(path)
-    raw.execute("PRAGMA user_version = 2")
+    raw.execute("PRAGMA user_version = 1")
     raw.close()
-    with pytest.raises(JournalError, match="schema is 2"):
+    with pytest.raises(JournalError, match="schema is 1, this version of the agent reads 2"):
         open_journal(path)
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(JournalError, match="not a database"):
@@ -433,7 +463,7 @@ def test_a_full_disk_refuses_the_event_and_keeps_the_rest(tmp_path):
     error = None
     while error is None:
         try:
-            journal.commit(site.decide(0.0, NORMALS).records)
+            journal.commit(site.decide(0.0, DRAWS).records)
             committed = deepcopy(site._stored)
         except JournalError as full:
             error = full
@@ -514,7 +544,7 @@ class SiteAndJournal(RuleBasedStateMachine):
     @rule(target=ids)
     def decide(self):
         self.now += 1.0
-        return self.do(self.site.decide(self.now, NORMALS)).id
+        return self.do(self.site.decide(self.now, DRAWS)).id
 
     @rule(name=ids, reward=st.integers(0, 4).map(lambda n: n / 4))
     def report(self, name, reward):
@@ -541,7 +571,7 @@ class SiteAndJournal(RuleBasedStateMachine):
     @rule(age=st.integers(0, 20))
     def expire(self, age):
         before = {name for name, d in self.site._stored.decisions.items() if d.reward is not None}
-        self.do(self.site.expire(self.now - age))
+        self.do(self.site.expire(self.now - age, NEVER))
         self.forgotten += len(before - set(self.site._stored.decisions))
         for name in before - set(self.site._stored.decisions):
             del self.told[name]

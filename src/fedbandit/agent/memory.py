@@ -6,13 +6,14 @@ has a seed: unfit for real data.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from math import fsum
 from random import Random
 from typing import TypeVar
 
+from fedbandit.agent.choice import Draws
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import Crash, Crashed, MemoryJournal
 from fedbandit.agent.messages import Answer, Offer
@@ -98,18 +99,21 @@ class MemoryNetwork:
             raise Down(f"{name} is not running")
         return self._sites[name]
 
-    def decide(self, name: str, normals: Sequence[float] | None = None) -> Decision:
-        """Ask an agent for an arm; ``normals`` come from the seed unless given."""
-        drawn = [self._random.gauss(0.0, 1.0) for _ in self.terms.arms] if normals is None else normals
+    def decide(self, name: str, draws: Draws | None = None) -> Decision:
+        """Ask an agent for an arm; ``draws`` come from the seed unless given."""
+        drawn = draws or Draws(tuple(self._random.gauss(0.0, 1.0) for _ in self.terms.arms), self._random.random())
         return self._do(name, lambda site: site.decide(self.now, drawn))
 
     def report(self, name: str, decision_id: str, reward: float) -> None:
         """Tell an agent a reward. It is acknowledged if this returns."""
         self._do(name, lambda site: site.report(decision_id, reward))
 
-    def expire(self, name: str, before: float) -> int:
-        """Let an agent forget old decisions."""
-        return self._do(name, lambda site: site.expire(before))
+    def expire(self, name: str, before: float, keep: int = 10**9) -> int:
+        """Let an agent forget old decisions, and all but the newest ``keep``."""
+        forgotten = 0
+        while some := self._do(name, lambda site: site.expire(before, keep)):
+            forgotten += some
+        return forgotten
 
     def _do(self, name: str, event: Callable[[Site], Step[_Result]]) -> _Result:
         """One event: on disk before anything comes of it."""
@@ -155,7 +159,7 @@ class MemoryNetwork:
                 self._do(message.receiver, lambda site: site.receive_answer(message))
         except Down:
             return
-        except Refused as refusal:
+        except (Refused, InvalidArgument) as refusal:
             self.refused.append(str(refusal))
 
     # ---------------------------------------------------------------- faults

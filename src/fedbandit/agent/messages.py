@@ -10,10 +10,16 @@ from dataclasses import dataclass, field
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
 from fedbandit.rules.flow import Stamp
 
-__all__ = ["MAX_COUNT", "Answer", "Message", "Offer"]
+__all__ = ["MAX_COUNT", "MAX_N", "MAX_VERSION", "Answer", "Message", "Offer"]
 
 MAX_COUNT = 2**62
-"""The largest epoch or version."""
+"""The largest epoch. Which ones a site believes is ``bounds``'."""
+
+MAX_VERSION = 10**15
+"""The largest version of a link: an exchange in every millisecond for 30,000 years."""
+
+MAX_N = 10**12
+"""The most decisions for an arm."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,8 @@ class Message:
     * ``to_epoch``: the life of the receiver that it is meant for, 0 if the sender knows of none
     * ``federation``: the hash of the terms
     * ``flow``, ``stamp``: the register of the link (``fedbandit.rules.flow``)
+    * ``n_max``: the most decisions for each arm by anyone, as far as the sender knows (Algorithm 1, line 5); empty for
+      a policy without the consistency rule
     """
 
     sender: str
@@ -46,7 +54,9 @@ class Message:
         instance("stamp[1]", writer, str, "text")
         if writer not in ({self.sender, self.receiver} if version else {""}):
             raise InvalidArgument("stamp[1]", writer, "an end of the link")
-        object.__setattr__(self, "stamp", (whole_number("stamp[0]", version, 0, MAX_COUNT), writer))
+        object.__setattr__(self, "stamp", (whole_number("stamp[0]", version, 0, MAX_VERSION), writer))
+        counts = tuple(whole_number(f"n_max[{k}]", n, 0, MAX_N) for k, n in enumerate(self.n_max))
+        object.__setattr__(self, "n_max", counts)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,19 @@ from dataclasses import dataclass, field
 from fedbandit.privacy.mechanism import Release
 from fedbandit.rules.flow import Register
 
-__all__ = ["Batch", "Decision", "Forgotten", "Life", "Link", "Record", "Release", "Stored"]
+__all__ = [
+    "ArmSum",
+    "ArmTree",
+    "Batch",
+    "Decision",
+    "Forgotten",
+    "Heard",
+    "Life",
+    "Link",
+    "Record",
+    "Release",
+    "Stored",
+]
 
 
 @dataclass(frozen=True)
@@ -22,7 +34,7 @@ class Life:
     decisions: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Decision:
     """An arm that was handed out at a time, and its reward once it is known."""
 
@@ -55,6 +67,39 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class ArmSum:
+    """All rewards of an arm, for a policy without privacy: one record, however many they are."""
+
+    arm: int
+    count: int
+    total: float
+
+
+@dataclass(frozen=True)
+class ArmTree:
+    """The tree of an arm after so many pulls: one record, however many they are.
+
+    * ``sums``: of the newest interval of each level, in steps of the grid. Raw: for the agent's own disk alone
+    * ``slots``: the noisy sums of prefixes that later ones are made of (``rules.mean.pull_tree_add``)
+
+    The intervals that have been released follow from ``pulls``, which only ever counts up by one: a journal refuses
+    anything else, so that no interval has two releases.
+    """
+
+    arm: int
+    pulls: int
+    sums: tuple[int, ...]
+    slots: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The most decisions for each arm by anyone that this agent has heard of (Algorithm 1, line 5)."""
+
+    n_max: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Link:
     """One end of a link: the register, and the least epoch of the neighbour whose messages are heard.
 
@@ -67,18 +112,25 @@ class Link:
     left: bool = False
 
 
-Record = Life | Decision | Forgotten | Batch | Release | Link
+Record = Life | Decision | Forgotten | Batch | Release | ArmSum | ArmTree | Link | Heard
 
 
 @dataclass
 class Stored:
-    """All that survives: the last record of everything that has a name."""
+    """All that survives: the last record of everything that has a name.
+
+    ``born`` is the epoch with which the file was made: the one time that no neighbour can move.
+    """
 
     life: Life
+    born: int
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
     batches: dict[int, Batch] = field(default_factory=dict[int, Batch])
     releases: list[Release] = field(default_factory=list[Release])
+    sums: dict[int, ArmSum] = field(default_factory=dict[int, ArmSum])
+    trees: dict[int, ArmTree] = field(default_factory=dict[int, ArmTree])
     links: dict[str, Link] = field(default_factory=dict[str, Link])
+    n_max: tuple[int, ...] = ()
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take in records, in their order."""
@@ -94,5 +146,11 @@ class Stored:
                     self.batches[record.arm] = record
                 case Release():
                     self.releases.append(record)
+                case ArmSum():
+                    self.sums[record.arm] = record
+                case ArmTree():
+                    self.trees[record.arm] = record
                 case Link():
                     self.links[record.neighbour] = record
+                case Heard():
+                    self.n_max = record.n_max

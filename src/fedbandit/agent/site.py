@@ -8,55 +8,48 @@ files are ``journal``'s, and whoever drives it sends. Formulas are the rules', p
 * throws the site away and loads it from the journal if a commit fails, or an event raises anything else
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import log
-from typing import Generic, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
-from fedbandit.agent.estimate import NOTHING, Estimate, with_release
+from fedbandit.agent.bounds import Bounds
+from fedbandit.agent.choice import Draws, choice, radii
+from fedbandit.agent.estimate import Estimate
+from fedbandit.agent.facts import Privacy, privacy_of, warnings_of
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.messages import MAX_COUNT, Answer, Message, Offer
-from fedbandit.agent.records import Batch, Decision, Forgotten, Life, Link, Record, Stored
-from fedbandit.checks import InvalidArgument, finite_number
-from fedbandit.privacy.mechanism import Batches
+from fedbandit.agent.own import own_of
+from fedbandit.agent.records import Decision, Forgotten, Heard, Life, Link, Record, Stored
+from fedbandit.agent.step import (
+    HorizonReached,
+    NotANeighbour,
+    OtherFederation,
+    Refused,
+    RewardConflict,
+    Step,
+    UnknownDecision,
+)
+from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.privacy.noise import NoiseSource, laplace
 from fedbandit.rules import flow
-from fedbandit.rules.choose import fewest_pulls, highest_belief
-from fedbandit.rules.gossip import is_known, ratio
-from fedbandit.rules.kl import highest_kl_index
-from fedbandit.rules.radius import CALIBRATED_ALPHA, deviation, radius, variance_sampling
+from fedbandit.rules.gossip import heard, is_known, ratio
 
-__all__ = ["NotANeighbour", "OtherFederation", "Refused", "RewardConflict", "Site", "Step", "UnknownDecision"]
+__all__ = [
+    "MAX_EXPIRED",
+    "Draws",
+    "HorizonReached",
+    "NotANeighbour",
+    "OtherFederation",
+    "Refused",
+    "RewardConflict",
+    "Site",
+    "Step",
+    "UnknownDecision",
+]
+
+MAX_EXPIRED = 1000
+"""The most decisions that one call forgets, so that its transaction stays short."""
 
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True)
-class Step(Generic[_Result]):
-    """What to do after an event: commit the records in one transaction, then use the result."""
-
-    result: _Result
-    records: tuple[Record, ...] = ()
-
-
-class Refused(RuntimeError):
-    """An event that changed nothing."""
-
-
-class UnknownDecision(Refused):
-    """The application's mistake: no decision has this id, or it has expired."""
-
-
-class RewardConflict(Refused):
-    """The application's mistake: this decision has another reward already."""
-
-
-class NotANeighbour(Refused):
-    """The sender's mistake: there is no link between it and this site, or no longer."""
-
-
-class OtherFederation(Refused):
-    """The sender's mistake: its terms are not ours."""
 
 
 class Site:
@@ -65,14 +58,9 @@ class Site:
     def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource = laplace) -> None:
         """The site as it was when the last of its records was written."""
         self.name, self.terms, self._stored = name, terms, stored
-        self._digest = terms.digest()
-        self._mechanism = _mechanism(terms, stored, noise)
-        self._estimates = [NOTHING] * terms.num_arms
-        for release in stored.releases:
-            self._estimates[release.arm] = with_release(self._estimates[release.arm], release, terms)
-        self._tried = [0] * terms.num_arms  # decisions so far: rewarded ones, and those that wait
-        for batch in stored.batches.values():
-            self._tried[batch.arm] = self._estimates[batch.arm].released + batch.count
+        self._digest, self._bounds = terms.digest(), Bounds.of(terms)
+        self._own = own_of(terms, stored, noise)
+        self._tried = [*self.rewards]  # decisions so far: rewarded ones, and those that wait
         for decision in stored.decisions.values():
             self._tried[decision.arm] += decision.reward is None
 
@@ -86,12 +74,49 @@ class Site:
     @property
     def estimates(self) -> tuple[Estimate, ...]:
         """The own numbers of each arm."""
-        return tuple(self._estimates)
+        return tuple(self._own.estimates)
+
+    @property
+    def rewards(self) -> tuple[int, ...]:
+        """How many rewards of each arm were taken, released or not."""
+        return tuple(self._own.rewards(k) for k in range(self.terms.num_arms))
 
     @property
     def tried(self) -> tuple[int, ...]:
         """Decisions for each arm, pending ones counted, expired ones without a reward not."""
         return tuple(self._tried)
+
+    @property
+    def n_max(self) -> tuple[int, ...]:
+        """The most decisions for each arm by anyone, as far as is known here; empty without the consistency rule.
+
+        A maximum does not tell whose it was, so nothing lowers it: not a site that leaves, nor one that lost its disk
+        and counts from zero. They did decide so often; the others catch up with that once, and a reborn site does too.
+        """
+        if not self.terms.catches_up:
+            return ()
+        known = self._stored.n_max or (0,) * self.terms.num_arms
+        return tuple(heard(n, other) for n, other in zip(self._tried, known, strict=True))
+
+    @property
+    def decided(self) -> int:
+        """Decisions handed out since the file was made."""
+        return self._stored.life.decisions
+
+    @property
+    def pending(self) -> int:
+        """Decisions that wait for their reward."""
+        return sum(self._tried) - sum(self.rewards)
+
+    @property
+    def remembered(self) -> int:
+        """Decisions that have not expired."""
+        return len(self._stored.decisions)
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """All links, also those of neighbours that have left."""
+        return tuple(self._stored.links.values())
 
     @property
     def neighbours(self) -> tuple[str, ...]:
@@ -101,7 +126,7 @@ class Site:
     @property
     def own(self) -> tuple[float, ...]:
         """The own mean of each arm, then the own weight: 0 until the first release."""
-        known = self._estimates
+        known = self._own.estimates
         return (*(arm.x_mean for arm in known), *(1.0 if arm.releases else 0.0 for arm in known))
 
     @property
@@ -115,38 +140,34 @@ class Site:
         row, num_arms = self.gossiped, self.terms.num_arms
         return tuple(
             ratio(row[k], row[num_arms + k])
-            if is_known(row[num_arms + k], self._estimates[k].releases, 1.0, self.terms.num_agents)
+            if is_known(row[num_arms + k], self._own.estimates[k].releases, 1.0, self.terms.num_agents)
             else None
             for k in range(num_arms)
         )
 
+    @property
+    def radius(self) -> tuple[float | None, ...]:
+        """The uncertainty of each arm that the index uses now; None for an arm that is unknown."""
+        return radii(self.terms, self._own, self.theta, self._tried)
+
+    def privacy(self) -> Privacy:
+        """What is promised to the one whose reward it is."""
+        return privacy_of(self.terms, sum(arm.releases for arm in self._own.estimates))
+
+    def warnings(self) -> tuple[str, ...]:
+        """What an operator should know."""
+        return warnings_of(self.terms, self._tried, self.n_max)
+
     # ---------------------------------------------------------------- the application
 
-    def decide(self, at: float, normals: Sequence[float] = ()) -> Step[Decision]:
-        """Hand out an arm. ``normals``: a standard normal draw for each arm, for the Thompson index."""
-        arm = self._choose(normals)
+    def decide(self, at: float, draws: Draws) -> Step[Decision]:
+        """Hand out an arm."""
+        at = finite_number("at", at)
+        arm = choice(self.terms, self._own, self.theta, self._tried, self.n_max, draws)
         life = Life(self.epoch, self._stored.life.decisions + 1)
-        decision = Decision(life.epoch, life.decisions, arm, finite_number("at", at))
+        decision = Decision(life.epoch, life.decisions, arm, at)
         self._tried[arm] += 1
         return self._step(decision, life, decision)
-
-    def _choose(self, normals: Sequence[float]) -> int:
-        terms, arms = self.terms, self._estimates
-        policy = terms.policy
-        if policy.index == "thompson" and len(normals) != terms.num_arms:
-            raise InvalidArgument("normals", normals, f"{terms.num_arms} draws, one for each arm")
-        theta = [x for x in self.theta if x is not None]
-        if len(theta) < terms.num_arms:
-            return fewest_pulls(self._tried, [x is None for x in self.theta])
-        log_t = log(max(sum(self._tried) + 1 - terms.num_arms, 1))  # Alg. 1, line 1: each arm's first pull is at t = 0
-        if policy.index == "kl":
-            return highest_kl_index(theta, [terms.num_agents * arm.released for arm in arms], log_t, policy.epsilon)
-        mixed = [arm.variance / terms.num_agents for arm in arms]
-        if policy.index == "thompson":
-            return highest_belief(theta, [deviation(v) * z for v, z in zip(mixed, normals, strict=True)])
-        return highest_belief(
-            theta, [radius(variance_sampling(CALIBRATED_ALPHA, v), 0.0, log_t, 1.0, 0.0) for v in mixed]
-        )
 
     def report(self, decision_id: str, reward: float) -> Step[None]:
         """Take the reward of a decision. The same one again is fine and changes nothing."""
@@ -160,23 +181,21 @@ class Site:
             if decision.reward != reward:
                 raise RewardConflict(f"decision {decision_id} has another reward already")
             return Step(None)
-        arm = decision.arm
-        release = self._mechanism.add(arm, reward)
-        state = self._mechanism.state()
-        records: list[Record] = [
-            replace(decision, reward=reward),
-            Batch(arm, state["counts"][arm], state["totals"][arm]),
-        ]
-        if release is not None:
-            records.append(release)
-            self._estimates[arm] = with_release(self._estimates[arm], release, self.terms)
-        return self._step(None, *records)
+        most = self.terms.max_pulls
+        if most is not None and self._own.rewards(decision.arm) >= most:  # ``decide`` leaves room: a file was changed
+            raise HorizonReached(f"arm {decision.arm} has had {most} rewards, for which policy.horizon pays")
+        return self._step(None, replace(decision, reward=reward), *self._own.take(decision.arm, reward))
 
-    def expire(self, before: float) -> Step[int]:
-        """Forget the decisions handed out before a time; how many. Those without a reward no longer count as tried."""
+    def expire(self, before: float, keep: int) -> Step[int]:
+        """Forget decisions handed out before a time, and the oldest beyond the newest ``keep``; how many.
+
+        At most ``MAX_EXPIRED`` at once: call it again until it says 0. Those without a reward no longer count as tried.
+        """
+        before = finite_number("before", before)
+        surplus = len(self._stored.decisions) - whole_number("keep", keep, 0, MAX_COUNT)
         forgotten: list[Record] = []
         for decision in self._stored.decisions.values():  # in the order of time
-            if decision.at >= before:
+            if len(forgotten) == MAX_EXPIRED or (decision.at >= before and len(forgotten) >= surplus):
                 break
             forgotten.append(Forgotten(decision.id))
             self._tried[decision.arm] -= decision.reward is None
@@ -203,29 +222,32 @@ class Site:
         """Begin an exchange. Nothing changes until its answer."""
         link = self._link(neighbour)
         row, stamp = link.register
-        return Step(Offer(self.name, neighbour, self.epoch, link.epoch, self._digest, row, stamp, self.gossiped))
+        ends = self.name, neighbour, self.epoch, link.epoch, self._digest
+        return Step(Offer(*ends, row, stamp, self.gossiped, n_max=self.n_max))
 
     def receive_offer(self, offer: Offer) -> Step[Answer]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
         link = self._heard(offer)
-        life = self._outlived(offer)
+        life, n_max = self._outlived(offer), self.n_max
         if offer.epoch >= link.epoch:
             register = link.register
             if offer.to_epoch in (0, life.epoch):
                 rest = flow.gossiped(self.own, [other.register[0] for other in self._others(link)])
                 register = flow.answer(register, rest, (offer.flow, offer.stamp), offer.gossiped, self.name)
             link = replace(link, epoch=offer.epoch, register=register)
-        answer = Answer(self.name, offer.sender, life.epoch, link.epoch, self._digest, *link.register)
-        return self._changed(answer, life, link)
+            n_max = self._caught(offer)
+        answer = Answer(self.name, offer.sender, life.epoch, link.epoch, self._digest, *link.register, n_max=n_max)
+        return self._changed(answer, life, link, n_max)
 
     def receive_answer(self, answer: Answer) -> Step[None]:
         """End an exchange: adopt what is newer. An answer from or to another life is not heard."""
         link = self._heard(answer)
-        life = self._outlived(answer)
+        life, n_max = self._outlived(answer), self.n_max
         if answer.epoch >= link.epoch and answer.to_epoch == self.epoch:
             register = flow.adopt(link.register, (answer.flow, answer.stamp))
             link = replace(link, epoch=answer.epoch, register=register)
-        return self._changed(None, life, link)
+            n_max = self._caught(answer)
+        return self._changed(None, life, link, n_max)
 
     def _link(self, neighbour: str) -> Link:
         link = self._stored.links.get(neighbour)
@@ -237,50 +259,39 @@ class Site:
         return [other for other in self._stored.links.values() if other.neighbour != link.neighbour]
 
     def _heard(self, message: Message) -> Link:
-        """The link of a message that is meant for this site and understood here."""
+        """The link of a message that is meant for this site, understood here, and possible."""
         link = self._link(message.sender)
         if message.federation != self._digest:
             raise OtherFederation(f"{message.sender} follows other terms of the federation than {self.name}")
         if message.receiver != self.name:
             raise InvalidArgument("receiver", message.receiver, self.name)
-        if len(message.flow) != 2 * self.terms.num_arms:
-            raise InvalidArgument("flow", f"{len(message.flow)} columns", f"{2 * self.terms.num_arms} columns")
+        self._bounds.check(message, self.terms.num_arms, self.terms.catches_up, self._stored.born)
         return link
+
+    def _caught(self, message: Message) -> tuple[int, ...]:
+        """Algorithm 1, line 5."""
+        return tuple(heard(n, other) for n, other in zip(self.n_max, message.n_max, strict=True))
 
     def _outlived(self, message: Message) -> Life:
         """This life; a later one if a neighbour has heard a later one: a disk was lost, and the clock stood behind."""
         life = self._stored.life
         if message.to_epoch > life.epoch:
-            return replace(life, epoch=min(message.to_epoch + 1, MAX_COUNT))
+            return replace(life, epoch=message.to_epoch + 1)
         return life
 
     # ---------------------------------------------------------------- steps
 
-    def _changed(self, result: _Result, life: Life, link: Link) -> Step[_Result]:
+    def _changed(self, result: _Result, life: Life, link: Link, n_max: tuple[int, ...]) -> Step[_Result]:
         """A step that writes only what has changed."""
         records: list[Record] = []
         if life != self._stored.life:
             records.append(life)
         if link != self._stored.links[link.neighbour]:
             records.append(link)
+        if n_max != self.n_max:
+            records.append(Heard(n_max))
         return self._step(result, *records)
 
     def _step(self, result: _Result, *records: Record) -> Step[_Result]:
         self._stored.apply(records)
         return Step(result, records)
-
-
-def _mechanism(terms: Federation, stored: Stored, noise: NoiseSource) -> Batches:
-    """The mechanism as the journal knows it: what has been released is never drawn again."""
-    policy, arms = terms.policy, range(terms.num_arms)
-    empty = Batches(terms.num_arms, policy.epsilon, terms.low, terms.high, terms.first_batch, policy.growth)
-    batches = [stored.batches.get(k, Batch(k, 0, 0)) for k in arms]
-    return Batches.restore(
-        {
-            **empty.state(),
-            "counts": [batch.count for batch in batches],
-            "totals": [batch.total for batch in batches],
-            "released": [[release.arm, 0, release.first, release.last] for release in stored.releases],
-        },
-        noise,
-    )

@@ -6,14 +6,18 @@ no interval ever gets a second draw. Batches have one level; a tree has one for 
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from fedbandit.checks import InvalidArgument, number_above, whole_number
 from fedbandit.privacy.noise import NoiseSource, laplace
 
-__all__ = ["AlreadyReleased", "Entry", "Ledger"]
+__all__ = ["AlreadyReleased", "Entry", "Ledger", "Lines"]
 
 Entry = tuple[int, int, int, int]
 """A line of the ledger: arm, level, first and last pull number."""
+
+Lines = Literal["all", "last"]
+"""Which lines a ledger keeps: all of them, or the last one of each arm and level."""
 
 
 class AlreadyReleased(RuntimeError):
@@ -33,15 +37,21 @@ class Ledger:
 
     * ``epsilon``: what one release costs each reward in it.
     * ``levels``: the most releases that may hold the same reward.
+    * ``lines``: with ``"last"`` it never grows beyond a line for each arm and level. That is all it takes to refuse a
+      second draw, but what single rewards have spent can no longer be told.
     """
 
-    def __init__(self, num_arms: int, epsilon: float, levels: int = 1, noise: NoiseSource = laplace) -> None:
+    def __init__(
+        self, num_arms: int, epsilon: float, levels: int = 1, noise: NoiseSource = laplace, lines: Lines = "all"
+    ) -> None:
         """An empty ledger."""
+        if lines not in ("all", "last"):
+            raise InvalidArgument("lines", lines, "all or last")
         self.num_arms = whole_number("num_arms", num_arms, 1, 10**6)
         self.epsilon_per_release = number_above("epsilon", epsilon, 0.0)
         self.levels = whole_number("levels", levels, 1, 64)
-        self._noise = noise
-        self._entries: list[Entry] = []
+        self._noise, self._lines = noise, lines
+        self._entries: dict[tuple[int, ...], Entry] = {}
         self._marks = [[0] * self.levels for _ in range(self.num_arms)]
 
     def draw(self, arm: int, first: int, last: int, level: int = 0) -> int:
@@ -61,7 +71,8 @@ class Ledger:
         if first <= mark:
             raise AlreadyReleased(arm, first, last, mark)
         self._marks[arm][level] = last
-        self._entries.append((arm, level, first, last))
+        entry = (arm, level, first, last)
+        self._entries[entry if self._lines == "all" else (arm, level)] = entry
 
     def released_up_to(self, arm: int, level: int = 0) -> int:
         """The last pull of the arm that a release of this level holds; 0 before the first."""
@@ -73,17 +84,19 @@ class Ledger:
 
     def spent(self, arm: int, pull: int) -> float:
         """What the releases so far cost the reward of this pull."""
-        held = sum(a == arm and first <= pull <= last for a, _, first, last in self._entries)
+        if self._lines == "last":
+            raise InvalidArgument("lines", "last", "all, for what a single reward has spent")
+        held = sum(a == arm and first <= pull <= last for a, _, first, last in self._entries.values())
         return held * self.epsilon_per_release
 
     def __len__(self) -> int:
-        """The number of releases."""
+        """The number of lines."""
         return len(self._entries)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Every release, in order: plain numbers, from which ``restore`` makes the same ledger."""
-        return tuple(self._entries)
+        """The lines, in order: plain numbers, from which ``restore`` makes the same ledger."""
+        return tuple(self._entries.values())
 
     def restore(self, entries: Sequence[Sequence[int]]) -> None:
         """Enter earlier releases into an empty ledger, under the same rule, without drawing anything."""

@@ -1,8 +1,8 @@
 """From raw rewards to releases, for real data: batches and the tree, all arms of one agent.
 
 Here belongs the order of events and the state that must survive a crash; schedules and formulas are the
-rules', noise comes through the ledger alone. No raw reward leaves a mechanism except in ``state()``, which
-is for the agent's own disk.
+rules', noise comes through the ledger alone. No raw reward leaves a mechanism except in ``state()`` and the parts of it
+that one reward changes (``collected``, ``sums``), which are for the agent's own disk.
 
 A mechanism that is brought back from a state *before* a release would draw its noise again, and two
 noisy versions of one sum cost twice. So an agent writes the state after ``add`` to its disk before anybody
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, number_above, number_between, whole_number
-from fedbandit.privacy.budget import Ledger
+from fedbandit.privacy.budget import Ledger, Lines
 from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace, to_grid
 from fedbandit.rules.batch import batch_size, default_first_batch, released
-from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node, trailing_zeros
+from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node, last_end, trailing_zeros
 
 __all__ = ["Batches", "Mechanism", "Release", "Tree"]
 
@@ -98,6 +98,10 @@ class Batches:
         value = from_grid(released(total, noise, size), self._low, self._high)
         return Release(arm, before + 1, before + size, value, size)
 
+    def collected(self, arm: int) -> tuple[int, int]:
+        """The count and the sum of the arm's batch, in steps of the grid (raw!): what ``add`` changes of the state."""
+        return self._counts[arm], self._totals[arm]
+
     def epsilon(self, group: int = 1) -> float:
         """What somebody with ``group`` rewards pays at most, in however many batches they lie."""
         return whole_number("group", group, 1, MAX_PULLS) * self.ledger.epsilon()
@@ -131,18 +135,26 @@ class Tree:
     """Algorithm 2's tree over an arm's pulls: a release at every pull, for at most ``max_pulls`` of them.
 
     The release after pull n is the interval that ends at n. Algorithm 3's sum of all n rewards is
-    ``pull_tree_add(slots, n, release.value * release.size)``. A ledger grows by a line per pull.
+    ``pull_tree_add(slots, n, release.value * release.size)``. Its ledger grows by a line per pull, unless
+    ``lines="last"`` keeps the last of each level alone.
     """
 
     def __init__(
-        self, num_arms: int, epsilon: float, low: float, high: float, max_pulls: int, noise: NoiseSource = laplace
+        self,
+        num_arms: int,
+        epsilon: float,
+        low: float,
+        high: float,
+        max_pulls: int,
+        noise: NoiseSource = laplace,
+        lines: Lines = "all",
     ) -> None:
         """Nothing released."""
         self._epsilon = number_above("epsilon", epsilon, 0.0)
         self._low, self._high = _range(low, high)
         self._max_pulls = whole_number("max_pulls", max_pulls, 1, MAX_PULLS)
         levels = self._max_pulls.bit_length()
-        self.ledger = Ledger(num_arms, epsilon_per_node(self._epsilon, self._max_pulls), levels, noise)
+        self.ledger = Ledger(num_arms, epsilon_per_node(self._epsilon, self._max_pulls), levels, noise, lines)
         self._pulls = [0] * num_arms
         self._sums = [[0] * levels for _ in range(num_arms)]
 
@@ -163,6 +175,10 @@ class Tree:
         value = from_grid(released(sums[level], noise, size), self._low, self._high)
         return Release(arm, first, last, value, size)
 
+    def sums(self, arm: int) -> tuple[int, ...]:
+        """The sums of the arm's intervals, in steps of the grid (raw!): what ``add`` changes of the state."""
+        return tuple(self._sums[arm])
+
     def epsilon(self, group: int = 1) -> float:
         """What somebody with ``group`` rewards pays at most over all ``max_pulls``."""
         return whole_number("group", group, 1, MAX_PULLS) * self.ledger.epsilon()
@@ -180,15 +196,19 @@ class Tree:
         }
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any], noise: NoiseSource = laplace) -> "Tree":
-        """The mechanism of which this is the ``state()``."""
+    def restore(cls, state: Mapping[str, Any], noise: NoiseSource = laplace, lines: Lines = "all") -> "Tree":
+        """The mechanism of which this is the ``state()``; of a ledger's lines the last of each level are enough."""
         names = ("epsilon", "low", "high", "max_pulls")
-        made = cls(*_known(state, names, ("pulls", "sums")), noise=noise)
+        made = cls(*_known(state, names, ("pulls", "sums")), noise=noise, lines=lines)
         made.ledger.restore(state["released"])
-        for pulls, sums in zip(state["pulls"], state["sums"], strict=True):
+        for arm, (pulls, sums) in enumerate(zip(state["pulls"], state["sums"], strict=True)):
             whole_number("state.pulls", pulls, 0, made._max_pulls)
+            if len(sums) != made.ledger.levels:
+                raise InvalidArgument("state.sums", sums, f"{made.ledger.levels} sums for each arm")
             for level, total in enumerate(sums):
                 whole_number("state.sums", total, 0, GRID << level)
+                if made.ledger.released_up_to(arm, level) != last_end(pulls, level):
+                    raise InvalidArgument("state.released", state["released"], f"those of {pulls} pulls of arm {arm}")
         made._pulls, made._sums = list(state["pulls"]), [list(sums) for sums in state["sums"]]
         return made
 

@@ -17,6 +17,7 @@ __all__ = [
     "clamp",
     "dyadic_intervals",
     "epsilon_per_node",
+    "last_end",
     "paper_epsilon_per_node",
     "pull_tree_add",
     "time_tree_add",
@@ -61,6 +62,12 @@ def trailing_zeros(m: int) -> int:
         m >>= 1
         level += 1
     return level
+
+
+def last_end(n: int, level: int) -> int:
+    """The end of the last interval of this level among the pulls 1..n, an odd multiple of 2^level; 0 if none ended."""
+    count = n >> level
+    return ((count - 1) | 1) << level if count > 0 else 0
 
 
 def prefix_noise(slots: Sequence[float], end: int) -> float:
