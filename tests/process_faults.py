@@ -1,4 +1,4 @@
-"""A minute in the life of a federation of real processes: load on every site, kills and pauses, then a look at the files.
+"""A minute of a federation of real processes: load on every site, kills and pauses, then a look at the files.
 
 Used by the tests and by the report (benchmarks/reliability.py). What is checked comes from the sites' files alone, and
 from what their applications were told.
@@ -33,6 +33,9 @@ class Told:
     decisions: int = 0
     errors: int = 0
 
+    def said(self, decision_id: str) -> float | None:
+        return self.acknowledged.get(decision_id, self.unsure.get(decision_id))
+
 
 @dataclass
 class Outcome:
@@ -61,7 +64,8 @@ class Outcome:
             for name, stored in self.stored.items()
             for decision in stored.decisions.values()
             if decision.reward is not None
-            and self.told[name].acknowledged.get(decision.id, self.told[name].unsure.get(decision.id)) != decision.reward
+            and self.told[name].acknowledged.get(decision.id, self.told[name].unsure.get(decision.id))
+            != decision.reward
         ]
 
     def miscounted(self) -> list[str]:
@@ -73,7 +77,7 @@ class Outcome:
                 released = sum(r.size for r in stored.releases if r.arm == arm)
                 collected = stored.batches[arm].count if arm in stored.batches else 0
                 if rewarded != released + collected:
-                    wrong.append(f"{name}, arm {arm}: {rewarded} rewards, {released} released, {collected} in the batch")
+                    wrong.append(f"{name}, arm {arm}: {rewarded} rewards, {released} released, {collected} collected")
         return wrong
 
     def redrawn(self) -> list[str]:
@@ -104,7 +108,7 @@ def _reward(stored: Stored, decision_id: str) -> float | None:
 
 def an_application(url: str, told: Told, seed: int, stop: threading.Event, pause: float) -> None:
     """Asks, rewards, and remembers what it was told. It does not give up."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311  # faults and load from an explicit seed
     with Client(url, timeout=2.0) as client:
         while not stop.is_set():
             try:
@@ -163,7 +167,7 @@ def run_with_faults(
     folder: Path, num_agents: int, seconds: float, seed: int, quiet: float, pause: float = 0.005, rate: float = 20.0
 ) -> Outcome:
     """Load and faults for so many seconds, then ``quiet`` seconds of gossip alone, then stop and read the files."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311  # faults and load from an explicit seed
     names = [f"site{i}" for i in range(num_agents)]
     links = [(names[i], names[(i + 1) % num_agents]) for i in range(num_agents)] + [(names[0], names[num_agents // 2])]
     terms = federation_terms(num_agents)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from fedbandit import FedBatch, FedUCB, InvalidArgument
-from fedbandit.agent.bounds import CENTURY, Bounds
+from fedbandit.agent.bounds import CENTURY
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import Crashed, JournalError, MemoryJournal, SqliteJournal
 from fedbandit.agent.memory import Down, MemoryNetwork

@@ -8,19 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from fedbandit.agent.cli_certs import certs
+from fedbandit.agent.cli_live import live
 from fedbandit.mistakes import mistakes_exit_with_2
 from fedbandit.tables import print_audit, print_summary, print_sweep, print_table, print_theory
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Federated bandits by gossip: run experiments, look at results, ask the theory.",
+    help="Federated bandits by gossip: run experiments, look at results, ask the theory, run a site's agent.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(certs, name="certs")
+app.add_typer(live)
 
 
 def main() -> None:

@@ -5,11 +5,12 @@ Heavy imports happen inside commands.
 
 import asyncio
 import logging
-import os
 import signal
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from types import ModuleType
+from typing import Annotated, cast
 
 import typer
 
@@ -31,7 +32,8 @@ def agent(
     ] = False,
 ) -> None:
     """Run the agent of one site: HTTP for its application, gossip over mutual TLS, state on disk. SIGTERM stops it."""
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    # An agent does without NumPy. OpenDP would load it because it is there, and never use it: 10 MB and a thread.
+    sys.modules["numpy"] = cast(ModuleType, None)
     from fedbandit.agent.config import check_insecure, read_config, read_token
     from fedbandit.agent.handshakes import watch_handshakes
     from fedbandit.agent.server import INSECURE, Agent, serve

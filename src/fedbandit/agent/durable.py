@@ -7,11 +7,13 @@ slow disk costs time, not throughput.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from fedbandit.agent.journal import JournalError, SqliteJournal
 from fedbandit.agent.records import Record, Stored
-from fedbandit.agent.site import Refused, Site, Step
+from fedbandit.agent.site import Site
+from fedbandit.agent.step import Refused, Step
 from fedbandit.checks import InvalidArgument
 
 __all__ = ["DurableSite"]
@@ -99,7 +101,5 @@ class DurableSite:
                 written.set_result(None)
 
     def _commit_quietly(self) -> None:
-        try:
+        with suppress(JournalError):  # those who wait have been told
             self._commit()
-        except JournalError:
-            pass  # those who wait have been told

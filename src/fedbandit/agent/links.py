@@ -21,7 +21,7 @@ from fedbandit.agent.durable import DurableSite
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import JournalError
 from fedbandit.agent.messages import Message
-from fedbandit.agent.site import NotANeighbour, OtherFederation, Refused
+from fedbandit.agent.step import NotANeighbour, OtherFederation, Refused
 from fedbandit.agent.tls import TlsFiles
 from fedbandit.agent.transport import Call, Dialler, TurnedAway, TurnsAway, Unreachable
 from fedbandit.agent.wire import WireError

@@ -1,4 +1,4 @@
-"""One live agent: site, journal, links and the two doors (HTTP for the application, gRPC for neighbours) in one process.
+"""One live agent: site, journal, links and two doors, HTTP for the application and gRPC for neighbours, in one process.
 
 Here belong start, stop and what runs in between: clocks, draws and files are the edges of the pure site. What is
 answered over HTTP is ``api``'s, what is said to neighbours is ``links``'.
@@ -10,25 +10,28 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Generator
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 
 import uvicorn
 
-from fedbandit.agent.api import LOOPBACK, make_app
+from fedbandit.agent.api import make_app
+from fedbandit.agent.choice import Draws
 from fedbandit.agent.config import ConfigError, Neighbour, SiteConfig, read_config
 from fedbandit.agent.durable import DurableSite
 from fedbandit.agent.federation import Federation
+from fedbandit.agent.gate import LOOPBACK
 from fedbandit.agent.journal import JournalError, SqliteJournal
 from fedbandit.agent.links import Contact, Links
 from fedbandit.agent.records import Decision, Stored
 from fedbandit.agent.refusals import Refusals
-from fedbandit.agent.site import Draws, Site
+from fedbandit.agent.site import Site
 from fedbandit.agent.state import ArmState, DecisionState, FederationState, NeighbourState, PrivacyState, State
 from fedbandit.agent.tls import TlsFiles
 from fedbandit.agent.transport import GossipServer
+from fedbandit.privacy.noise import measurement_of
 
 __all__ = ["Agent", "serve"]
 
@@ -61,6 +64,7 @@ class Agent:
         self._problem: str | None = "starting"
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.site = DurableSite(self._open_journal, self._make_site)
+        measurement_of(1.0)  # loads the source of noise now, not in the middle of the first release
         self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random)
         self._server: GossipServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -168,12 +172,12 @@ class Agent:
     def state(self) -> State:
         """What ``GET /v1/state`` shows: nothing that is not on disk."""
         site, terms = self.site.look(), self.terms
-        row, own, privacy = site.gossiped, site.estimates, site.privacy()
+        row, own, theta, radius = site.gossiped, site.estimates, site.theta, site.radius
         arms = [
             ArmState(
                 name=name,
-                estimate=site.theta[k],
-                radius=site.radius[k],
+                estimate=theta[k],
+                radius=radius[k],
                 own_mean=own[k].x_mean if own[k].releases else None,
                 weight=row[terms.num_arms + k],
                 pulls=site.tried[k],
@@ -202,12 +206,7 @@ class Agent:
             decisions=DecisionState(handed_out=site.decided, pending=site.pending, remembered=site.remembered),
             arms=arms,
             neighbours=[self._shown(c, left) for c in (*self.links.contacts.values(), *unlisted)],
-            privacy=PrivacyState(
-                mechanism=privacy.mechanism,
-                epsilon_per_reward=privacy.epsilon,
-                releases=privacy.releases,
-                promise=privacy.promise,
-            ),
+            privacy=PrivacyState(**asdict(site.privacy())),
             refused=self.refusals.counts(),
             warnings=[*site.warnings(), *([INSECURE] if self._tls is None else [])],
         )
@@ -241,7 +240,7 @@ class _Http(uvicorn.Server):
     """The HTTP server without its own signal handlers: the agent stops it."""
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         yield
 
 
@@ -277,12 +276,17 @@ async def serve(agent: Agent, token: str | None, stop: asyncio.Event) -> None:
 
 
 def _listening(config: SiteConfig) -> socket.socket:
-    host, port = config.http.host, config.http.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in config.http.host else socket.AF_INET
+    # Named TCP, or asyncio does not switch Nagle's algorithm off, and every answer waits for 40 ms.
+    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=family, backlog=128)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((config.http.host, config.http.port))
+        door.listen(128)
     except OSError as error:
+        door.close()
         raise OSError(f"cannot listen for the application on {config.http}: {error.strerror or error}") from None
+    return door
 
 
 def change_stopped(config: SiteConfig, neighbour: str, comes_back: bool) -> None:

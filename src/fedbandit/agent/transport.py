@@ -7,7 +7,7 @@ it means. Without TLS names are taken on trust: for one machine, to try things o
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -92,9 +92,7 @@ class GossipServer:
         """Take the address; ``start`` begins to listen."""
         self._refused = refused
         self._server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=64)
-        methods = {
-            name: grpc.unary_unary_rpc_method_handler(self._method(handler)) for name, handler in handlers.items()
-        }
+        methods = {name: _bytes_in_bytes_out(self._method(handler)) for name, handler in handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         try:
             self.port = self._listen(str(address), tls)
@@ -124,9 +122,10 @@ class GossipServer:
         """The name in the caller's certificate, which the handshake has checked against the CA and the time."""
         if not self._secure:
             return None
-        names: list[bytes] = list(context.auth_context().get("x509_subject_alternative_name", []))
-        if len(names) != 1:
-            raise TurnsAway("certificate", f"a certificate must have one name (SAN), not {len(names)}")
+        presented = context.auth_context()
+        names = list(presented.get("x509_subject_alternative_name", []))  # of any type: also addresses and e-mail
+        if len(names) != 1 or names != list(presented.get("peer_dns", [])):
+            raise TurnsAway("certificate", f"a certificate must have one name (SAN), a DNS name, not {names}")
         return names[0].decode(errors="replace")
 
     async def start(self) -> None:
@@ -136,6 +135,11 @@ class GossipServer:
     async def stop(self, grace: float) -> None:
         """Let calls end, for at most so many seconds."""
         await self._server.stop(grace)
+
+
+def _bytes_in_bytes_out(answer: Callable[[bytes, Any], Awaitable[bytes]]) -> "grpc.RpcMethodHandler[bytes, bytes]":
+    """A method whose messages stay bytes: ``wire`` reads them."""
+    return cast("grpc.RpcMethodHandler[bytes, bytes]", grpc.unary_unary_rpc_method_handler(answer))
 
 
 class Dialler:
@@ -154,7 +158,7 @@ class Dialler:
     async def call(self, method: str, data: bytes, timeout: float) -> bytes:
         """Ask, and wait for the answer for at most so many seconds."""
         try:
-            return await self._channel.unary_unary(f"/{SERVICE}/{method}")(data, timeout=timeout)
+            return cast(bytes, await self._channel.unary_unary(f"/{SERVICE}/{method}")(data, timeout=timeout))
         except grpc.aio.AioRpcError as error:
             code, details = error.code(), error.details() or ""
             if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
