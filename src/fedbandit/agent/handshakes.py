@@ -23,9 +23,10 @@ _REASONS = (
     (b"certificate is not yet valid", "certificate not yet valid"),
     (b"PEER_DID_NOT_RETURN_A_CERTIFICATE", "no certificate"),
     (b"CERTIFICATE_VERIFY_FAILED", "certificate of another CA"),
+    (b"certificate signature failure", "certificate of another CA"),  # one that bears the name of ours
     (b"WRONG_VERSION_NUMBER", "not TLS"),
     (b"HTTP_REQUEST", "not TLS"),
-    (b"No match found for server name", "server of another name"),
+    (b"No match found for server name", "meant for another site"),  # by its address we are somebody else
 )
 
 
