@@ -10,12 +10,14 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from math import fsum
 from pathlib import Path
 
 from fedbandit import FedBatch
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import SqliteJournal
+from fedbandit.agent.local import LocalFederation
 from fedbandit.agent.site import Site
 
 MEANS = (0.2, 0.8)
@@ -64,9 +66,10 @@ def wait_until(condition, within=10.0, every=0.02):
 def ask(url, method="GET", body=None):
     """Status and content of a request: no client in between that tries again."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310  # loopback
     try:
-        with urllib.request.urlopen(request, timeout=5.0) as answer:
+        with urllib.request.urlopen(request, timeout=5.0) as answer:  # noqa: S310
             status, content = answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -139,3 +142,30 @@ def edit(path, *changes):
 def lines(federation, name, *words):
     """The lines of a site's log with all of these words."""
     return [line for line in federation.log(name).read_text().splitlines() if all(word in line for word in words)]
+
+
+@contextmanager
+def running(folder, links, *names, rate=50.0, num_agents=2, prepare=None):
+    """A federation with some of its sites running: all, if none are named."""
+    federation = LocalFederation(folder, terms(num_agents), links, rate)
+    if prepare is not None:
+        prepare(federation)
+    try:
+        for name in names or federation.names:
+            federation.start(name)
+        for name in names or federation.names:
+            federation.wait_ready(name)
+        yield federation
+    finally:
+        federation.stop_all()
+
+
+def come_through(federation, name, other, more=1, within=10.0):
+    """Wait for some more exchanges; how long that took."""
+    before = exchanges(federation, name, other)
+    return wait_until(lambda: exchanges(federation, name, other) >= before + more, within)
+
+
+def measured(text):
+    """Show a number where it is asked for: pytest -rP."""
+    sys.stdout.write(f"{text}\n")

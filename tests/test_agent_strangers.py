@@ -181,7 +181,7 @@ class TestPlantedBug:
 
         def check(door):
             for kind, stranger in with_a_wrong_name(door.certificates).items():
-                with pytest.raises(AssertionError, match="a stranger (has changed the state|was answered)"):
+                with pytest.raises(AssertionError, match=r"a stranger (has changed the state|was answered)"):
                     assert_turned_away(door, stranger)
                 assert door.refused() == {}, kind
 

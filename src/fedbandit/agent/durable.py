@@ -35,7 +35,7 @@ class DurableSite:
         self._journal: SqliteJournal | None = None
         self._site: Site | None = None
         self.problem: JournalError | None = None
-        """Why the last write failed; None after one that did not."""
+        """Why a write failed, until somebody who has seen that the disk takes writes again takes it away."""
         self._loaded()
 
     async def do(self, event: Callable[[Site], Step[_Result]]) -> _Result:
@@ -88,11 +88,10 @@ class DurableSite:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        batch = [record for records, _ in waiting for record in records]
         try:
             if self._journal is None:
                 raise JournalError("the file was closed after an error")
-            self._journal.commit(batch)
+            self._journal.commit([record for records, _ in waiting for record in records])
         except BaseException as error:
             self._forget()
             self.problem = _told(error)
@@ -100,8 +99,6 @@ class DurableSite:
                 if not written.done():
                     written.set_exception(_told(error))
             raise
-        if batch:
-            self.problem = None
         for _, written in waiting:
             if not written.done():
                 written.set_result(None)

@@ -81,7 +81,8 @@ class SqliteJournal:
             self._open(name, terms, epoch)
         except sqlite3.Error as error:
             self._file.close()
-            raise self._refuse(str(error)) from error
+            held = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+            raise self._refuse("another process holds it" if held else str(error)) from error
         except JournalError:
             self._file.close()
             raise

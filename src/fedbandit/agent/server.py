@@ -6,7 +6,9 @@ answered over HTTP is ``api``'s, what is said to neighbours is ``links``', the p
 
 import asyncio
 import logging
+import os
 import secrets
+import tempfile
 import time
 from dataclasses import asdict, fields, replace
 from importlib.metadata import version
@@ -18,7 +20,7 @@ from fedbandit.agent.durable import DurableSite
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import JournalError, SqliteJournal
 from fedbandit.agent.links import Contact, Links
-from fedbandit.agent.records import Decision, Life, Stored
+from fedbandit.agent.records import Decision, Forgotten, Life, Stored
 from fedbandit.agent.refusals import Refusals
 from fedbandit.agent.site import Site
 from fedbandit.agent.state import ArmState, DecisionState, FederationState, NeighbourState, PrivacyState, State
@@ -36,6 +38,9 @@ EXPIRY_EVERY = 1.0
 
 WATCH_EVERY = 1.0
 """Seconds between looks whether the configuration file has changed."""
+
+ROOM = 65_536
+"""Bytes that must be free before a disk that was full counts as taking writes again."""
 
 SILENT_AFTER = 60.0
 """A neighbour who dials us counts as reachable for so many seconds after its last exchange."""
@@ -152,7 +157,7 @@ class Agent:
                 while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
                     pass
                 if said is not None:
-                    _LOG.info("the disk takes writes again")
+                    _LOG.info("this is over: %s", said)
                 said = None
             except Exception as error:  # this must go on, whatever it was
                 if str(error) != said:
@@ -163,8 +168,10 @@ class Agent:
     async def _look_at_disk(self) -> None:
         if not (self.config.data / STATE_FILE).exists():
             self.site.close()  # what is written to a file that was deleted is lost: nobody must be told it was taken
-        if self.site.problem is not None:  # write what is there already, to see whether that can be done again
-            await self.site.do(lambda site: Step(None, (Life(site.epoch, site.decided),)))
+        if self.site.problem is not None:
+            _check_room(self.config.data)
+            await self.site.do(_written_again)
+            self.site.problem = None
 
     async def _watch_configuration(self) -> None:
         """Take over a changed neighbour list. Taking a name out of it is how a site is kept out."""
@@ -267,6 +274,22 @@ def _changed_at(path: Path) -> tuple[int, int, int]:
     except OSError:
         return 0, 0, 0
     return seen.st_mtime_ns, seen.st_size, seen.st_ino
+
+
+def _check_room(folder: Path) -> None:
+    """``JournalError`` if there is no room for more than the next few writes."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise JournalError(f"{folder}: {reason}") from OSError(reason)
+
+
+def _written_again(site: Site) -> Step[None]:
+    """An event that writes to where a decision does, and changes nothing."""
+    nobody = Decision(site.epoch, 0, 0, 0.0)
+    return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
 
 
 def _in_words(error: JournalError) -> str:

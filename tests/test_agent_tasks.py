@@ -1,0 +1,151 @@
+"""What runs by itself in an agent goes on, whatever happens: clocks of links, house-keeping, the watch on the file."""
+
+import asyncio
+import logging
+import time
+from random import Random
+
+import pytest
+
+from fedbandit.agent import server
+from fedbandit.agent.config import read_config
+from fedbandit.agent.durable import DurableSite
+from fedbandit.agent.journal import JournalError, SqliteJournal
+from fedbandit.agent.links import Links
+from fedbandit.agent.local import LocalFederation
+from fedbandit.agent.refusals import SECONDS, Pace, Refusals
+from fedbandit.agent.site import Site
+from fedbandit.agent.transport import Dialler
+from processes import terms
+
+TERMS = terms()
+
+
+@pytest.fixture
+def config(tmp_path):
+    federation = LocalFederation(tmp_path, TERMS, [("north", "east")], rate=100.0, secure=False)
+    return read_config(federation.config("north"))
+
+
+def site_of(config):
+    config.data.mkdir()
+    return DurableSite(
+        lambda: SqliteJournal(config.data / "state.sqlite", "north", TERMS, 1),
+        lambda stored: Site("north", TERMS, stored),
+    )
+
+
+def links_of(config, site):
+    return Links("north", TERMS, site, None, time.time, Random(1))  # noqa: S311  # the pauses of a clock
+
+
+def clocks():
+    return [task for task in asyncio.all_tasks() if task.get_name().startswith("link to ")]
+
+
+def test_a_clock_outlives_a_mistake(config, caplog):
+    """An error that nobody has foreseen is logged once and counted, and the next tick comes."""
+
+    class Broken(Dialler):
+        async def call(self, method, data, timeout):
+            raise ZeroDivisionError("planted")
+
+    async def scenario(monkeypatch):
+        site = site_of(config)
+        links = links_of(config, site)
+        monkeypatch.setattr("fedbandit.agent.links.Dialler", Broken)
+        monkeypatch.setattr("fedbandit.agent.links.RETRY", 0.01)
+        await links.use(config.neighbours)
+        await asyncio.sleep(0.5)
+        assert links.contacts["east"].failures > 5
+        assert "ZeroDivisionError: planted" in links.contacts["east"].last_error
+        await links.close()
+        assert clocks() == []
+        site.close()
+
+    with pytest.MonkeyPatch.context() as monkeypatch, caplog.at_level(logging.INFO):
+        asyncio.run(scenario(monkeypatch))
+    assert caplog.text.count("Traceback") == 1
+
+
+def test_changes_of_the_list_at_the_same_time_leave_one_clock(config):
+    async def scenario():
+        site = site_of(config)
+        links = links_of(config, site)
+        await links.use(config.neighbours)
+        await links.leave("east")
+        assert clocks() == []
+        await asyncio.gather(*(links.rejoin("east") for _ in range(5)), links.use(config.neighbours))
+        assert len(clocks()) == 1
+        await asyncio.gather(links.use(()), links.use(config.neighbours), links.use(config.neighbours))
+        assert len(clocks()) == 1
+        await links.use(())
+        assert clocks() == []
+        site.close()
+
+    asyncio.run(scenario())
+
+
+def test_house_keeping_outlives_a_mistake(config, caplog, monkeypatch):
+    monkeypatch.setattr(server, "EXPIRY_EVERY", 0.01)
+    monkeypatch.setattr(server, "WATCH_EVERY", 0.01)
+
+    async def scenario():
+        agent = server.Agent(config, None)
+        await agent.start()
+        look, take_over = agent._look_at_disk, agent._take_over
+
+        async def planted():
+            raise ZeroDivisionError("planted")
+
+        agent._look_at_disk = agent._take_over = planted
+        config.path.write_text(config.path.read_text() + "\n# changed\n")
+        await asyncio.sleep(0.2)
+        assert not any(task.done() for task in agent._tasks)
+        agent._look_at_disk, agent._take_over = look, take_over
+        config.path.write_text(config.path.read_text().replace('name = "east"', 'name = "west"'))
+        await asyncio.sleep(0.3)
+        assert list(agent.links.contacts) == ["west"]
+        await agent.stop()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scenario())
+    assert caplog.text.count("Traceback") == 2, "each once"
+
+
+def test_what_waits_is_told_what_the_disk_said(config):
+    async def scenario():
+        site = site_of(config)
+        await site.do(lambda s: s.join("east"))
+        site._journal._file.execute("PRAGMA query_only = 1")
+        outcomes = await asyncio.gather(*(site.do(lambda s: s.join("west")) for _ in range(3)), return_exceptions=True)
+        assert [type(it) for it in outcomes] == [JournalError] * 3
+        assert all("readonly" in str(it.__cause__) for it in outcomes)
+        assert site.problem is not None
+        assert "readonly" in str(site.problem.__cause__)
+        await site.do(lambda s: s.join("west"))  # the file was opened again
+        assert site.look().neighbours == ("east", "west")
+        site.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_pace_of_the_log(caplog):
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    assert sum(pace.allows() for _ in range(100)) == Pace.AT_ONCE
+    now[0] += SECONDS
+    assert [pace.allows(), pace.allows()] == [True, False]
+    now[0] += 1000 * SECONDS
+    assert sum(pace.allows() for _ in range(100)) == Pace.AT_ONCE
+
+    now[0], refusals = 0.0, Refusals(logging.getLogger("refusals"), lambda: now[0])
+    for second in range(25):
+        now[0] = float(second)
+        refusals.count("reason", "somebody")
+    assert refusals.counts() == {"reason": 25}
+    assert [record.getMessage() for record in caplog.records] == [
+        "refused (reason): somebody",
+        "refused (reason): somebody (9 more since the last such line)",
+        "refused (reason): somebody (9 more since the last such line)",
+    ]
