@@ -102,16 +102,26 @@ def decide_and_reward(federation, name, count):
     return known
 
 
-def dump(state_file):
-    """What is in the file of an agent, also of one that runs, as long as it writes nothing."""
+def look(state_file, question):
+    """Ask the file of an agent, also of one that runs, as long as it writes nothing."""
     with tempfile.TemporaryDirectory() as folder:
         for path in Path(state_file).parent.glob(f"{Path(state_file).name}*"):
             shutil.copy(path, folder)
         file = sqlite3.connect(Path(folder) / Path(state_file).name)
         try:
-            return list(file.iterdump())
+            return question(file)
         finally:
             file.close()
+
+
+def dump(state_file):
+    """All that is in the file of an agent."""
+    return look(state_file, lambda file: list(file.iterdump()))
+
+
+def version(state_file):
+    """How often the one link of an agent was written."""
+    return look(state_file, lambda file: file.execute("SELECT version FROM link").fetchone()[0])
 
 
 def read(federation, *names):

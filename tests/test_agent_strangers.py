@@ -235,7 +235,7 @@ class TestWhomWeDial:
                     assert not neighbour(federation, "north", "east")["reachable"]
                     assert lines(federation, "north", "east: no exchange", reason)
                     failures = neighbour(federation, "north", "east")["failures"]
-                    wait_until(lambda n=failures: neighbour(federation, "north", "east")["failures"] >= n + 3)
+                    wait_until(lambda n=failures: neighbour(federation, "north", "east")["failures"] >= n + 2)
                     assert len(lines(federation, "north", "east: no exchange", reason)) == 1, "once"
             assert heard == [], "nothing was said"
             assert neighbour(federation, "north", "east")["exchanges"] == 0

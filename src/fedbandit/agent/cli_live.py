@@ -95,7 +95,6 @@ def _tell(path: Path, name: str, comes_back: bool) -> None:
     """Tell the running agent; if none runs, write to its file."""
     from fedbandit.agent.client import Client, Unreachable
     from fedbandit.agent.config import read_config, read_token
-    from fedbandit.agent.server import change_stopped
 
     site = read_config(path)
     with _plain_errors(), Client(f"http://{site.http}", token=read_token(site)) as client:
@@ -105,6 +104,8 @@ def _tell(path: Path, name: str, comes_back: bool) -> None:
                 raise FileError(f"{path}: listen.http: the agent of {its_name!r} listens at {site.http}")
             (client.rejoin if comes_back else client.leave)(name)
         except Unreachable:
+            from fedbandit.agent.server import change_stopped
+
             change_stopped(site, name, comes_back)
 
 
