@@ -37,22 +37,22 @@ class TestTheChecksCanFail:
     """What they would say of files that are wrong."""
 
     @staticmethod
-    def outcome(tmp_path, decisions=(), batches=(), releases=(), told=None, snapshots=()):
-        stored = Stored(Life(1, len(decisions)))
+    def outcome(decisions=(), batches=(), releases=(), told=None, snapshots=()):
+        stored = Stored(Life(1, len(decisions)), born=1)
         stored.apply([*decisions, *batches, *releases])
         return Outcome({"north": told or Told()}, {"north": stored}, {}, list(snapshots), 1, 1)
 
-    def test_a_lost_reward(self, tmp_path):
+    def test_a_lost_reward(self):
         told = Told(acknowledged={"1-1": 1.0})
-        assert self.outcome(tmp_path, [Decision(1, 1, 0, 0.0)], told=told).lost()
-        assert self.outcome(tmp_path, told=told).lost()
+        assert self.outcome([Decision(1, 1, 0, 0.0)], told=told).lost()
+        assert self.outcome(told=told).lost()
 
-    def test_a_reward_that_nobody_reported(self, tmp_path):
-        assert self.outcome(tmp_path, [Decision(1, 1, 0, 0.0, 1.0)]).uncalled()
+    def test_a_reward_that_nobody_reported(self):
+        assert self.outcome([Decision(1, 1, 0, 0.0, 1.0)]).uncalled()
 
-    def test_a_reward_that_counts_twice(self, tmp_path):
+    def test_a_reward_that_counts_twice(self):
         told = Told(acknowledged={"1-1": 1.0})
-        assert self.outcome(tmp_path, [Decision(1, 1, 0, 0.0, 1.0)], [Batch(0, 2, 2)], told=told).miscounted()
+        assert self.outcome([Decision(1, 1, 0, 0.0, 1.0)], [Batch(0, 2, 2)], told=told).miscounted()
 
     def test_a_release_that_was_drawn_again(self, tmp_path):
         def a_file(path, value):
@@ -62,7 +62,7 @@ class TestTheChecksCanFail:
             return path
 
         before = a_file(tmp_path / "before.sqlite", 0.5)
-        assert self.outcome(tmp_path, releases=[Release(0, 1, 12, 0.25, 12)], snapshots=[("north", before)]).redrawn()
+        assert self.outcome(releases=[Release(0, 1, 12, 0.25, 12)], snapshots=[("north", before)]).redrawn()
         assert not self.outcome(
             tmp_path, releases=[Release(0, 1, 12, 0.5, 12)], snapshots=[("north", before)]
         ).redrawn()
