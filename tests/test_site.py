@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from fedbandit import FedBatch, FedUCB, InvalidArgument
-from fedbandit.agent.bounds import CENTURY, Bounds
+from fedbandit.agent.bounds import CENTURY
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import Crashed, JournalError, MemoryJournal, SqliteJournal
 from fedbandit.agent.memory import Down, MemoryNetwork
@@ -515,6 +515,7 @@ def test_who_is_down_does_not_answer():
 class SiteAndJournal(RuleBasedStateMachine):
     """One site on SQLite beside one in memory: application, messages, crashes, in any order."""
 
+    terms = TERMS
     ids = Bundle("ids")
     messages = Bundle("messages")
 
@@ -522,10 +523,10 @@ class SiteAndJournal(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.now, self.told, self.forgotten, self.draws = 0.0, {}, 0, 0
-        self.journal = open_journal(f"{self.folder.name}/here.db")
-        self.site = Site("here", TERMS, self.journal.load(), self.noise)
+        self.journal = open_journal(f"{self.folder.name}/here.db", terms=self.terms)
+        self.site = Site("here", self.terms, self.journal.load(), self.noise)
         self.do(self.site.join("there"))
-        self.other = new_site("there", neighbours=["here"])
+        self.other = new_site("there", self.terms, neighbours=["here"])
         self.released = {}
 
     def noise(self, epsilon, count):
@@ -538,8 +539,8 @@ class SiteAndJournal(RuleBasedStateMachine):
 
     def restart(self):
         self.journal.close()
-        self.journal = open_journal(f"{self.folder.name}/here.db", epoch=1000)
-        self.site = Site("here", TERMS, self.journal.load(), self.noise)
+        self.journal = open_journal(f"{self.folder.name}/here.db", terms=self.terms, epoch=1000)
+        self.site = Site("here", self.terms, self.journal.load(), self.noise)
 
     @rule(target=ids)
     def decide(self):
@@ -603,7 +604,7 @@ class SiteAndJournal(RuleBasedStateMachine):
 
     @rule(epoch=st.integers(1, 5))
     def the_other_loses_its_disk(self, epoch):
-        self.other = new_site("there", neighbours=["here"], epoch=epoch)
+        self.other = new_site("there", self.terms, neighbours=["here"], epoch=epoch)
 
     @rule()
     def the_other_leaves_and_comes_back(self):
@@ -622,25 +623,35 @@ class SiteAndJournal(RuleBasedStateMachine):
     def disk_and_memory_agree(self):
         stored = self.journal.load()
         assert stored == self.site._stored
-        again = Site("here", TERMS, stored, silent)
-        assert (again.tried, again.gossiped, again.theta) == (self.site.tried, self.site.gossiped, self.site.theta)
+        again = Site("here", self.terms, stored, silent)
+        for seen in ("tried", "gossiped", "theta", "n_max", "radius"):
+            assert getattr(again, seen) == getattr(self.site, seen)
 
     @invariant()
     def acknowledged_rewards_are_counted_once(self):
         stored = self.site._stored
         assert {name: d.reward for name, d in stored.decisions.items() if d.reward is not None} == self.told
-        counted = sum(arm.released for arm in self.site.estimates) + sum(b.count for b in stored.batches.values())
-        assert counted == len(self.told) + self.forgotten
+        assert sum(self.site.rewards) == len(self.told) + self.forgotten
 
     @invariant()
     def no_interval_has_two_values(self):
         for release in self.site._stored.releases:
             assert self.released.setdefault((release.arm, release.first), release) == release
+        for tree in self.site._stored.trees.values():
+            assert self.released.setdefault((tree.arm, tree.pulls), tree) == tree
 
     def teardown(self):
         self.journal.close()
         self.folder.cleanup()
 
 
+class TreeAndJournal(SiteAndJournal):
+    """The same with Fed_UCB, whose trees and counts must survive."""
+
+    terms = replace(TERMS, policy=FedUCB(1.0, horizon=1000))
+
+
 TestSiteAndJournal = SiteAndJournal.TestCase
 TestSiteAndJournal.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestTreeAndJournal = TreeAndJournal.TestCase
+TestTreeAndJournal.settings = TestSiteAndJournal.settings

@@ -30,39 +30,47 @@ CENTURY = 36525 * 24 * 3600 * 1000
 
 @dataclass(frozen=True)
 class Bounds:
-    """The largest size of a gossiped or flowing value and weight, and the most decisions for an arm."""
+    """The largest size of a gossiped or flowing value and weight, the most decisions for an arm; how many there are."""
 
     value: float
     weight: float
     n_max: int
+    num_arms: int
+    num_counts: int
 
     @classmethod
     def of(cls, terms: "Federation") -> "Bounds":
         """What the terms allow."""
         most = SAFETY * terms.num_agents
-        return cls(most * _largest_own(terms), most, MAX_N if terms.max_pulls is None else terms.max_pulls)
+        return cls(
+            value=most * _largest_own(terms),
+            weight=most,
+            n_max=MAX_N if terms.max_pulls is None else terms.max_pulls,
+            num_arms=terms.num_arms,
+            num_counts=terms.num_arms if terms.catches_up else 0,
+        )
 
-    def check(self, message: Message, num_arms: int, catches_up: bool, born: int) -> None:
-        """Refuse what no honest neighbour of a site that was ``born`` at this epoch says."""
-        self._check_row("flow", message.flow, num_arms)
+    def check(self, message: Message, born: int, epoch: int) -> None:
+        """Refuse what no honest neighbour says to a site that was ``born`` at one epoch and is now in another."""
+        self._check_row("flow", message.flow)
         if isinstance(message, Offer):
-            self._check_row("gossiped", message.gossiped, num_arms)
-        if len(message.n_max) != num_arms * catches_up:
-            raise InvalidArgument("n_max", f"{len(message.n_max)} counts", f"{num_arms * catches_up} counts")
+            self._check_row("gossiped", message.gossiped)
+        if len(message.n_max) != self.num_counts:
+            raise InvalidArgument("n_max", f"{len(message.n_max)} counts", f"{self.num_counts} counts")
         for k, n in enumerate(message.n_max):
             if n > self.n_max:
                 raise InvalidArgument(f"n_max[{k}]", n, f"at most {self.n_max}")
         # An epoch is the time at which a file was made, or one more than a neighbour knew. A clock may stand at 1970,
         # and then all others are half a century ahead. ``to_epoch`` can move this site's epoch, which its other
         # neighbours must then believe: so they believe twice as much, whenever they were born themselves.
-        _check_epoch("to_epoch", message.to_epoch, born + CENTURY)
+        _check_epoch("to_epoch", message.to_epoch, max(born + CENTURY, epoch))
         _check_epoch("epoch", message.epoch, born + 2 * CENTURY)
 
-    def _check_row(self, name: str, row: tuple[float, ...], num_arms: int) -> None:
-        if len(row) != 2 * num_arms:
-            raise InvalidArgument(name, f"{len(row)} columns", f"{2 * num_arms} columns")
+    def _check_row(self, name: str, row: tuple[float, ...]) -> None:
+        if len(row) != 2 * self.num_arms:
+            raise InvalidArgument(name, f"{len(row)} columns", f"{2 * self.num_arms} columns")
         for c, x in enumerate(row):
-            most = self.value if c < num_arms else self.weight
+            most = self.value if c < self.num_arms else self.weight
             if abs(x) > most:
                 raise InvalidArgument(f"{name}[{c}]", x, f"at most {most:g} in size, as the range and its noise allow")
 

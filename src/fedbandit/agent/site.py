@@ -265,7 +265,7 @@ class Site:
             raise OtherFederation(f"{message.sender} follows other terms of the federation than {self.name}")
         if message.receiver != self.name:
             raise InvalidArgument("receiver", message.receiver, self.name)
-        self._bounds.check(message, self.terms.num_arms, self.terms.catches_up, self._stored.born)
+        self._bounds.check(message, self._stored.born, self.epoch)
         return link
 
     def _caught(self, message: Message) -> tuple[int, ...]:
