@@ -1,8 +1,10 @@
 """The paper's policies in a live federation, and what a site accepts and tells: sentences of docs/agent.md."""
 
 import math
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -131,6 +133,10 @@ def test_without_faults_agents_are_algorithm_1(policy, world):
             act(t, i, decision)
         np.testing.assert_allclose([network.site(str(i)).theta for i in range(agents)], theta, rtol=0, atol=1e-9)
         np.testing.assert_array_equal([network.site(str(i)).n_max for i in range(agents)], n_max)
+    for i in range(agents):
+        site = network.site(str(i))
+        expected = [radius(pulls, i, k, sum(site.tried) + 1 - num_arms) for k in range(num_arms)]
+        assert site.radius == pytest.approx(expected, rel=1e-12)
 
 
 # ---------------------------------------------------------------- the consistency rule
@@ -383,7 +389,36 @@ def test_what_no_honest_neighbour_says_is_refused(terms):
         with pytest.raises(InvalidArgument, match=field):
             site.receive_offer(replace(offer, **change))
         assert site._stored == before
-    site.receive_offer(replace(offer, flow=row(0, bounds.value), gossiped=row(5, -bounds.weight)))
+    site.receive_offer(replace(offer, flow=row(0, 0.2 * bounds.value), gossiped=row(5, -0.2 * bounds.weight)))
+
+
+@pytest.mark.parametrize("column", [0, 3], ids=["value", "weight"])
+def test_liars_cannot_make_others_refuse_this_site(column):
+    """Three push as far as they get; the rest still understands what is said here, also once one of them is dropped."""
+    bounds, liars = Bounds.of(TERMS), ("first", "second", "third")
+    site, honest = new_site(TERMS, neighbours=(*liars, "honest")), new_site(TERMS, "honest", ("here",))
+    most, pushed = (bounds.weight if column else bounds.value), 0.0
+
+    def row(share):
+        return tuple(share * most if c == column else 0.0 for c in range(6))
+
+    for name in liars:
+        offer, reached = new_site(TERMS, name, ("here",)).offer("here").result, [site]
+        for flow, gossiped in product((-1.0, -0.6, -0.4, -0.2, 0.0, 0.2), (0.2, 0.4, 0.5, 0.8, 1.0)):
+            trial = deepcopy(site)
+            with suppress(InvalidArgument):
+                trial.receive_offer(replace(offer, flow=row(flow), gossiped=row(gossiped), stamp=(1, name)))
+                reached.append(trial)
+        site = max(reached, key=lambda one: one.gossiped[column])
+        pushed = max(pushed, site.gossiped[column] / most)
+        for _ in range(9):
+            pull(site, 1.0)
+        deepcopy(honest).receive_offer(site.offer("honest").result)
+    assert 0.2 <= pushed <= 0.3
+    for name in liars:
+        left = deepcopy(site)
+        left.leave(name)
+        deepcopy(honest).receive_offer(left.offer("honest").result)
 
 
 def test_the_bounds_are_those_of_range_and_noise():
@@ -447,6 +482,25 @@ def test_the_radius_that_is_shown_is_the_one_that_is_used(policy):
         else:
             pull(site, source.random(), draws)
     assert len(chosen) > 1
+
+
+def test_the_safe_radius_is_c_and_a_bound_on_the_noise():
+    """C for what the mean is worth, and c (2 log t - E log(1 - s^2)) / s with the best s for n (docs/fedbatch.md)."""
+    site = new_site(replace(TERMS, low=-1.0, policy=FedBatch(5.0, index="ucb", radius="safe", first_batch=2)))
+    for _ in range(120):
+        pull(site, 0.3)
+    log_t = math.log(118)
+    for k in range(3):
+        sizes = [release.size for release in site._stored.releases if release.arm == k]
+        variances = [1.0 / m + 2 * (2.0 / 5.0) ** 2 / m**2 for m in sizes]
+        precision = sum(1 / v for v in variances)
+        worth = precision**2 / sum(1 / (v * v * m) for v, m in zip(variances, sizes, strict=True))
+        largest = (2.0 / 5.0) / (variances[-1] * precision) / sizes[-1]
+        tilts = np.linspace(1e-4, 1 - 1e-4, 20001)
+        best = tilts[np.argmin((2 * math.log(sum(sizes)) - len(sizes) * np.log(1 - tilts**2)) / tilts)]
+        tail = (2 * log_t - len(sizes) * math.log(1 - best**2)) / best
+        c = 2.0 * (math.sqrt(2 * 5 / worth * log_t) + 64 / 5**17)
+        assert site.radius[k] == pytest.approx(c + largest * tail, rel=1e-4)
 
 
 def test_counts_are_told():

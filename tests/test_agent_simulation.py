@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, Tape, graph, replay
-from fedbandit.agent.bounds import Bounds
+from fedbandit.agent.bounds import HELD, Bounds
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import MemoryJournal
 from fedbandit.agent.memory import Down, Faults, MemoryNetwork
@@ -335,7 +335,7 @@ def play(seed, kind=Watched, terms=TERMS):
         check_rewards(story, name)
         check_releases(site)
     assert not [reason for reason in network.refused if "must be" in reason], "an honest message was refused"
-    assert network.nearest < 0.5, f"a message came as near to a bound as {network.nearest}"
+    assert network.nearest < HELD / 2, f"a message came as near to a bound as {network.nearest}"
     if terms.catches_up:
         assert len({network.site(name).n_max for name in network.names}) == 1, "n_max did not spread"
     return sweeps, story

@@ -327,6 +327,8 @@ def test_an_epoch_cannot_be_pushed_out_of_range():
     for _ in range(5):
         here.receive_offer(replace(there.offer("here").result, to_epoch=min(here.epoch + CENTURY // 2, 1 + CENTURY)))
     assert here.epoch == 2 + CENTURY
+    with pytest.raises(InvalidArgument, match="to_epoch must be at most"):
+        here.receive_offer(replace(there.offer("here").result, to_epoch=here.epoch + 1))
     exchange(here, third)
     exchange(third, here)
     assert (third._stored.links["here"].epoch, third.epoch) == (here.epoch, 1)

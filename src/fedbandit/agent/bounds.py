@@ -14,7 +14,7 @@ from fedbandit.rules.mean import epsilon_per_node
 if TYPE_CHECKING:
     from fedbandit.agent.federation import Federation
 
-__all__ = ["CENTURY", "SAFETY", "SCALES", "Bounds"]
+__all__ = ["CENTURY", "HELD", "SAFETY", "SCALES", "Bounds"]
 
 SCALES = 100.0
 """No Laplace draw is larger than so many scales: it would be with probability e^-100."""
@@ -23,6 +23,10 @@ SAFETY = 16.0
 """What is gossiped lies between what sites own, and a flow moves at most what all own, N times it, while links agree.
 After faults they do not for a while: a lost disk forgets what balanced a large flow. The most that was seen in any
 schedule of faults is far below this factor (docs/agent.md)."""
+
+HELD = 0.25
+"""The share of these bounds that a site lets itself come to by an exchange: own means move, and links are dropped, each
+with its flow, before the next one."""
 
 CENTURY = 36525 * 24 * 3600 * 1000
 """100 years in milliseconds, the unit of epochs."""
@@ -66,11 +70,19 @@ class Bounds:
         _check_epoch("to_epoch", message.to_epoch, max(born + CENTURY, epoch))
         _check_epoch("epoch", message.epoch, born + 2 * CENTURY)
 
-    def _check_row(self, name: str, row: tuple[float, ...]) -> None:
+    def check_held(self, flow: tuple[float, ...], gossiped: tuple[float, ...]) -> None:
+        """Refuse an exchange after which this site would come near to what its neighbours no longer accept.
+
+        So neighbours that lie within the bounds cannot make this site one whom the others refuse.
+        """
+        self._check_row("flow", flow, HELD)
+        self._check_row("gossiped", gossiped, HELD)
+
+    def _check_row(self, name: str, row: tuple[float, ...], share: float = 1.0) -> None:
         if len(row) != 2 * self.num_arms:
             raise InvalidArgument(name, f"{len(row)} columns", f"{2 * self.num_arms} columns")
         for c, x in enumerate(row):
-            most = self.value if c < self.num_arms else self.weight
+            most = share * (self.value if c < self.num_arms else self.weight)
             if abs(x) > most:
                 raise InvalidArgument(f"{name}[{c}]", x, f"at most {most:g} in size, as the range and its noise allow")
 
