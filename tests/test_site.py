@@ -334,6 +334,28 @@ def test_an_epoch_cannot_be_pushed_out_of_range():
     assert (third._stored.links["here"].epoch, third.epoch) == (here.epoch, 1)
 
 
+def test_a_link_that_a_lie_has_locked_begins_anew():
+    """A version near the last of all: ``leave`` and ``join`` at both ends bring a new one; other links never stopped."""
+    here, there = pair()
+    here.join("third")
+    third = new_site("third", neighbours=["here"])
+    teach(there, 0.75)
+    here.receive_offer(replace(there.offer("here").result, stamp=(MAX_VERSION - 1, "there")))
+    there.receive_answer(here.receive_offer(there.offer("here").result).result)
+    for one, other in ((here, there), (there, here)):
+        with pytest.raises(InvalidArgument, match="stamp"):
+            exchange(one, other)
+    exchange(here, third)
+    for one, other in ((here, "there"), (there, "here")):
+        one.leave(other)
+        one.join(other)
+    for _ in range(4):
+        exchange(here, there)
+    exchange(here, third)
+    for c in range(6):
+        assert sum(site.gossiped[c] for site in (here, there, third)) == pytest.approx(there.own[c], abs=1e-12)
+
+
 def test_a_clock_at_1970_hears_those_of_today():
     today = 1_800_000_000_000
     here, there = new_site("here", neighbours=["there"]), new_site("there", neighbours=["here"], epoch=today)
