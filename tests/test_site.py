@@ -335,7 +335,7 @@ def test_an_epoch_cannot_be_pushed_out_of_range():
 
 
 def test_a_link_that_a_lie_has_locked_begins_anew():
-    """A version near the last of all: ``leave`` and ``join`` at both ends bring a new one; other links never stopped."""
+    """A version near the last of all: ``leave`` and ``join`` at both ends begin a new one; other links never stop."""
     here, there = pair()
     here.join("third")
     third = new_site("third", neighbours=["here"])
