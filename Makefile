@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench reliability clean
 
 demo: .venv/user
 	$(BIN)/fedbandit demo
@@ -23,6 +23,10 @@ lint: .venv/developer
 
 bench: .venv/developer
 	$(BIN)/python benchmarks/engine.py
+
+# Measures the live agent and writes the numbers into docs/reliability.md.
+reliability: .venv/developer
+	$(BIN)/python benchmarks/reliability.py
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv

@@ -246,7 +246,7 @@ def test_means_drawn_anew_in_a_sweep_of_cases(tmp_path):
             "problem.redraw must be left out",
         ),
         (("redraw = true\n", "rates = [1, 2, 3, 4]\n"), "rates must be 4 numbers above 0 and at most 1"),
-        (("redraw = true\n", "redraw = 3\n"), "'problem.redraw': Input should be a valid boolean"),
+        (("redraw = true\n", "redraw = 3\n"), "problem.redraw must be a valid boolean"),
         (('kind = "gse"', 'kind = "gse"\npresent = 2'), "present must be a number above 0 and at most 1"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbandit import graph, hospital, privacy, theory
+    from fedbandit.agent.client import AgentError, AsyncClient, Client
     from fedbandit.baselines import GSE, AdaPUCB, CentralUCB, CoopUCB2, DistUCB, Fed1UCB, LocalUCB
     from fedbandit.checks import InvalidArgument
     from fedbandit.graph import Graph
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 __all__ = [
     "GSE",
     "AdaPUCB",
+    "AgentError",
+    "AsyncClient",
     "CentralUCB",
+    "Client",
     "CoopUCB2",
     "DistUCB",
     "Fed1UCB",
@@ -46,7 +50,10 @@ __all__ = [
 
 _HOMES = {
     "AdaPUCB": "baselines",
+    "AgentError": "agent.client",
+    "AsyncClient": "agent.client",
     "CentralUCB": "baselines",
+    "Client": "agent.client",
     "CoopUCB2": "baselines",
     "DistUCB": "baselines",
     "Fed1UCB": "baselines",

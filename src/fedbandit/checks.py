@@ -1,6 +1,6 @@
 """Bad input fails at once, with a message that names the argument and what it accepts.
 
-Here belong the error and the checks that several rooms share. A live agent checks too: nothing here imports NumPy,
+Here belong the errors and the checks that several rooms share. A live agent checks too: nothing here imports NumPy,
 whose numbers are ``Real`` all the same.
 """
 
@@ -12,6 +12,7 @@ from sys import float_info
 from typing import Any
 
 __all__ = [
+    "FileError",
     "InvalidArgument",
     "closest",
     "finite_number",
@@ -43,6 +44,10 @@ class InvalidArgument(ValueError):
     def at(self, place: str) -> "InvalidArgument":
         """The same mistake, named as the caller knows it."""
         return InvalidArgument(f"{place}.{self.argument}", self.value, self.accepted, self.hint)
+
+
+class FileError(ValueError):
+    """A file of the caller's that cannot be used; the message has a line per mistake."""
 
 
 def _short(value: object) -> str:

@@ -2,24 +2,27 @@
 
 import sys
 import warnings
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedbandit.agent.cli_certs import certs
+from fedbandit.agent.cli_live import live
+from fedbandit.mistakes import mistakes_exit_with_2
 from fedbandit.tables import print_audit, print_summary, print_sweep, print_table, print_theory
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Federated bandits by gossip: run experiments, look at results, ask the theory.",
+    help="Federated bandits by gossip: run experiments, look at results, ask the theory, run a site's agent.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(certs, name="certs")
+app.add_typer(live)
 
 
 def main() -> None:
@@ -27,42 +30,8 @@ def main() -> None:
     app()
 
 
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
-
-
-def _warn_plainly(message: object, *_: object, **__: object) -> None:
-    _say(f"warning: {message}")
-
-
-def _mistakes_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
-    """The caller's mistakes become one plain message and exit code 2, warnings become plain lines."""
-
-    @wraps(command)
-    def wrapped(*args: Any, **options: Any) -> None:
-        warnings.showwarning = _warn_plainly
-        try:
-            command(*args, **options)
-        except ValueError as error:
-            from fedbandit.checks import InvalidArgument
-            from fedbandit.experiment import ExperimentError
-
-            if not isinstance(error, (InvalidArgument, ExperimentError)):
-                raise
-            _say(f"error: {error}")
-            raise typer.Exit(2) from None
-        except OSError as error:
-            _say(f"error: {error}")
-            raise typer.Exit(2) from None
-        except KeyboardInterrupt:
-            _say("stopped")
-            raise typer.Exit(130) from None
-
-    return wrapped
-
-
 @app.command()
-@_mistakes_exit_with_2
+@mistakes_exit_with_2
 def run(
     experiment: Annotated[Path, typer.Argument(help="An experiment file (TOML).")],
     output: Annotated[
@@ -108,7 +77,7 @@ def run(
 
 
 @app.command()
-@_mistakes_exit_with_2
+@mistakes_exit_with_2
 def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")]) -> None:
     """Print the summary of a result, or of a sweep."""
     from fedbandit import outcome
@@ -128,7 +97,7 @@ def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit r
 
 
 @app.command()
-@_mistakes_exit_with_2
+@mistakes_exit_with_2
 def plot(
     folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")],
     band: Annotated[str, typer.Option(help="minmax (as in the paper), quantiles or none.")] = "minmax",
@@ -160,7 +129,7 @@ def plot(
 
 
 @app.command()
-@_mistakes_exit_with_2
+@mistakes_exit_with_2
 def graph(
     spec: Annotated[
         str,
@@ -190,7 +159,7 @@ def graph(
 
 
 @app.command("theory")
-@_mistakes_exit_with_2
+@mistakes_exit_with_2
 def theory_command(
     graph: Annotated[str, typer.Option(help="Such as path:10.")],
     arms: Annotated[int, typer.Option(help="M.")],
@@ -210,7 +179,7 @@ def theory_command(
 
 
 @app.command()
-@_mistakes_exit_with_2
+@mistakes_exit_with_2
 def reproduce(
     figures: Annotated[list[str] | None, typer.Argument(help="2a, 2b, 2c or all (the default).")] = None,
     quick: Annotated[
@@ -243,7 +212,7 @@ def reproduce(
 
 
 @app.command()
-@_mistakes_exit_with_2
+@mistakes_exit_with_2
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the figure and the result.")] = Path(
         "out/demo"
@@ -268,7 +237,7 @@ def demo(
 
 
 @app.command()
-@_mistakes_exit_with_2
+@mistakes_exit_with_2
 def audit(
     policy: Annotated[str | None, typer.Option(help="fed_batch or fed_ucb. Default: both.")] = None,
     epsilon: Annotated[float, typer.Option(help="The privacy of one reward that they claim.")] = 1.0,

@@ -1,7 +1,6 @@
 """An experiment as a TOML file: problem, graph, policies, horizon, trials, seed.
 
-Here belong the file's form and its errors: the name of the field and what it accepts. Misspelt, missing and
-mistyped fields are all reported at once.
+Here belongs the file's form; how its mistakes are told is in ``fedbandit.sections``.
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
 ``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.sigma``, ``problem.concentration``,
@@ -11,40 +10,34 @@ draws new random means for every trial, with seeds that follow on ``problem.seed
 """
 
 import itertools
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from fedbandit import graph as graphs
 from fedbandit import hospital
-from fedbandit.checks import InvalidArgument, closest, instance, whole_number
+from fedbandit.checks import FileError, InvalidArgument, instance, whole_number
 from fedbandit.graph import Graph
-from fedbandit.policy import MAX_HORIZON, POLICIES, Policy
+from fedbandit.policy import MAX_HORIZON, Policy, policy_from
 from fedbandit.problem import Problem
+from fedbandit.sections import Section, checked, read_toml
 
 MAX_REDRAWN = 10_000
 
 __all__ = ["Experiment", "ExperimentError", "read_experiment", "read_sweep"]
 
 
-class ExperimentError(ValueError):
+class ExperimentError(FileError):
     """An experiment file that cannot be run; the message has a line per mistake."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _GraphSection(_Section):
+class _GraphSection(Section):
     edges: list[list[int]]
     num_agents: int | None = None
 
 
-class _ProblemSection(_Section):
+class _ProblemSection(Section):
     rewards: Literal["gaussian", "bernoulli", "beta"] = "gaussian"
     hospital: Literal["order", "random"] | None = None
     means: list[list[float]] | None = None
@@ -60,7 +53,7 @@ class _ProblemSection(_Section):
     rates: list[float] | None = None
 
 
-class _File(_Section):
+class _File(Section):
     name: str | None = None
     graph: str | _GraphSection
     num_agents: int | None = None
@@ -114,17 +107,12 @@ def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> li
     ``instead`` has values to take for those of the file: trials, horizon, seed.
     """
     source = Path(path)
+    text, content = read_toml(source, ExperimentError)
     try:
-        text = source.read_text(encoding="utf-8")
-        content = tomllib.loads(text) | dict(instead or {})
-    except FileNotFoundError:
-        raise ExperimentError(f"{source}: no such file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ExperimentError(f"{source}: {error}") from None
-    try:
-        return [_built(_File.model_validate(chosen), source, text, swept) for chosen, swept in _combinations(content)]
-    except ValidationError as error:
-        raise ExperimentError("\n".join(f"{source}: {line}" for line in _explained(error))) from None
+        return [
+            _built(checked(_File, chosen, source, ExperimentError), source, text, swept)
+            for chosen, swept in _combinations(content | dict(instead or {}))
+        ]
     except InvalidArgument as error:
         raise ExperimentError(f"{source}: {error}") from None
 
@@ -234,7 +222,9 @@ def _policies(sections: list[dict[str, Any]]) -> tuple[dict[str, Policy], dict[s
     for position, section in enumerate(sections):
         where = f"policies[{position}]"
         for chosen in _expanded(where, section):
-            policy = _policy(where, {name: value for name, value in chosen.items() if name != "label"})
+            policy = policy_from(
+                where, {name: value for name, value in chosen.items() if name != "label"}, beside=("label",)
+            )
             label, family = _labels(where, section, chosen, policy)
             if label in policies:
                 raise InvalidArgument(f"{where}.label", label, "different from the others'")
@@ -267,39 +257,3 @@ def _expanded(where: str, section: dict[str, Any]) -> Iterator[dict[str, Any]]:
             raise InvalidArgument(f"{where}.{name}", [], "at least one value")
     for values in itertools.product(*(section[name] for name in listed)):
         yield section | dict(zip(listed, values, strict=True))
-
-
-def _policy(where: str, given: dict[str, Any]) -> Policy:
-    kind = given.get("kind")
-    if not isinstance(kind, str) or kind not in POLICIES:
-        raise InvalidArgument(f"{where}.kind", kind, f"one of {', '.join(POLICIES)}", closest(str(kind), POLICIES))
-    known = [parameter.name for parameter in fields(POLICIES[kind])]
-    parameters = {name: value for name, value in given.items() if name != "kind"}
-    for name in parameters:
-        if name not in known:
-            accepted = f"one of {', '.join(['kind', 'label', *known])}"
-            raise InvalidArgument(f"a key of {where} ({kind})", name, accepted, closest(name, known))
-    needed = [p.name for p in fields(POLICIES[kind]) if p.default is MISSING and p.name not in parameters]
-    if needed:
-        raise InvalidArgument(f"{where} ({kind})", given, f"given {', '.join(needed)}")
-    try:
-        return POLICIES[kind](**parameters)
-    except InvalidArgument as error:
-        raise error.at(where) from None
-
-
-def _explained(error: ValidationError) -> Iterator[str]:
-    """One line per mistake: the field, what is wrong, a suggestion for a misspelt name."""
-    sections: dict[str, type[BaseModel]] = {"": _File, "problem": _ProblemSection, "graph": _GraphSection}
-    for mistake in error.errors():
-        parts = [str(part) for part in mistake["loc"] if part not in ("str", "_GraphSection", "int", "float")]
-        field = ".".join(parts)
-        if mistake["type"] == "extra_forbidden":
-            section = sections.get(parts[0] if len(parts) > 1 else "", _File)
-            known = list(section.model_fields)
-            suggestion = closest(parts[-1], known)
-            yield f"unknown key '{field}'. {suggestion}{' ' if suggestion else ''}Known: {', '.join(known)}"
-        elif mistake["type"] == "missing":
-            yield f"'{field}' is missing"
-        else:
-            yield f"'{field}': {mistake['msg']}, not {mistake['input']!r}"

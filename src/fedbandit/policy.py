@@ -5,9 +5,10 @@ they are compared with is in ``fedbandit.baselines``.
 """
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, dataclass, fields
 from math import inf
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from fedbandit.baselines import (
     GSE,
@@ -21,9 +22,9 @@ from fedbandit.baselines import (
     LocalUCB,
     checked_index,
 )
-from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false, whole_number
+from fedbandit.checks import InvalidArgument, closest, number_above, number_between, true_or_false, whole_number
 
-__all__ = ["MAX_HORIZON", "POLICIES", "FedBatch", "FedUCB", "GossipUCB", "Policy", "PrivacyWarning"]
+__all__ = ["MAX_HORIZON", "POLICIES", "FedBatch", "FedUCB", "GossipUCB", "Policy", "PrivacyWarning", "policy_from"]
 
 MAX_HORIZON = 10**9
 
@@ -163,3 +164,30 @@ class FedBatch:
 
 Policy = GossipUCB | FedUCB | FedBatch | LocalUCB | CentralUCB | DistUCB | CoopUCB2 | Fed1UCB | AdaPUCB | GSE
 POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in get_args(Policy)}
+
+
+def policy_from(
+    where: str, given: Mapping[str, Any], kinds: Collection[str] = tuple(POLICIES), beside: Collection[str] = ()
+) -> Policy:
+    """The policy of a table in a file: its ``kind``, one of ``kinds``, and its parameters.
+
+    ``where`` is the table's name, for the message of a mistake; ``beside`` are further keys that it may have.
+    """
+    kind = given.get("kind")
+    if not isinstance(kind, str) or kind not in kinds:
+        raise InvalidArgument(f"{where}.kind", kind, f"one of {', '.join(kinds)}", closest(str(kind), kinds))
+    known = [parameter.name for parameter in fields(POLICIES[kind])]
+    parameters = {name: value for name, value in given.items() if name != "kind"}
+    for name, value in parameters.items():
+        if name not in known:
+            accepted = f"one of {', '.join(['kind', *beside, *known])}"
+            raise InvalidArgument(f"a key of {where} ({kind})", name, accepted, closest(name, known))
+        if not isinstance(value, (str, int, float)):
+            raise InvalidArgument(f"{where}.{name}", value, "one value")
+    needed = [p.name for p in fields(POLICIES[kind]) if p.default is MISSING and p.name not in parameters]
+    if needed:
+        raise InvalidArgument(f"{where} ({kind})", dict(given), f"given {', '.join(needed)}")
+    try:
+        return POLICIES[kind](**parameters)
+    except InvalidArgument as error:
+        raise error.at(where) from None

@@ -81,6 +81,8 @@ class Answer(Message):
 
 
 def _row(name: str, row: Sequence[float]) -> tuple[float, ...]:
+    if not row:
+        raise InvalidArgument(name, "nothing", "a value and a weight for each arm")
     checked = tuple(finite_number(f"{name}[{c}]", x) for c, x in enumerate(row))
     for c, x in enumerate(checked):
         if abs(x) > LARGEST:

@@ -1,0 +1,5 @@
+"""``python -m fedbandit``."""
+
+from fedbandit.cli import main
+
+main()

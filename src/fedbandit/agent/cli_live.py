@@ -1,0 +1,97 @@
+"""The commands of a live agent: ``agent``, ``leave``, ``rejoin``. Argument parsing and logging, nothing else.
+
+Heavy imports happen inside commands.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, cast
+
+import typer
+
+from fedbandit.mistakes import mistakes_exit_with_2
+
+__all__ = ["live"]
+
+live = typer.Typer()
+
+Config = Annotated[Path, typer.Option("-c", "--config", help="The site's file (TOML); examples/site.toml explains it.")]
+
+
+@live.command()
+@mistakes_exit_with_2
+def agent(
+    config: Config,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Gossip without certificates: to try things out, on loopback only.")
+    ] = False,
+) -> None:
+    """Run the agent of one site: HTTP for its application, gossip over mutual TLS, state on disk. SIGTERM stops it."""
+    # An agent does without NumPy. OpenDP would load it because it is there, and never use it: 10 MB and a thread.
+    sys.modules["numpy"] = cast(ModuleType, None)
+    from fedbandit.agent.config import check_insecure, read_config, read_token
+    from fedbandit.agent.handshakes import watch_handshakes
+    from fedbandit.agent.server import INSECURE, Agent, serve
+    from fedbandit.agent.tls import read_tls
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    site = read_config(config)
+    check_insecure(site, insecure)
+    tls = None if insecure else read_tls(site, datetime.now(UTC))
+    token = read_token(site)
+    if insecure:
+        logging.getLogger("fedbandit.agent").warning(INSECURE)
+    running = Agent(site, tls)
+    watch_handshakes(running.refusals.count)
+
+    async def until_stopped() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve(running, token, stop)
+
+    asyncio.run(until_stopped())
+
+
+@live.command()
+@mistakes_exit_with_2
+def leave(
+    name: Annotated[str, typer.Argument(help="The neighbour that has left for good.")],
+    config: Config,
+) -> None:
+    """Drop the flow of a neighbour that has left for good, so that the others converge to the mean of those who remain.
+
+    Run it at every neighbour of that site, also at one whose agent is not running now.
+    """
+    _tell(config, name, comes_back=False)
+    typer.echo(f"{name} has left: its flow is dropped. Take it out of [[neighbours]] in {config}")
+
+
+@live.command()
+@mistakes_exit_with_2
+def rejoin(
+    name: Annotated[str, typer.Argument(help="The neighbour that had left and is back.")],
+    config: Config,
+) -> None:
+    """Take back a neighbour that had left, with an empty link. What it said before it left stays refused."""
+    _tell(config, name, comes_back=True)
+    typer.echo(f"{name} is a neighbour again")
+
+
+def _tell(path: Path, name: str, comes_back: bool) -> None:
+    """Tell the running agent; if none runs, write to its file."""
+    from fedbandit.agent.client import Client, Unreachable
+    from fedbandit.agent.config import read_config, read_token
+    from fedbandit.agent.server import change_stopped
+
+    site = read_config(path)
+    with Client(f"http://{site.http}", token=read_token(site)) as client:
+        try:
+            (client.rejoin if comes_back else client.leave)(name)
+        except Unreachable:
+            change_stopped(site, name, comes_back)

@@ -1,0 +1,283 @@
+"""The Python client of an agent's HTTP API, in two forms: blocking, and for asyncio.
+
+Here belongs how a call becomes a request, its answer a value or an error, and what may be repeated; nothing of the
+server is imported. A reward may be repeated at will: the same value again changes nothing. A decision may not, since a
+request that got through has handed one out: it is repeated only where nobody was there to hear it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedbandit.agent.state import State
+from fedbandit.checks import InvalidArgument, finite_number, instance, number_above
+
+try:
+    import httpx
+except ImportError as error:
+    raise ImportError("the client of an agent needs httpx: pip install 'fedbandit[agent]'") from error
+
+__all__ = [
+    "AgentError",
+    "AsyncClient",
+    "Client",
+    "Decision",
+    "InvalidRequest",
+    "NotANeighbour",
+    "RewardConflict",
+    "Unauthorised",
+    "Unavailable",
+    "UnknownDecision",
+    "Unreachable",
+]
+
+_T = TypeVar("_T")
+_WAITS = (0.05, 0.2, 0.5, 1.0)  # seconds between attempts: an agent is back in less than a second
+_IDLE = 2.0  # seconds; the server hangs up after 5, and a request must not run into that
+
+
+class AgentError(RuntimeError):
+    """The agent did not do what it was asked, in its own words; ``code`` is its word for programs."""
+
+    code: str | None = None
+
+
+class UnknownDecision(AgentError):
+    """No decision has this id, or it has expired."""
+
+
+class RewardConflict(AgentError):
+    """This decision has another reward already."""
+
+
+class InvalidRequest(AgentError):
+    """The agent does not accept this, and says what it accepts."""
+
+
+class NotANeighbour(AgentError):
+    """There is no such neighbour, or it has left."""
+
+
+class Unauthorised(AgentError):
+    """The token is missing or wrong."""
+
+
+class Unavailable(AgentError):
+    """The agent cannot serve now; nothing has changed."""
+
+
+class Unreachable(AgentError):
+    """No answer. Of a reward: it may or may not have arrived, and can be reported again."""
+
+
+_KINDS: dict[str, type[AgentError]] = {
+    "invalid": InvalidRequest,
+    "invalid_json": InvalidRequest,
+    "not_a_neighbour": NotANeighbour,
+    "not_ready": Unavailable,
+    "reward_conflict": RewardConflict,
+    "too_large": InvalidRequest,
+    "unauthorised": Unauthorised,
+    "unavailable": Unavailable,
+    "unknown_decision": UnknownDecision,
+}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Use this arm, and report its reward under this id."""
+
+    id: str
+    arm: int
+    name: str
+
+
+class _DecisionBody(BaseModel):
+    model_config = ConfigDict(strict=True)
+    id: str
+    arm: int
+    name: str
+
+
+@dataclass(frozen=True)
+class _Call(Generic[_T]):
+    """A request, how its answer is read, and after which errors it may be sent again."""
+
+    method: str
+    path: str
+    read: Callable[[bytes], _T]
+    again_after: tuple[type[Exception], ...]
+    body: dict[str, float] | None = None
+
+
+_NOT_SENT = (httpx.ConnectError,)
+_NO_HARM = (httpx.TransportError, Unavailable)
+
+
+def _nothing(_: bytes) -> None:
+    return None
+
+
+def _read_decision(content: bytes) -> Decision:
+    return Decision(**_DecisionBody.model_validate_json(content).model_dump())
+
+
+_DECIDE = _Call("POST", "/v1/decisions", _read_decision, _NOT_SENT)
+_STATE = _Call("GET", "/v1/state", State.model_validate_json, _NO_HARM)
+
+
+def _reward(decision: Decision | str, value: float) -> _Call[None]:
+    name = decision.id if isinstance(decision, Decision) else decision
+    instance("decision", name, str, "a Decision or its id")
+    body = {"value": finite_number("value", value)}
+    return _Call("PUT", f"/v1/decisions/{quote(name, safe='')}/reward", _nothing, _NO_HARM, body)
+
+
+def _neighbour(method: str, name: str) -> _Call[None]:
+    instance("name", name, str, "the name of a neighbour")
+    # Not repeated after it may have arrived: the second of two DELETEs is refused.
+    return _Call(method, f"/v1/neighbours/{quote(name, safe='')}", _nothing, _NOT_SENT)
+
+
+class _Settings:
+    """What both clients are made with."""
+
+    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+        instance("url", url, str, "an address such as http://127.0.0.1:8400")
+        if not url.startswith(("http://", "https://")):
+            raise InvalidArgument("url", url, "an address such as http://127.0.0.1:8400")
+        self.url = url.rstrip("/")
+        self.options: dict[str, Any] = {
+            "base_url": self.url,
+            "timeout": number_above("timeout", timeout, 0.0),
+            "headers": {} if token is None else {"Authorization": f"Bearer {token}"},
+            "limits": httpx.Limits(keepalive_expiry=_IDLE),
+            "trust_env": False,  # an agent is beside the application: no proxy
+        }
+
+    def value(self, call: _Call[_T], answer: httpx.Response) -> _T:
+        """What an answer says, or the error that it is."""
+        try:
+            if answer.is_success:
+                return call.read(answer.content)
+            detail = answer.json()["error"]
+            told, code = str(detail["message"]), str(detail["code"])
+        except (ValidationError, ValueError, KeyError, TypeError):
+            raise AgentError(f"{self.url} does not answer like an agent (status {answer.status_code})") from None
+        error = _KINDS.get(code, AgentError)(told)
+        error.code = code
+        raise error
+
+    def told(self, error: Exception) -> AgentError:
+        """The error, as the caller knows it."""
+        if isinstance(error, AgentError):
+            return error
+        return Unreachable(f"no answer from {self.url}: {error or type(error).__name__}")
+
+
+class Client:
+    """An agent, for an application that waits for it. Usable from several threads."""
+
+    def __init__(self, url: str = "http://127.0.0.1:8400", token: str | None = None, timeout: float = 5.0) -> None:
+        """``timeout``: seconds that each attempt may take."""
+        self._settings = _Settings(url, token, timeout)
+        self._http = httpx.Client(**self._settings.options)
+
+    def decide(self) -> Decision:
+        """Ask for an arm."""
+        return self._run(_DECIDE)
+
+    def reward(self, decision: Decision | str, value: float) -> None:
+        """Report what a decision was worth; on disk when this returns. Safe to repeat."""
+        self._run(_reward(decision, value))
+
+    def state(self) -> State:
+        """What the agent shows of itself."""
+        return self._run(_STATE)
+
+    def leave(self, name: str) -> None:
+        """A neighbour has left for good."""
+        self._run(_neighbour("DELETE", name))
+
+    def rejoin(self, name: str) -> None:
+        """Take a neighbour back that had left."""
+        self._run(_neighbour("PUT", name))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, call: _Call[_T]) -> _T:
+        for wait in (*_WAITS, None):
+            try:
+                return self._settings.value(call, self._http.request(call.method, call.path, json=call.body))
+            except (httpx.TransportError, AgentError) as error:
+                if wait is None or not isinstance(error, call.again_after):
+                    raise self._settings.told(error) from None
+            time.sleep(wait)
+        raise AssertionError("the last attempt returns or raises")
+
+
+class AsyncClient:
+    """An agent, for an application on asyncio. The same calls as ``Client``, to be awaited."""
+
+    def __init__(self, url: str = "http://127.0.0.1:8400", token: str | None = None, timeout: float = 5.0) -> None:
+        """``timeout``: seconds that each attempt may take."""
+        self._settings = _Settings(url, token, timeout)
+        self._http = httpx.AsyncClient(**self._settings.options)
+
+    async def decide(self) -> Decision:
+        """Ask for an arm."""
+        return await self._run(_DECIDE)
+
+    async def reward(self, decision: Decision | str, value: float) -> None:
+        """Report what a decision was worth; on disk when this returns. Safe to repeat."""
+        await self._run(_reward(decision, value))
+
+    async def state(self) -> State:
+        """What the agent shows of itself."""
+        return await self._run(_STATE)
+
+    async def leave(self, name: str) -> None:
+        """A neighbour has left for good."""
+        await self._run(_neighbour("DELETE", name))
+
+    async def rejoin(self, name: str) -> None:
+        """Take a neighbour back that had left."""
+        await self._run(_neighbour("PUT", name))
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, call: _Call[_T]) -> _T:
+        for wait in (*_WAITS, None):
+            try:
+                return self._settings.value(call, await self._http.request(call.method, call.path, json=call.body))
+            except (httpx.TransportError, AgentError) as error:
+                if wait is None or not isinstance(error, call.again_after):
+                    raise self._settings.told(error) from None
+            await asyncio.sleep(wait)
+        raise AssertionError("the last attempt returns or raises")

@@ -1,0 +1,247 @@
+"""What a site is told in its ``site.toml``.
+
+Here belong the file's form and its checks. Reading makes nothing: no folder, no socket. Certificates are read in
+``fedbandit.agent.tls``.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from fedbandit.agent.addresses import Address, address, listening_address, site_name
+from fedbandit.agent.federation import Federation
+from fedbandit.agent.secret_files import read_secret
+from fedbandit.checks import FileError, InvalidArgument, number_between, whole_number
+from fedbandit.policy import policy_from
+from fedbandit.sections import Section, checked, read_toml
+
+__all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "read_config", "read_token"]
+
+POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # those of which a site can be one alone
+LEAST_TOKEN = 16
+MAX_RATE, MAX_HOURS, MAX_KEPT = 1000.0, 1e6, 10**8
+
+
+class ConfigError(FileError):
+    """A site that cannot be run as its file says; the message has a line per mistake."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Where the certificate of the site, its key, and the CA's certificate are."""
+
+    certificate: Path
+    key: Path
+    ca: Path
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A site to gossip with.
+
+    * ``address``: where to dial it; ``None`` if it dials us
+    * ``rate``: exchanges per second, on average, if we dial
+    """
+
+    name: str
+    address: Address | None
+    rate: float
+
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """What a file asks for, checked.
+
+    * ``data``: the folder for state; the agent makes it
+    * ``terms``: what all sites agree on
+    * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
+    * ``token_file``: what is in it, applications must send
+    * ``expire_after``: seconds until a decision is forgotten; ``keep``: how many are kept at most
+    """
+
+    name: str
+    data: Path
+    terms: Federation
+    tls: Tls | None
+    http: Address
+    gossip: Address | None
+    token_file: Path | None
+    expire_after: float
+    keep: int
+    neighbours: tuple[Neighbour, ...]
+    path: Path
+
+
+T = TypeVar("T")
+
+
+def _text(parse: Callable[[str], T]) -> Callable[[Any], T]:
+    """Parse a text, refuse anything else."""
+
+    def parsed(value: Any) -> T:
+        if not isinstance(value, str):
+            raise InvalidArgument("", value, "a text")
+        return parse(value)
+
+    return parsed
+
+
+def _file_name(value: str) -> str:
+    if not value or "\0" in value:
+        raise InvalidArgument("", value, "a file or folder")
+    return value
+
+
+_Name = Annotated[str, AfterValidator(site_name)]
+_FileName = Annotated[str, AfterValidator(_file_name)]
+_Dialled = Annotated[Address, BeforeValidator(_text(address))]
+_Listened = Annotated[Address, BeforeValidator(_text(listening_address))]
+
+
+class _Federation(Section):
+    name: str
+    num_agents: int
+    arms: list[str]
+    rewards: list[float]
+    policy: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class _Tls(Section):
+    certificate: _FileName
+    key: _FileName
+    ca: _FileName
+
+
+class _Listen(Section):
+    http: _Listened = Address("127.0.0.1", 8400)
+    gossip: _Listened | None = None
+    token_file: _FileName | None = None
+
+
+class _Decisions(Section):
+    expire_after_hours: Annotated[float, AfterValidator(lambda v: number_between("", v, 0.0, MAX_HOURS))] = 720.0
+    keep: Annotated[int, AfterValidator(lambda v: whole_number("", v, 1, MAX_KEPT))] = 100_000
+
+
+class _Neighbour(Section):
+    name: _Name
+    address: _Dialled | None = None
+    rate: Annotated[float, AfterValidator(lambda v: number_between("", v, 0.0, MAX_RATE))] = 1.0
+
+
+class _File(Section):
+    name: _Name
+    data: _FileName
+    federation: _Federation
+    tls: _Tls | None = None
+    listen: _Listen = _Listen()
+    decisions: _Decisions = _Decisions()
+    neighbours: list[_Neighbour] = Field(default_factory=list[_Neighbour])
+
+
+def read_config(path: Path) -> SiteConfig:
+    """Read and check a site's file; all mistakes are reported at once, as far as they do not hide one another."""
+    file = checked(_File, read_toml(path, ConfigError)[1], path, ConfigError)
+    mistakes = list(_contradictions(file))
+    terms = None
+    try:
+        terms = _terms(file.federation)
+    except InvalidArgument as error:
+        mistakes.insert(0, str(error))
+    _refuse(path, mistakes)
+    folder = path.parent
+    listen = file.listen
+    return SiteConfig(
+        name=file.name,
+        data=folder / file.data,
+        terms=cast("Federation", terms),
+        tls=file.tls and Tls(folder / file.tls.certificate, folder / file.tls.key, folder / file.tls.ca),
+        http=listen.http,
+        gossip=listen.gossip,
+        token_file=None if listen.token_file is None else folder / listen.token_file,
+        expire_after=file.decisions.expire_after_hours * 3600.0,
+        keep=file.decisions.keep,
+        neighbours=tuple(Neighbour(n.name, n.address, n.rate) for n in file.neighbours),
+        path=path,
+    )
+
+
+def check_insecure(config: SiteConfig, insecure: bool) -> None:
+    """Without certificates nothing may leave the machine; otherwise there must be certificates."""
+    if not insecure:
+        if config.tls is None:
+            raise ConfigError(
+                f"{config.path}: 'tls' is missing: certificate, key and ca. Without them a site runs with --insecure "
+                "only, on one machine, for tests"
+            )
+        return
+    addresses = {"listen.http": config.http, "listen.gossip": config.gossip}
+    addresses |= {f"neighbours[{i}].address": neighbour.address for i, neighbour in enumerate(config.neighbours)}
+    accepted = "a loopback address (127.0.0.1, [::1], localhost) with --insecure"
+    _refuse(
+        config.path,
+        [
+            str(InvalidArgument(place, str(given), accepted))
+            for place, given in addresses.items()
+            if given is not None and not given.is_loopback
+        ],
+    )
+
+
+def read_token(config: SiteConfig) -> str | None:
+    """What applications must send, or ``None`` if nothing."""
+    if config.token_file is None:
+        return None
+    where = f"{config.path}: listen.token_file"
+    try:
+        token = read_secret(config.token_file).removesuffix(b"\n")
+    except FileError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    # It travels in a header: spaces, line ends and letters beyond ASCII would not arrive as they are.
+    if len(token) < LEAST_TOKEN or not all(0x21 <= letter <= 0x7E for letter in token):
+        raise ConfigError(
+            f"{where}: {config.token_file} must be one line of at least {LEAST_TOKEN} ASCII characters without spaces: "
+            f"openssl rand -hex 32 > {config.token_file}"
+        )
+    return token.decode("ascii")
+
+
+def _refuse(path: Path, mistakes: list[str]) -> None:
+    if mistakes:
+        raise ConfigError("\n".join(f"{path}: {mistake}" for mistake in mistakes))
+
+
+def _terms(section: _Federation) -> Federation:
+    """The terms, with mistakes named as in the file."""
+    if len(section.rewards) != 2 or not section.rewards[0] < section.rewards[1]:
+        raise InvalidArgument("federation.rewards", section.rewards, "two numbers, the lowest and the highest reward")
+    policy = policy_from("federation.policy", {"kind": POLICY_KINDS[0]} | section.policy, POLICY_KINDS)
+    low, high = section.rewards
+    try:
+        return Federation(section.name, section.num_agents, tuple(section.arms), low, high, cast("Any", policy))
+    except InvalidArgument as error:
+        place = {"low": "rewards[0]", "high": "rewards[1]"}.get(error.argument, error.argument)
+        raise InvalidArgument(f"federation.{place}", error.value, error.accepted, error.hint) from None
+
+
+def _contradictions(file: _File) -> Iterator[str]:
+    """What is wrong between sections that are fine by themselves."""
+    listen = file.listen
+    if not listen.http.is_loopback and listen.token_file is None:
+        yield str(
+            InvalidArgument("listen.http", str(listen.http), "a loopback address unless listen.token_file is given")
+        )
+    if listen.gossip == listen.http and listen.http.port != 0:
+        yield str(InvalidArgument("listen.gossip", str(listen.gossip), "different from listen.http"))
+    names = {file.name}
+    for i, neighbour in enumerate(file.neighbours):
+        if neighbour.name == file.name:
+            yield str(InvalidArgument(f"neighbours[{i}].name", neighbour.name, "different from the site's own"))
+        elif neighbour.name in names:
+            yield str(InvalidArgument(f"neighbours[{i}].name", neighbour.name, "different from the others'"))
+        names.add(neighbour.name)
+        if neighbour.address is None and listen.gossip is None:
+            yield f"'neighbours[{i}].address' is missing: without listen.gossip nobody can dial this site"

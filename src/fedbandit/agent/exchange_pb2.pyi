@@ -1,0 +1,67 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Register(_message.Message):
+    __slots__ = ("flow", "version", "writer")
+    FLOW_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    flow: _containers.RepeatedScalarFieldContainer[float]
+    version: int
+    writer: str
+    def __init__(self, flow: _Optional[_Iterable[float]] = ..., version: _Optional[int] = ..., writer: _Optional[str] = ...) -> None: ...
+
+class Offer(_message.Message):
+    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "gossiped", "n_max")
+    WIRE_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    RECEIVER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TO_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FEDERATION_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    GOSSIPED_FIELD_NUMBER: _ClassVar[int]
+    N_MAX_FIELD_NUMBER: _ClassVar[int]
+    wire: int
+    sender: str
+    receiver: str
+    epoch: int
+    to_epoch: int
+    federation: str
+    link: Register
+    gossiped: _containers.RepeatedScalarFieldContainer[float]
+    n_max: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., n_max: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "n_max")
+    WIRE_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    RECEIVER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TO_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FEDERATION_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    N_MAX_FIELD_NUMBER: _ClassVar[int]
+    wire: int
+    sender: str
+    receiver: str
+    epoch: int
+    to_epoch: int
+    federation: str
+    link: Register
+    n_max: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., n_max: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Terms(_message.Message):
+    __slots__ = ("wire", "terms")
+    WIRE_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    wire: int
+    terms: str
+    def __init__(self, wire: _Optional[int] = ..., terms: _Optional[str] = ...) -> None: ...

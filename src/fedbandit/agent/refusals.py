@@ -1,0 +1,42 @@
+"""Who was turned away, and why: counted, and logged without letting a stranger fill the disk with our log.
+
+Here belongs the count and the pace of the log; who is refused is decided elsewhere.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+__all__ = ["Refusals"]
+
+SECONDS = 10.0
+"""A reason is logged at most once in so many seconds; lines that were left out are counted in the next."""
+
+
+class Refusals:
+    """Counts by reason. May be called from any thread; ``clock`` gives seconds."""
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float]) -> None:
+        """Nobody was refused yet."""
+        self._log, self._clock = log, clock
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._logged: dict[str, tuple[float, int]] = {}
+
+    def count(self, reason: str, message: str) -> None:
+        """One more."""
+        with self._lock:
+            self._counts[reason] += 1
+            count, now = self._counts[reason], self._clock()
+            last, logged = self._logged.get(reason, (-SECONDS, 0))
+            if now - last < SECONDS:
+                return
+            self._logged[reason] = now, count
+        more = f" ({count - logged - 1} more since the last such line)" if count > logged + 1 else ""
+        self._log.warning("refused (%s): %s%s", reason, message, more)
+
+    def counts(self) -> dict[str, int]:
+        """How many, by reason."""
+        with self._lock:
+            return dict(self._counts)

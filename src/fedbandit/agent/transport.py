@@ -1,0 +1,170 @@
+"""Gossip between processes: gRPC, both ends with a certificate.
+
+Here belongs how bytes travel and who is at the other end, and nothing of what they say. A certificate names its site in
+its one DNS name (SAN): the server hands that name on with every call, and a dialler talks to nobody but the site that
+it means. Without TLS names are taken on trust: for one machine, to try things out.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+
+from fedbandit.agent.addresses import Address
+from fedbandit.agent.tls import TlsFiles
+from fedbandit.agent.wire import MAX_BYTES
+
+__all__ = ["Call", "Dialler", "GossipServer", "TurnedAway", "TurnsAway", "Unreachable"]
+
+SERVICE = "fedbandit.v1.Gossip"
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_BYTES),
+    ("grpc.max_send_message_length", MAX_BYTES),
+    ("grpc.max_metadata_size", 16_384),
+)
+_SERVER_OPTIONS = (
+    *_OPTIONS,
+    ("grpc.so_reuseport", 0),  # two agents on one port are a mistake, not a cluster
+    ("grpc.max_concurrent_streams", 16),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+)
+_DIALLER_OPTIONS = (
+    *_OPTIONS,
+    # A neighbour that is back after a restart is found again within about a second.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A connection that a firewall has forgotten is noticed.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),  # the link's clock tries again
+    ("grpc.enable_http_proxy", 0),  # a proxy from the environment would see who talks to whom
+)
+
+
+class TurnsAway(RuntimeError):
+    """Raised by a handler: the caller is refused. ``reason`` is counted, the message is told and logged."""
+
+    def __init__(self, reason: str, message: str, code: grpc.StatusCode = grpc.StatusCode.PERMISSION_DENIED) -> None:
+        """Say why."""
+        self.reason, self.code = reason, code
+        super().__init__(message)
+
+
+class Unreachable(RuntimeError):
+    """The neighbour did not answer, or is not who it should be."""
+
+
+class TurnedAway(RuntimeError):
+    """The neighbour answered that it refuses, and why."""
+
+    def __init__(self, message: str, other_terms: bool) -> None:
+        """``other_terms``: because the terms of the federation differ."""
+        self.other_terms = other_terms
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that came in: from whom, as its certificate says (None: without TLS), and what it says."""
+
+    caller: str | None
+    data: bytes
+
+
+Handler = Callable[[Call], Awaitable[bytes]]
+
+
+class GossipServer:
+    """Listens for neighbours. ``handlers`` answer the calls of a method; ``refused`` hears of those turned away."""
+
+    def __init__(
+        self,
+        address: Address,
+        tls: TlsFiles | None,
+        handlers: Mapping[str, Handler],
+        refused: Callable[[str, str], None],
+    ) -> None:
+        """Take the address; ``start`` begins to listen."""
+        self._refused = refused
+        self._server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=64)
+        methods = {name: _bytes_in_bytes_out(self._method(handler)) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        try:
+            self.port = self._listen(str(address), tls)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen for neighbours on {address}: {error}") from None
+        self._secure = tls is not None
+
+    def _listen(self, address: str, tls: TlsFiles | None) -> int:
+        if tls is None:
+            return self._server.add_insecure_port(address)
+        pair = (tls.key, tls.certificate)
+        return self._server.add_secure_port(
+            address, grpc.ssl_server_credentials([pair], root_certificates=tls.ca, require_client_auth=True)
+        )
+
+    def _method(self, handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def answer(data: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            try:
+                return await handler(Call(self._caller(context), data))
+            except TurnsAway as refusal:
+                self._refused(refusal.reason, f"{context.peer()}: {refusal}")
+                await context.abort(refusal.code, str(refusal))
+
+        return answer
+
+    def _caller(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> str | None:
+        """The name in the caller's certificate, which the handshake has checked against the CA and the time."""
+        if not self._secure:
+            return None
+        presented = context.auth_context()
+        names = list(presented.get("x509_subject_alternative_name", []))  # of any type: also addresses and e-mail
+        if len(names) != 1 or names != list(presented.get("peer_dns", [])):
+            raise TurnsAway("certificate", f"a certificate must have one name (SAN), a DNS name, not {names}")
+        return names[0].decode(errors="replace")
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        await self._server.start()
+
+    async def stop(self, grace: float) -> None:
+        """Let calls end, for at most so many seconds."""
+        await self._server.stop(grace)
+
+
+def _bytes_in_bytes_out(answer: Callable[[bytes, Any], Awaitable[bytes]]) -> "grpc.RpcMethodHandler[bytes, bytes]":
+    """A method whose messages stay bytes: ``wire`` reads them."""
+    return cast("grpc.RpcMethodHandler[bytes, bytes]", grpc.unary_unary_rpc_method_handler(answer))
+
+
+class Dialler:
+    """The way to one neighbour: a channel that is kept open, and opened again when it breaks."""
+
+    def __init__(self, neighbour: str, address: Address, tls: TlsFiles | None) -> None:
+        """Nothing is dialled before the first call."""
+        if tls is None:
+            self._channel = grpc.aio.insecure_channel(str(address), options=_DIALLER_OPTIONS)
+        else:
+            # The neighbour's certificate must bear its name, whatever host it listens on.
+            options = (*_DIALLER_OPTIONS, ("grpc.ssl_target_name_override", neighbour))
+            credentials = grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate)
+            self._channel = grpc.aio.secure_channel(str(address), credentials, options=options)
+
+    async def call(self, method: str, data: bytes, timeout: float) -> bytes:
+        """Ask, and wait for the answer for at most so many seconds."""
+        try:
+            return cast(bytes, await self._channel.unary_unary(f"/{SERVICE}/{method}")(data, timeout=timeout))
+        except grpc.aio.AioRpcError as error:
+            code, details = error.code(), error.details() or ""
+            if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+                raise Unreachable(f"{code.name.lower().replace('_', ' ')}: {details}") from None
+            raise TurnedAway(details or code.name, code == grpc.StatusCode.FAILED_PRECONDITION) from None
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._channel.close()

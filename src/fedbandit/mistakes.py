@@ -1,0 +1,41 @@
+"""The caller's mistakes on the command line: a plain message and exit code 2 instead of a traceback.
+
+Every command imports this, so nothing heavy may be imported here.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import typer
+
+from fedbandit.checks import FileError, InvalidArgument
+
+__all__ = ["mistakes_exit_with_2"]
+
+
+def mistakes_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
+    """The caller's mistakes become one plain message and exit code 2, warnings become plain lines."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **options: Any) -> None:
+        warnings.showwarning = _warn_plainly
+        try:
+            command(*args, **options)
+        except (InvalidArgument, FileError, OSError) as error:
+            _say(f"error: {error}")
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            _say("stopped")
+            raise typer.Exit(130) from None
+
+    return wrapped
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _warn_plainly(message: object, *_: object, **__: object) -> None:
+    _say(f"warning: {message}")

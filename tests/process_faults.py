@@ -1,0 +1,207 @@
+"""A minute of a federation of real processes: load on every site, kills and pauses, then a look at the files.
+
+Used by the tests and by the report (benchmarks/reliability.py). What is checked comes from the sites' files alone, and
+from what their applications were told.
+"""
+
+import shutil
+import signal
+import sqlite3
+import threading
+import time
+from dataclasses import dataclass, field
+from math import fsum
+from pathlib import Path
+from random import Random
+
+from fedbandit.agent.client import AgentError, Client
+from fedbandit.agent.federation import Federation
+from fedbandit.agent.journal import SqliteJournal
+from fedbandit.agent.local import LocalFederation
+from fedbandit.agent.records import Stored
+from fedbandit.agent.site import Site
+
+MEANS = (0.3, 0.5, 0.7)
+
+
+@dataclass
+class Told:
+    """What one application was told and has said."""
+
+    acknowledged: dict[str, float] = field(default_factory=dict)
+    unsure: dict[str, float] = field(default_factory=dict)  # reported, never acknowledged
+    decisions: int = 0
+    errors: int = 0
+
+    def said(self, decision_id: str) -> float | None:
+        return self.acknowledged.get(decision_id, self.unsure.get(decision_id))
+
+
+@dataclass
+class Outcome:
+    """What happened, and what the files hold after it."""
+
+    told: dict[str, Told]
+    stored: dict[str, Stored]
+    sites: dict[str, Site]
+    snapshots: list[tuple[str, Path]]
+    kills: int
+    pauses: int
+
+    def lost(self) -> list[str]:
+        """Acknowledged rewards that a file does not have, or has with another value."""
+        return [
+            f"{name}: {decision_id} was acknowledged with {value}, the file has {known}"
+            for name, told in self.told.items()
+            for decision_id, value in told.acknowledged.items()
+            if (known := _reward(self.stored[name], decision_id)) != value
+        ]
+
+    def uncalled(self) -> list[str]:
+        """Rewards in a file that nobody has reported."""
+        return [
+            f"{name}: {decision.id}"
+            for name, stored in self.stored.items()
+            for decision in stored.decisions.values()
+            if decision.reward is not None
+            and self.told[name].acknowledged.get(decision.id, self.told[name].unsure.get(decision.id))
+            != decision.reward
+        ]
+
+    def miscounted(self) -> list[str]:
+        """Arms whose rewards are not counted exactly once."""
+        wrong = []
+        for name, stored in self.stored.items():
+            for arm in range(len(MEANS)):
+                rewarded = sum(d.reward is not None and d.arm == arm for d in stored.decisions.values())
+                released = sum(r.size for r in stored.releases if r.arm == arm)
+                collected = stored.batches[arm].count if arm in stored.batches else 0
+                if rewarded != released + collected:
+                    wrong.append(f"{name}, arm {arm}: {rewarded} rewards, {released} released, {collected} collected")
+        return wrong
+
+    def redrawn(self) -> list[str]:
+        """Releases that a file held when its process was killed, and that it holds no longer, or with another value."""
+        wrong = []
+        for name, snapshot in self.snapshots:
+            with sqlite3.connect(snapshot) as file:
+                before = file.execute("SELECT arm, first, last, value FROM release").fetchall()
+            file.close()
+            after = {(r.arm, r.first, r.last, r.value) for r in self.stored[name].releases}
+            wrong += [f"{name}: {row}" for row in before if row not in after]
+        return wrong
+
+    def imbalance(self) -> float:
+        """The largest difference, over columns, between the sum of what all gossip and the sum of what all own."""
+        columns = range(2 * len(MEANS))
+        return max(abs(fsum(x for s in self.sites.values() for x in (s.gossiped[c], -s.own[c]))) for c in columns)
+
+    def disagreement(self) -> float:
+        """The largest difference, over columns, between what two sites gossip."""
+        return max(max(column) - min(column) for column in zip(*(s.gossiped for s in self.sites.values()), strict=True))
+
+
+def _reward(stored: Stored, decision_id: str) -> float | None:
+    decision = stored.decisions.get(decision_id)
+    return None if decision is None else decision.reward
+
+
+def an_application(url: str, told: Told, seed: int, stop: threading.Event, pause: float) -> None:
+    """Asks, rewards, and remembers what it was told. It does not give up."""
+    random = Random(seed)  # noqa: S311  # faults and load from an explicit seed
+    with Client(url, timeout=2.0) as client:
+        while not stop.is_set():
+            try:
+                decision = client.decide()
+                told.decisions += 1
+                value = float(random.random() < MEANS[decision.arm])
+                told.unsure[decision.id] = value
+                client.reward(decision.id, value)
+                told.acknowledged[decision.id] = told.unsure.pop(decision.id)
+            except AgentError:
+                told.errors += 1
+                stop.wait(0.1)
+            stop.wait(pause)
+
+
+def inflict(federation: LocalFederation, seconds: float, random: Random, snapshots: Path) -> tuple[int, int, list]:
+    """Kill and pause processes at random; in the end all run again."""
+    kills = pauses = 0
+    kept: list[tuple[str, Path]] = []
+    down: dict[str, float] = {}
+    paused: dict[str, float] = {}
+    until = time.monotonic() + seconds
+    while (now := time.monotonic()) < until or down or paused:
+        for name in [name for name, back in down.items() if back <= now or now >= until]:
+            federation.start(name)
+            del down[name]
+        for name in [name for name, back in paused.items() if back <= now or now >= until]:
+            federation.signal(name, signal.SIGCONT)
+            del paused[name]
+        up = [name for name in federation.names if name not in down and name not in paused]
+        if now < until and len(up) > len(federation.names) // 2:
+            name = random.choice(up)
+            if random.random() < 0.6:
+                federation.kill(name)
+                kept.append((name, _snapshot(federation.state_file(name), snapshots / f"{len(kept)}")))
+                down[name] = now + random.uniform(0.0, 2.0)
+                kills += 1
+            else:
+                federation.signal(name, signal.SIGSTOP)
+                paused[name] = now + random.uniform(1.0, 5.0)
+                pauses += 1
+        time.sleep(random.uniform(0.1, 0.8))
+    for name in federation.names:
+        federation.wait_ready(name)
+    return kills, pauses, kept
+
+
+def _snapshot(state_file: Path, folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for path in state_file.parent.glob(state_file.name + "*"):
+        shutil.copy(path, folder)
+    return folder / state_file.name
+
+
+def run_with_faults(
+    folder: Path, num_agents: int, seconds: float, seed: int, quiet: float, pause: float = 0.005, rate: float = 20.0
+) -> Outcome:
+    """Load and faults for so many seconds, then ``quiet`` seconds of gossip alone, then stop and read the files."""
+    random = Random(seed)  # noqa: S311  # faults and load from an explicit seed
+    names = [f"site{i}" for i in range(num_agents)]
+    links = [(names[i], names[(i + 1) % num_agents]) for i in range(num_agents)] + [(names[0], names[num_agents // 2])]
+    terms = federation_terms(num_agents)
+    told = {name: Told() for name in names}
+    stop = threading.Event()
+    with LocalFederation(folder / "federation", terms, links, rate) as federation:
+        applications = [
+            threading.Thread(target=an_application, args=(federation.url(name), told[name], seed + i, stop, pause))
+            for i, name in enumerate(names)
+        ]
+        for application in applications:
+            application.start()
+        try:
+            kills, pauses, snapshots = inflict(federation, seconds, random, folder / "snapshots")
+        finally:
+            stop.set()
+            for application in applications:
+                application.join()
+        time.sleep(quiet)
+    return Outcome(told, *read_files(federation), snapshots, kills, pauses)
+
+
+def federation_terms(num_agents: int) -> Federation:
+    from fedbandit import FedBatch
+
+    return Federation("faults", num_agents, ("A", "B", "C"), 0.0, 1.0, FedBatch(epsilon=1.0))
+
+
+def read_files(federation: LocalFederation) -> tuple[dict[str, Stored], dict[str, Site]]:
+    """What the files of stopped sites hold, and the sites that they add up to."""
+    stored, sites = {}, {}
+    for name in federation.names:
+        journal = SqliteJournal(federation.state_file(name), name, federation.terms, 1)
+        stored[name] = journal.load()
+        sites[name] = Site(name, federation.terms, journal.load())
+        journal.close()
+    return stored, sites

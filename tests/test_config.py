@@ -1,0 +1,457 @@
+"""A site's file: what it means, and every mistake in words."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedbandit import FedBatch, FedUCB, GossipUCB
+from fedbandit.agent.addresses import Address, address, listening_address, site_name
+from fedbandit.agent.config import ConfigError, Neighbour, Tls, check_insecure, read_config, read_token
+from fedbandit.agent.federation import Federation
+from fedbandit.checks import InvalidArgument
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"
+LISTEN_AT = "host:port with a port from 0 to 65535 (0: any free one), an IPv6 host in brackets"
+DIAL = "host:port with a port from 1 to 65535, an IPv6 host in brackets"
+NAME = "a DNS name of lower-case letters, digits and hyphens, 63 at most between dots, no number at the end"
+
+LEAST = """
+name = "north"
+data = "data"
+
+[federation]
+name = "diabetes"
+num_agents = 3
+arms = ["insulin", "metformin"]
+rewards = [0, 1]
+policy.epsilon = 1.0
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(text):
+        path = tmp_path / "site.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return written
+
+
+def mistakes(path, call=read_config):
+    """The lines of the error, without the file's name, which each must have."""
+    with pytest.raises(ConfigError) as error:
+        call(path)
+    lines = str(error.value).split("\n")
+    assert all(line.startswith(f"{path}: ") for line in lines)
+    return [line.removeprefix(f"{path}: ") for line in lines]
+
+
+def test_the_example():
+    config = read_config(EXAMPLE)
+    folder = EXAMPLE.parent
+    assert config.name == "north"
+    assert config.data == folder / "data"
+    assert not config.data.exists(), "reading makes no folder"
+    assert config.terms == Federation("diabetes", 3, ("insulin", "metformin", "no drug"), 0, 1, FedBatch(1.0))
+    assert config.tls == Tls(folder / "certs/north.crt", folder / "certs/north.key", folder / "certs/ca.crt")
+    assert config.http == Address("127.0.0.1", 8400)
+    assert config.gossip == Address("0.0.0.0", 8500)  # noqa: S104
+    assert config.token_file is None
+    assert config.expire_after == 30 * 24 * 3600
+    assert config.keep == 100_000
+    assert config.neighbours == (
+        Neighbour("east", Address("east.example", 8500), 1.0),
+        Neighbour("south", None, 1.0),
+    )
+    assert config.path == EXAMPLE
+    check_insecure(config, insecure=False)
+
+
+def test_what_may_be_left_out_has_the_defaults_of_the_example(write):
+    config, example = read_config(write(LEAST)), read_config(EXAMPLE)
+    assert (config.http, config.expire_after, config.keep) == (example.http, example.expire_after, example.keep)
+    assert config.terms.policy == example.terms.policy
+    assert (config.gossip, config.tls, config.token_file, config.neighbours) == (None, None, None, ())
+
+
+def test_a_policy_has_its_fields(write):
+    config = read_config(write(LEAST + 'policy.index = "ucb"\npolicy.first_batch = 7\n'))
+    assert config.terms.policy == FedBatch(1.0, index="ucb", first_batch=7)
+
+
+@pytest.mark.parametrize(
+    ("table", "policy"),
+    [('policy.kind = "gossip_ucb"', GossipUCB()), ('policy.kind = "fed_ucb"\npolicy.epsilon = 2', FedUCB(2.0))],
+)
+def test_the_federation_judges_other_kinds_of_policies(write, table, policy):
+    """The file must say the same as the call, be it accepted or not."""
+    path = write(LEAST.replace("policy.epsilon = 1.0", table))
+    assert outcome(lambda: read_config(path).terms).removeprefix(f"{path}: federation.") == outcome(
+        lambda: Federation("diabetes", 3, ("insulin", "metformin"), 0, 1, policy)
+    )
+
+
+def outcome(call):
+    try:
+        return repr(call())
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        # Keys: unknown, missing, of another type.
+        (
+            "num_agents",
+            "num_agent",
+            [
+                "'federation.num_agents' is missing",
+                "unknown key 'federation.num_agent'. Did you mean 'num_agents'? "
+                "Known: name, num_agents, arms, rewards, policy",
+            ],
+        ),
+        ('name = "north"\n', "", "'name' is missing"),
+        ('data = "data"\n', "", "'data' is missing"),
+        ("num_agents = 3", 'num_agents = "3"', "federation.num_agents must be a valid integer, not '3'"),
+        ("num_agents = 3", "num_agents = 3.0", "federation.num_agents must be a valid integer, not 3.0"),
+        ("num_agents = 3", "num_agents = true", "federation.num_agents must be a valid integer, not True"),
+        ('"metformin"]', "7]", "federation.arms[1] must be a valid string, not 7"),
+        ('data = "data"', 'data = ""', "data must be a file or folder, not ''"),
+        # The site's name.
+        ('"north"', '"North"', f"name must be {NAME}, not 'North'"),
+        ('"north"', '"10.0.0.1"', f"name must be {NAME}, not '10.0.0.1'"),
+        # The federation's own checks, with their place.
+        ("num_agents = 3", "num_agents = 0", "federation.num_agents must be a whole number from 1 to 1000000, not 0"),
+        (
+            '["insulin", "metformin"]',
+            '["insulin"]',
+            "federation.arms must be two or more different names, not ('insulin',)",
+        ),
+        (
+            "[0, 1]",
+            "[1, 0]",
+            "federation.rewards must be two numbers, the lowest and the highest reward, not [1.0, 0.0]",
+        ),
+        ("[0, 1]", "[0]", "federation.rewards must be two numbers, the lowest and the highest reward, not [0.0]"),
+        (
+            "[0, 1]",
+            "[0, nan]",
+            "federation.rewards must be two numbers, the lowest and the highest reward, not [0.0, nan]",
+        ),
+        ("[0, 1]", "[0, inf]", "federation.rewards[1] must be a finite number, not inf"),
+        ("[0, 1]", "[-1e13, 1]", "federation.rewards[0] must be at most 1e+12 in size, not -10000000000000.0"),
+        ("epsilon = 1.0", "epsilon = 0", "federation.policy.epsilon must be a number above 0 (inf allowed), not 0"),
+        ("epsilon = 1.0", 'epsilon = "1"', "federation.policy.epsilon must be a number above 0 (inf allowed), not '1'"),
+        ("epsilon = 1.0", "epsilon = [1.0, 2.0]", "federation.policy.epsilon must be one value, not [1.0, 2.0]"),
+        (
+            "epsilon = 1.0",
+            "epsilon = 1.0\npolicy.index = ['ucb']",
+            "federation.policy.index must be one value, not ['ucb']",
+        ),
+        (
+            "epsilon = 1.0",
+            "epsilon = 1.0\npolicy.catches_up = true",
+            "federation.policy.catches_up must be False: live sites do not act in step, not True",
+        ),
+        (
+            "policy.epsilon = 1.0",
+            "",
+            "federation.policy (fed_batch) must be given epsilon, not {'kind': 'fed_batch'}",
+        ),
+        (
+            "policy.epsilon",
+            "policy.epsilom",
+            "a key of federation.policy (fed_batch) must be one of kind, epsilon, index, radius, first_batch, growth, "
+            "sigma, catches_up, assume_sensitivity, not 'epsilom'. Did you mean 'epsilon'?",
+        ),
+        (
+            "epsilon = 1.0",
+            'kind = "fed_bach"',
+            "federation.policy.kind must be one of fed_batch, fed_ucb, gossip_ucb, not 'fed_bach'. "
+            "Did you mean 'fed_batch'?",
+        ),
+        (
+            "epsilon = 1.0",
+            'kind = "central_ucb"',
+            "federation.policy.kind must be one of fed_batch, fed_ucb, gossip_ucb, not 'central_ucb'",
+        ),
+    ],
+)
+def test_a_mistake_is_named(write, before, after, message):
+    assert before in LEAST
+    found = mistakes(write(LEAST.replace(before, after, 1)))
+    assert found == ([message] if isinstance(message, str) else message)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("[tls]\ncertificate = 'a'\nkey = 'b'", "'tls.ca' is missing"),
+        ("[listen]\nhttp = 8400", "listen.http must be a text, not 8400"),
+        ("[listen]\nhttp = '127.0.0.1'", f"listen.http must be {LISTEN_AT}, not '127.0.0.1'"),
+        (
+            "[listen]\nhttp = '0.0.0.0:8400'",
+            "listen.http must be a loopback address unless listen.token_file is given, not '0.0.0.0:8400'",
+        ),
+        (
+            "[listen]\ngossip = '127.0.0.1:8400'",
+            "listen.gossip must be different from listen.http, not '127.0.0.1:8400'",
+        ),
+        (
+            "[decisions]\nexpire_after_hours = 0",
+            "decisions.expire_after_hours must be a number above 0 and at most 1e+06, not 0.0",
+        ),
+        (
+            "[decisions]\nexpire_after_hours = nan",
+            "decisions.expire_after_hours must be a number above 0 and at most 1e+06, not nan",
+        ),
+        ("[decisions]\nkeep = 0", "decisions.keep must be a whole number from 1 to 100000000, not 0"),
+        ("[[neighbours]]\nname = 'a b'\naddress = 'a:1'", f"neighbours[0].name must be {NAME}, not 'a b'"),
+        ("[[neighbours]]\nname = 'east'\naddress = 'a:0'", f"neighbours[0].address must be {DIAL}, not 'a:0'"),
+        (
+            "[[neighbours]]\nname = 'east'\naddress = 'a:1'\nrate = 1001",
+            "neighbours[0].rate must be a number above 0 and at most 1000, not 1001.0",
+        ),
+        (
+            "[[neighbours]]\nname = 'east'\naddress = 'a:1'\nrate = 0.0",
+            "neighbours[0].rate must be a number above 0 and at most 1000, not 0.0",
+        ),
+        (
+            "[[neighbours]]\nname = 'east'\nadress = 'a:1'",
+            "unknown key 'neighbours[0].adress'. Did you mean 'address'? Known: name, address, rate",
+        ),
+        (
+            "[[neighbours]]\nname = 'north'\naddress = 'a:1'",
+            "neighbours[0].name must be different from the site's own, not 'north'",
+        ),
+        (
+            "[[neighbours]]\nname = 'east'\naddress = 'a:1'\n[[neighbours]]\nname = 'east'\naddress = 'b:1'",
+            "neighbours[1].name must be different from the others', not 'east'",
+        ),
+        (
+            "[[neighbours]]\nname = 'east'",
+            "'neighbours[0].address' is missing: without listen.gossip nobody can dial this site",
+        ),
+        (
+            "[[neighbors]]\nname = 'east'",
+            "unknown key 'neighbors'. Did you mean 'neighbours'? "
+            "Known: name, data, federation, tls, listen, decisions, neighbours",
+        ),
+    ],
+)
+def test_a_mistake_in_another_section_is_named(write, more, message):
+    assert mistakes(write(LEAST + more)) == [message]
+
+
+def test_several_mistakes_at_once(write):
+    text = LEAST.replace('"north"', '"North"').replace("num_agents = 3", "num_agents = '3'")
+    more = "[listen]\ngossip = ':1'\nhtpp = 'localhost:1'\n[[neighbours]]\nname = 'x'\n[[neighbours]]\nname = 'Y'\n"
+    assert mistakes(write(text + more)) == [
+        f"name must be {NAME}, not 'North'",
+        "federation.num_agents must be a valid integer, not '3'",
+        f"listen.gossip must be {LISTEN_AT}, not ':1'",
+        "unknown key 'listen.htpp'. Did you mean 'http'? Known: http, gossip, token_file",
+        f"neighbours[1].name must be {NAME}, not 'Y'",
+    ]
+
+
+def test_several_contradictions_at_once(write):
+    more = "[listen]\nhttp = '[::]:80'\n[[neighbours]]\nname = 'north'\n"
+    assert mistakes(write(LEAST.replace("epsilon = 1.0", "epsilon = inf") + more)) == [
+        "federation.policy.epsilon must be finite: a live agent is private, not inf",
+        "listen.http must be a loopback address unless listen.token_file is given, not '[::]:80'",
+        "neighbours[0].name must be different from the site's own, not 'north'",
+        "'neighbours[0].address' is missing: without listen.gossip nobody can dial this site",
+    ]
+
+
+def test_files_that_are_none(write, tmp_path):
+    assert mistakes(tmp_path / "missing.toml") == ["no such file"]
+    assert mistakes(write("name = ")) == ["Invalid value (at end of document)"]
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b'name = "caf\xe9"')
+    assert "can't decode" in mistakes(path)[0]
+    assert "Is a directory" in mistakes(tmp_path)[0]
+
+
+def test_names():
+    for good in ("north", "a", "n-1.example.org", "1a", "a" * 63, ".".join(["a" * 49] * 5)):
+        assert site_name(good) == good
+    bad = (
+        "",
+        "North",
+        "a_b",
+        "-a",
+        "a-",
+        "a..b",
+        ".a",
+        "a.",
+        "a" * 64,
+        "é",
+        "a b",
+        "a\n",
+        "*.a",
+        "7",
+        "10.0.0.1",
+        "a.1",
+    )
+    for name in (*bad, ".".join(["a" * 50] * 5)):
+        with pytest.raises(InvalidArgument):
+            site_name(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:8400", Address("127.0.0.1", 8400)),
+        ("East.example:65535", Address("East.example", 65535)),
+        ("site_1:1", Address("site_1", 1)),
+        ("[::1]:80", Address("::1", 80)),
+        ("[2001:db8::7]:443", Address("2001:db8::7", 443)),
+    ],
+)
+def test_addresses(text, expected):
+    assert address(text) == listening_address(text) == expected
+    assert str(expected) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        ":80",
+        "a:",
+        "a:x",
+        "a:-1",
+        "a:+1",
+        "a:65536",
+        "a:080000",
+        "a:1.0",
+        "::1:80",
+        "[::1]",
+        "[::1]80",
+        "[a]:80",
+        "[127.0.0.1]:80",
+        "[]:80",
+        "256.0.0.1:80",
+        "1.2.3:80",
+        "http://a:80",
+        "a/b:80",
+        "-a:80",
+        "a..b:80",
+        "[fe80::1%eth0]:80",
+        "[[::1]]:80",
+        "a:٣",
+        "a b:80",
+        "a:80\n",
+        " a:80",
+        "",
+    ],
+)
+def test_what_is_no_address(text):
+    for parse in (address, listening_address):
+        with pytest.raises(InvalidArgument, match="must be host:port"):
+            parse(text)
+
+
+def test_port_0_is_for_listening_only():
+    assert listening_address("localhost:0") == Address("localhost", 0)
+    with pytest.raises(InvalidArgument, match="from 1 to 65535"):
+        address("localhost:0")
+
+
+def test_both_doors_may_leave_their_port_to_the_system(write):
+    config = read_config(write(LEAST + "[listen]\nhttp = '127.0.0.1:0'\ngossip = '127.0.0.1:0'"))
+    assert config.http == config.gossip == Address("127.0.0.1", 0)
+
+
+def test_loopback():
+    for host in ("127.0.0.1", "127.8.9.10", "::1", "localhost", "LocalHost"):
+        assert Address(host, 1).is_loopback
+    for host in ("0.0.0.0", "10.0.0.1", "128.0.0.1", "::", "2001:db8::1", "localhost.example", "east"):  # noqa: S104
+        assert not Address(host, 1).is_loopback
+
+
+def test_insecure_is_for_one_machine(write):
+    more = "[listen]\nhttp = '0.0.0.0:0'\ngossip = '[::]:0'\ntoken_file = 't'\n"
+    more += "[[neighbours]]\nname = 'a'\naddress = 'localhost:1'\n[[neighbours]]\nname = 'b'\n"
+    more += "[[neighbours]]\nname = 'c'\naddress = 'c.example:1'"
+    config = read_config(write(LEAST + more))
+    accepted = "a loopback address (127.0.0.1, [::1], localhost) with --insecure"
+    assert mistakes(config.path, lambda _: check_insecure(config, insecure=True)) == [
+        f"listen.http must be {accepted}, not '0.0.0.0:0'",
+        f"listen.gossip must be {accepted}, not '[::]:0'",
+        f"neighbours[2].address must be {accepted}, not 'c.example:1'",
+    ]
+
+
+def test_certificates_are_the_rule(write):
+    config = read_config(write(LEAST))
+    check_insecure(config, insecure=True)
+    assert mistakes(config.path, lambda _: check_insecure(config, insecure=False)) == [
+        "'tls' is missing: certificate, key and ca. Without them a site runs with --insecure only, on one machine, "
+        "for tests"
+    ]
+
+
+@pytest.fixture
+def with_token(write, tmp_path):
+    def written(content, mode=0o600):
+        path = tmp_path / "token"
+        path.write_bytes(content)
+        path.chmod(mode)
+        return read_config(write(LEAST + "[listen]\ntoken_file = 'token'\nhttp = '0.0.0.0:8400'"))
+
+    return written
+
+
+def test_a_token(write, with_token):
+    assert read_token(read_config(write(LEAST))) is None
+    assert read_token(with_token(b"0123456789abcdef\n")) == "0123456789abcdef"
+    assert read_token(with_token(b"0123456789abcdef", 0o400)) == "0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"0123456789abcde\n", b"0123456789abcdef\nmore\n", b"0123456789 abcdef", b"0123456789abcdef\xc3\xa9"],
+)
+def test_a_bad_token_is_refused_and_not_told(with_token, content):
+    config = with_token(content)
+    assert mistakes(config.path, lambda _: read_token(config)) == [
+        f"listen.token_file: {config.token_file} must be one line of at least 16 ASCII characters without spaces: "
+        f"openssl rand -hex 32 > {config.token_file}"
+    ]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
+def test_a_token_that_others_can_read_is_refused(with_token, mode):
+    config = with_token(b"0123456789abcdef\n", mode)
+    assert mistakes(config.path, lambda _: read_token(config)) == [
+        f"listen.token_file: {config.token_file} has mode {mode:04o}, open to others than its owner: "
+        f"chmod 600 {config.token_file}"
+    ]
+
+
+def test_a_token_that_is_missing(with_token):
+    config = with_token(b"")
+    config.token_file.unlink()
+    assert mistakes(config.path, lambda _: read_token(config)) == [
+        f"listen.token_file: {config.token_file}: no such file"
+    ]
+
+
+def test_reading_a_file_is_light():
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from fedbandit.agent.config import read_config\n"
+        f"read_config(Path({str(EXAMPLE)!r}))\n"
+        "print(*sorted({'numba', 'numpy', 'opendp', 'networkx', 'typer', 'fedbandit.simulation'} & set(sys.modules)))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert ran.stdout.strip() == ""
