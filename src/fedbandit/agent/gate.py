@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fedbandit.agent.bodies import MAX_BODY, HttpError
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["LOOPBACK", "OPEN", "Gate", "read_body"]
+__all__ = ["LOOPBACK", "OPEN", "Gate", "check_token", "read_body"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names under which a server on loopback is called."""
@@ -31,8 +31,6 @@ class Gate:
 
     def __init__(self, app: ASGIApp, token: str | None, hosts: Iterable[str]) -> None:
         """Let in those that call one of ``hosts`` and know the token, if there is one."""
-        if token is not None and not _TOKEN.fullmatch(token):
-            raise InvalidArgument("token", "(hidden)", "letters, digits and . _ ~ + / - without spaces")
         self._app = app
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -84,6 +82,12 @@ class Gate:
                 "Bearer, and the token of this agent",
                 {"WWW-Authenticate": 'Bearer realm="fedbandit"'},
             )
+
+
+def check_token(token: str | None) -> None:
+    """Refuse a token that no header can carry, without printing it."""
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise InvalidArgument("token", "(hidden)", "letters, digits and . _ ~ + / - without spaces")
 
 
 async def read_body(receive: Receive) -> bytes:
