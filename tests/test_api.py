@@ -2,6 +2,8 @@
 
 import json
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 
 import httpx
@@ -12,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedbandit import FedBatch, InvalidArgument
 from fedbandit.agent.api import make_app
 from fedbandit.agent.state import State
-from live import NEIGHBOURS, TERMS, serving
+from live import TERMS, serving
 
 JSON = {"Content-Type": "application/json"}
 
@@ -532,5 +534,13 @@ def test_the_server_is_what_the_document_says(tmp_path, token):
     assert {("DELETE /v1/neighbours/{name}", 404), ("GET /v1/state", 200), ("GET /metrics", 200)} <= tried
 
 
-def test_neighbours_of_the_driver_are_those_of_the_state(http):
-    assert [n["name"] for n in http.get("/v1/state").json()["neighbours"]] == list(NEIGHBOURS)
+def test_the_api_is_light():
+    """An agent's process stays small: no NumPy, no engine, no client."""
+    code = (
+        "import sys\n"
+        "import fedbandit.agent.api\n"
+        "heavy = {'numba', 'numpy', 'opendp', 'networkx', 'xarray', 'matplotlib', 'httpx', 'fedbandit.simulation'}\n"
+        "print(*sorted(heavy & set(sys.modules)))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
