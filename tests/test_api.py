@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -484,7 +485,7 @@ def test_the_document(http):
     assert names == {"decide", "reward", "leave", "rejoin", "state", "healthz", "readyz", "metrics"}
     for operation in operations:
         assert operation["summary"]
-        assert {"403", "405", "413", "421"} <= set(operation["responses"])
+        assert {"403", "405", "413", "421", "500"} <= set(operation["responses"])
         for status, answer in operation["responses"].items():
             assert answer["description"]
             if status >= "4":
@@ -544,3 +545,30 @@ def test_the_api_is_light():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == ""
+
+
+def test_no_telemetry_leaves_the_agent(tmp_path):
+    """The framework hands spans to whatever provider the process has; ours must not, even if one is there."""
+    code = (
+        "import sys, httpx\n"
+        "from pathlib import Path\n"
+        "from opentelemetry import trace\n"
+        "heard = []\n"
+        "class Tracer(trace.NoOpTracer):\n"
+        "    def start_span(self, name, *_, **__):\n"
+        "        heard.append(name)\n"
+        "        return trace.INVALID_SPAN\n"
+        "class Provider(trace.TracerProvider):\n"
+        "    def get_tracer(self, *_, **__):\n"
+        "        return Tracer()\n"
+        "trace.set_tracer_provider(Provider())\n"
+        "from live import serving\n"
+        "with serving(Path(sys.argv[1])) as agent:\n"
+        "    assert httpx.post(f'{agent.url}/v1/decisions', trust_env=False).status_code == 201\n"
+        "trace.get_tracer_provider().get_tracer('x').start_span('the provider is heard')\n"
+        "print(*heard, sep=', ')\n"
+    )
+    folder = Path(__file__).parent
+    command = [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(folder)!r})\n{code}", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "the provider is heard"

@@ -59,7 +59,7 @@ class Gate:
         self._check_host(host or b"", origin)
         self._check_token(authorization, scope["path"])
         if length is not None and length.isdigit() and int(length) > MAX_BODY:
-            raise too_large()
+            raise _too_large()
 
     def _check_host(self, host: bytes, origin: bytes | None) -> None:
         called = host.decode("latin-1").lower()
@@ -99,12 +99,12 @@ async def read_body(receive: Receive) -> bytes:
             raise HttpError(400, "invalid", "the request broke off", "body")  # nobody hears this
         body += message.get("body", b"")
         if len(body) > MAX_BODY:
-            raise too_large()
+            raise _too_large()
         if not message.get("more_body", False):
             return body
 
 
-def too_large() -> HttpError:
+def _too_large() -> HttpError:
     """The rest of the body is not read, so the connection ends."""
     accepted = f"at most {MAX_BODY} bytes"
     return HttpError(
