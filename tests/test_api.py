@@ -527,8 +527,12 @@ def test_the_server_is_what_the_document_says(tmp_path, token):
                     tried.add((case.operation.label, case.call_and_validate(headers=headers).status_code))
 
                 call()
-        machine = schema.as_state_machine()
-        machine.run(settings=settings(some, max_examples=20, stateful_step_count=8))
+
+        class Machine(schema.as_state_machine()):
+            def get_call_kwargs(self, case):
+                return {"headers": headers}
+
+        Machine.run(settings=settings(some, max_examples=20, stateful_step_count=8))
         assert any(row[5] is not None for row in agent.rows()["decision"])  # it followed the link to the reward
     assert {("POST /v1/decisions", status) for status in (201, 422)} <= tried
     assert {("PUT /v1/decisions/{decision_id}/reward", status) for status in (404, 422)} <= tried
