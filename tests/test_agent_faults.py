@@ -63,6 +63,4 @@ class TestTheChecksCanFail:
 
         before = a_file(tmp_path / "before.sqlite", 0.5)
         assert self.outcome(releases=[Release(0, 1, 12, 0.25, 12)], snapshots=[("north", before)]).redrawn()
-        assert not self.outcome(
-            tmp_path, releases=[Release(0, 1, 12, 0.5, 12)], snapshots=[("north", before)]
-        ).redrawn()
+        assert not self.outcome(releases=[Release(0, 1, 12, 0.5, 12)], snapshots=[("north", before)]).redrawn()

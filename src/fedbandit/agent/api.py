@@ -27,7 +27,7 @@ from fedbandit.agent.bodies import (
 )
 from fedbandit.agent.document import describe, errors, path_parameter
 from fedbandit.agent.federation import Federation
-from fedbandit.agent.gate import LOOPBACK, Gate, read_body
+from fedbandit.agent.gate import LOOPBACK, Gate, check_token, read_body
 from fedbandit.agent.journal import JournalError
 from fedbandit.agent.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.records import Decision
@@ -77,6 +77,7 @@ def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] =
     * ``token``: asked of every call but ``/healthz`` and ``/readyz``; None: no token
     * ``hosts``: names under which the server may be called, without port; IPv6 addresses in brackets
     """
+    check_token(token)  # now: the framework makes the gate with the first request
     # Pages that show the document load scripts from elsewhere: an agent makes no page ask outside.
     app = FastAPI(
         title="fedbandit agent",
