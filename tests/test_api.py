@@ -144,7 +144,7 @@ def test_an_unknown_decision_is_404(served, http):
 def test_an_expired_decision_is_404(tmp_path):
     with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
         decision = decide(http)
-        agent.call(lambda driver: driver.expire())
+        agent.call(lambda driver: driver.site.do(lambda site: site.expire(1e12, 1000)))
         answer = put_reward(http, decision, '{"value": 0.5}')
         assert answer.status_code == 404
         assert "expired" in error_of(answer)["message"]
@@ -334,7 +334,7 @@ def test_ready_or_why_not(tmp_path):
 
 def test_a_mistake_of_the_agent_is_500_without_its_words(tmp_path):
     with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
-        agent.driver.site = None
+        agent.driver._random = None
         answer = http.post("/v1/decisions")
         assert answer.status_code == 500
         assert error_of(answer)["message"] == "a mistake in the agent; its log says more"
@@ -429,6 +429,8 @@ def test_metrics_agree_with_the_state(tmp_path):
             put_reward(http, decide(http), f'{{"value": {value}}}')
         decide(http)
         put_reward(http, "unknown", '{"value": 1}')
+        agent.call(lambda driver: [driver.refusals.count("certificate", "a test") for _ in range(3)])
+        agent.call(lambda driver: driver.links.contacts["east"].succeeded(1_700_000_000.5))
         answer = http.get("/metrics")
         state = State.model_validate_json(http.get("/v1/state").content)
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -445,7 +447,7 @@ def test_metrics_agree_with_the_state(tmp_path):
     assert seen[("fedbandit_privacy_epsilon",)] == 2.0
     assert seen[("fedbandit_ready",)] == 1.0
     assert seen[("fedbandit_warnings",)] == 1.0
-    assert seen[("fedbandit_refused_total", "wrong certificate")] == 3.0
+    assert seen[("fedbandit_refused_total", "certificate")] == 3.0
     for arm in state.arms:
         assert seen[("fedbandit_arm_pulls", arm.name)] == arm.pulls
         assert seen[("fedbandit_arm_rewards_total", arm.name)] == arm.rewards > 0

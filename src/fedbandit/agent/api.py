@@ -31,7 +31,7 @@ from fedbandit.agent.gate import LOOPBACK, Gate, check_token, read_body
 from fedbandit.agent.journal import JournalError
 from fedbandit.agent.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.records import Decision
-from fedbandit.agent.site import NotANeighbour, RewardConflict, UnknownDecision
+from fedbandit.agent.step import HorizonReached, NotANeighbour, Refused, RewardConflict, UnknownDecision
 from fedbandit.agent.state import State
 from fedbandit.checks import InvalidArgument
 
@@ -130,7 +130,7 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         status_code=201,
         response_model=DecisionBody,
         response_description="Use this arm. Not idempotent: each call hands out another decision.",
-        responses=errors(400, 413, 415, 422, 503),
+        responses=errors(400, 409, 413, 415, 422, 503),
         openapi_extra={
             "requestBody": {"required": False, "content": {"application/json": {"schema": nothing, "example": {}}}},
             "responses": {"201": {"links": {"reward": link}}},
@@ -274,7 +274,7 @@ def _answer_errors(app: FastAPI) -> None:
     def turned_away(_: Request, error: Exception) -> Response:
         return _told(error).response()
 
-    for kind in (HttpError, UnknownDecision, RewardConflict, NotANeighbour, InvalidArgument, JournalError, Exception):
+    for kind in (HttpError, Refused, InvalidArgument, JournalError, Exception):
         app.add_exception_handler(kind, turned_away)
 
     def not_routed(request: Request, error: Exception) -> Response:
@@ -296,6 +296,8 @@ def _told(error: Exception) -> HttpError:
             return HttpError(404, "unknown_decision", str(error), "decision_id")
         case NotANeighbour():
             return HttpError(404, "not_a_neighbour", str(error), "name")
+        case HorizonReached():
+            return HttpError(409, "horizon_reached", str(error))
         case RewardConflict():
             return HttpError(409, "reward_conflict", str(error), "value", "the reward that was reported first")
         case InvalidArgument():

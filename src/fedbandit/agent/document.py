@@ -19,7 +19,7 @@ _MEANINGS = {
     403: "A page from elsewhere called.",
     404: "There is no such thing, or no longer.",
     405: "The path has other methods.",
-    409: "The decision has another reward already.",
+    409: "The decision has another reward already, or the privacy of the terms is spent.",
     413: "The body is too large.",
     415: "The body is not application/json.",
     421: "The Host header does not name this agent.",
