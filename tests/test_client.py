@@ -171,23 +171,28 @@ def test_an_agent_that_is_starting_is_waited_for(tmp_path, kind):
 @contextmanager
 def scripted(*answers):
     """A server that says one thing per connection: bytes, or nothing (it breaks off). Yields address and requests."""
-    heard = []
+    heard, stop = [], threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(5)
+        server.settimeout(0.05)
 
         def run():
-            for answer in answers:
+            left = list(answers)
+            while left and not stop.is_set():
                 try:
                     connection, _ = server.accept()
                 except TimeoutError:
-                    return
+                    continue
                 with connection:
                     heard.append(connection.recv(65536))
-                    connection.sendall(answer)
+                    connection.sendall(left.pop(0))
 
-        thread = threading.Thread(target=run, daemon=True)
+        thread = threading.Thread(target=run)
         thread.start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}", heard
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}", heard
+        finally:
+            stop.set()
+            thread.join()  # before the socket is closed, or it wakes up in another test
 
 
 def answer(status, body=b""):
