@@ -31,8 +31,8 @@ from fedbandit.agent.gate import LOOPBACK, Gate, check_token, read_body
 from fedbandit.agent.journal import JournalError
 from fedbandit.agent.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.records import Decision
-from fedbandit.agent.step import HorizonReached, NotANeighbour, Refused, RewardConflict, UnknownDecision
 from fedbandit.agent.state import State
+from fedbandit.agent.step import HorizonReached, NotANeighbour, Refused, RewardConflict, UnknownDecision
 from fedbandit.checks import InvalidArgument
 
 __all__ = ["LocalAgent", "make_app"]
