@@ -12,9 +12,11 @@ test: .venv/developer
 	scripts/debian-packages
 	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
+# SEEDS: schedules of faults for the live agent, e.g. make test-all SEEDS=10000
+SEEDS ?= 1000
 test-all: .venv/developer
 	scripts/debian-packages
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto --dist loadgroup --fault-seeds $(SEEDS)
 
 lint: .venv/developer
 	$(BIN)/ruff check .

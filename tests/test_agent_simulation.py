@@ -33,8 +33,8 @@ from fedbandit.agent.records import Decision
 from fedbandit.agent.site import Draws, HorizonReached, Site, Step, UnknownDecision
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules import flow
+from grpc_network import GrpcNetwork
 
-SEEDS = 200
 FAULTY_EVENTS = 1500
 UNDERSTOOD = 3  # exchanges over each link after which the sum is right: another life or a return is understood
 SWEEPS = 60  # exchanges over each link by which all agree to 1e-6
@@ -83,9 +83,28 @@ WORLDS = {  # graph, range, sigma, epsilon, first batch
 )
 def test_without_faults_agents_are_the_simulator(index, world):
     """The same schedule, the same arms; what is gossiped to 1e-12."""
-    world, (low, high), sigma, epsilon, first = WORLDS[world]
+    follow_the_tape(index, WORLDS[world], 600, lambda terms, links, noise: MemoryNetwork(terms, links, noise=noise))
+
+
+@pytest.mark.parametrize(("index", "world"), [("thompson", "ring"), ("ucb", "path")])
+def test_over_grpc_agents_are_the_simulator_too(tmp_path, index, world):
+    """Real gRPC with mutual TLS, real files: the same arms, and what is gossiped to 1e-12."""
+    networks = []
+
+    def connected(terms, links, noise):
+        networks.append(GrpcNetwork(tmp_path, terms, links, noise))
+        return networks[-1]
+
+    try:
+        follow_the_tape(index, WORLDS[world], 300, connected)
+    finally:
+        networks[0].close()
+
+
+def follow_the_tape(index, world, horizon, make_network):
+    world, (low, high), sigma, epsilon, first = world
     index, safe = ("ucb", True) if index == "safe" else (index, False)
-    num_arms, horizon = 3, 600
+    num_arms = 3
     tape, noise = tape_on_the_grid(world, num_arms, horizon, 7, low, high, epsilon)
     policy = FedBatch(epsilon, index=index, sigma=sigma, first_batch=first)
     if safe:
@@ -100,29 +119,30 @@ def test_without_faults_agents_are_the_simulator(index, world):
         return [int(noise[pulls[i, k], i, k])] * count
 
     terms = Federation("tape", world.num_agents, tuple(f"arm {k}" for k in range(num_arms)), low, high, policy)
-    network = MemoryNetwork(terms, [(str(i), str(j)) for i, j in world.edges], noise=from_tape)
+    names = [f"a{i}" for i in range(world.num_agents)]
+    network = make_network(terms, [(names[i], names[j]) for i, j in world.edges], from_tape)
 
     def act(t, i, decision):
         current[:] = i, decision.arm
         pulls[i, decision.arm] += 1
-        network.report(str(i), decision.id, tape.rewards[t, i, decision.arm])
+        network.report(names[i], decision.id, tape.rewards[t, i, decision.arm])
 
     for i in range(world.num_agents):
         for k in range(num_arms):  # t = 0: every arm once, since all are unknown
-            decision = network.decide(str(i))
+            decision = network.decide(names[i], Draws((0.0,) * num_arms, 0.0))
             assert decision.arm == k
             act(0, i, decision)
     for t in range(1, horizon + 1):
-        decisions = [network.decide(str(i), Draws(tuple(tape.normals[t - 1, i]), 0.0)) for i in range(world.num_agents)]
+        decisions = [network.decide(name, Draws(tuple(tape.normals[t - 1, i]), 0.0)) for i, name in enumerate(names)]
         np.testing.assert_array_equal([decision.arm for decision in decisions], trace.arms[t - 1])
         i, j = tape.edges[t - 1]
-        network.exchange(str(i), str(j))  # theta(t - 1) is averaged: before this round's news
+        network.exchange(names[i], names[j])  # theta(t - 1) is averaged: before this round's news
         network.run()
         for i, decision in enumerate(decisions):
             act(t, i, decision)
-        gossiped = [network.site(str(i)).gossiped for i in range(world.num_agents)]
+        gossiped = [network.site(name).gossiped for name in names]
         np.testing.assert_allclose(gossiped, trace.gossiped[t], rtol=0, atol=1e-12)
-    assert (trace.releases[-1] > 3).all(), "too few releases: little was compared"
+    assert (trace.releases[-1] > 2).all(), "too few releases: little was compared"
     assert len(np.unique(trace.arms)) == num_arms
 
 
@@ -342,9 +362,9 @@ def play(seed, kind=Watched, terms=TERMS):
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_in_spite_of_faults(block):
+def test_in_spite_of_faults(block, fault_seeds):
     """After the last fault sums are right and all agree; no acknowledged reward is lost, no interval has two noises."""
-    for seed in range(block * SEEDS // 4, (block + 1) * SEEDS // 4):
+    for seed in range(block * fault_seeds // 4, (block + 1) * fault_seeds // 4):
         try:
             play(seed)
         except Exception as error:
