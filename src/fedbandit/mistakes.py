@@ -14,6 +14,9 @@ from fedbandit.checks import FileError, InvalidArgument
 
 __all__ = ["mistakes_exit_with_2"]
 
+AGENT = frozenset({"cryptography", "fastapi", "google", "grpc", "httptools", "httpx", "prometheus_client", "uvicorn"})
+"""What the extra ``agent`` brings, by the names under which it is imported."""
+
 
 def mistakes_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
     """The caller's mistakes become one plain message and exit code 2, warnings become plain lines."""
@@ -25,6 +28,11 @@ def mistakes_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **options)
         except (InvalidArgument, FileError, OSError) as error:
             _say(f"error: {error}")
+            raise typer.Exit(2) from None
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] not in AGENT:
+                raise
+            _say(f"error: this needs {error.name}, which is not installed: pip install 'fedbandit[agent]'")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             _say("stopped")

@@ -5,8 +5,11 @@ Heavy imports happen inside commands.
 
 import asyncio
 import logging
+import os
 import signal
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +17,7 @@ from typing import Annotated, cast
 
 import typer
 
+from fedbandit.checks import FileError
 from fedbandit.mistakes import mistakes_exit_with_2
 
 __all__ = ["live"]
@@ -34,9 +38,11 @@ def agent(
     """Run the agent of one site: HTTP for its application, gossip over mutual TLS, state on disk. SIGTERM stops it."""
     # An agent does without NumPy. OpenDP would load it because it is there, and never use it: 10 MB and a thread.
     sys.modules["numpy"] = cast(ModuleType, None)
+    os.umask(0o077)  # the state holds raw rewards
     from fedbandit.agent.config import check_insecure, read_config, read_token
     from fedbandit.agent.handshakes import watch_handshakes
-    from fedbandit.agent.server import INSECURE, Agent, serve
+    from fedbandit.agent.server import INSECURE, Agent
+    from fedbandit.agent.serving import serve
     from fedbandit.agent.tls import read_tls
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -46,7 +52,8 @@ def agent(
     token = read_token(site)
     if insecure:
         logging.getLogger("fedbandit.agent").warning(INSECURE)
-    running = Agent(site, tls)
+    with _plain_errors():
+        running = Agent(site, tls)
     watch_handshakes(running.refusals.count)
 
     async def until_stopped() -> None:
@@ -55,7 +62,8 @@ def agent(
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await serve(running, token, stop)
 
-    asyncio.run(until_stopped())
+    with _plain_errors():
+        asyncio.run(until_stopped())
 
 
 @live.command()
@@ -90,8 +98,24 @@ def _tell(path: Path, name: str, comes_back: bool) -> None:
     from fedbandit.agent.server import change_stopped
 
     site = read_config(path)
-    with Client(f"http://{site.http}", token=read_token(site)) as client:
+    with _plain_errors(), Client(f"http://{site.http}", token=read_token(site)) as client:
         try:
+            its_name = client.state().name
+            if its_name != site.name:
+                raise FileError(f"{path}: listen.http: the agent of {its_name!r} listens at {site.http}")
             (client.rejoin if comes_back else client.leave)(name)
         except Unreachable:
             change_stopped(site, name, comes_back)
+
+
+@contextmanager
+def _plain_errors() -> Generator[None]:
+    """What an agent, its file or its client refuses is told as a mistake of the caller's is."""
+    from fedbandit.agent.client import AgentError
+    from fedbandit.agent.journal import JournalError
+    from fedbandit.agent.step import Refused
+
+    try:
+        yield
+    except (AgentError, JournalError, Refused) as error:
+        raise FileError(str(error)) from None

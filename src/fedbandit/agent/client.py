@@ -21,7 +21,7 @@ from fedbandit.checks import InvalidArgument, finite_number, instance, number_ab
 try:
     import httpx
 except ImportError as error:
-    raise ImportError("the client of an agent needs httpx: pip install 'fedbandit[agent]'") from error
+    raise ImportError("the client of an agent needs httpx: pip install 'fedbandit[agent]'", name="httpx") from error
 
 __all__ = [
     "AgentError",

@@ -34,6 +34,8 @@ class DurableSite:
         self._waiting: list[tuple[tuple[Record, ...], asyncio.Future[None]]] = []
         self._journal: SqliteJournal | None = None
         self._site: Site | None = None
+        self.problem: JournalError | None = None
+        """Why the last write failed; None after one that did not."""
         self._loaded()
 
     async def do(self, event: Callable[[Site], Step[_Result]]) -> _Result:
@@ -86,18 +88,20 @@ class DurableSite:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
+        batch = [record for records, _ in waiting for record in records]
         try:
             if self._journal is None:
                 raise JournalError("the file was closed after an error")
-            self._journal.commit([record for records, _ in waiting for record in records])
+            self._journal.commit(batch)
         except BaseException as error:
             self._forget()
+            self.problem = _told(error)
             for _, written in waiting:
                 if not written.done():
-                    failure = JournalError(str(error))
-                    failure.__cause__ = error.__cause__
-                    written.set_exception(failure)
+                    written.set_exception(_told(error))
             raise
+        if batch:
+            self.problem = None
         for _, written in waiting:
             if not written.done():
                 written.set_result(None)
@@ -105,3 +109,10 @@ class DurableSite:
     def _commit_quietly(self) -> None:
         with suppress(JournalError):  # those who wait have been told
             self._commit()
+
+
+def _told(error: BaseException) -> JournalError:
+    """The error for one of those who wait, with what the disk said as its cause."""
+    told = JournalError(str(error))
+    told.__cause__ = error.__cause__ or error
+    return told

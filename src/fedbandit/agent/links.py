@@ -21,6 +21,7 @@ from fedbandit.agent.durable import DurableSite
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import JournalError
 from fedbandit.agent.messages import Message
+from fedbandit.agent.refusals import Pace
 from fedbandit.agent.step import NotANeighbour, OtherFederation, Refused
 from fedbandit.agent.tls import TlsFiles
 from fedbandit.agent.transport import Call, Dialler, TurnedAway, TurnsAway, Unreachable
@@ -49,21 +50,40 @@ class Contact:
     failures: int = 0
     refusals: int = 0
     last_error: str | None = None
+    differs: str | None = None
+    """In which terms it differs, if it has told us."""
+    pace: Pace | None = field(default=None, repr=False)
     clock: "asyncio.Task[None] | None" = field(default=None, repr=False)
+    hang_up: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     def succeeded(self, now: float) -> None:
         """An exchange came through."""
         if self.last_error is not None or self.exchanges == 0:
-            _LOG.info("%s: exchanges come through", self.neighbour.name)
-        self.reachable, self.last_exchange, self.last_error = True, now, None
+            self._log(logging.INFO, "exchanges come through")
+        self.reachable, self.last_exchange, self.last_error, self.differs = True, now, None, None
         self.exchanges += 1
 
     def failed(self, reason: str) -> None:
         """An exchange that we began did not come through. The log has a line when that begins, or changes."""
         if reason != self.last_error:
-            _LOG.warning("%s: no exchange: %s", self.neighbour.name, reason)
+            self._log(logging.WARNING, f"no exchange: {reason}")
         self.reachable, self.last_error = False, reason
         self.failures += 1
+
+    def refused(self, reason: str) -> None:
+        """We answered a call of it with an error; that is logged elsewhere."""
+        self.last_error = reason
+        self.refusals += 1
+
+    def differs_in(self, difference: str) -> None:
+        """It has told us its terms, and they are others than ours."""
+        if difference != self.differs:
+            self._log(logging.WARNING, difference)
+        self.differs = self.last_error = difference
+
+    def _log(self, level: int, line: str) -> None:
+        if self.pace is None or self.pace.allows():
+            _LOG.log(level, "%s: %s", self.neighbour.name, line)
 
 
 class Links:
@@ -81,6 +101,7 @@ class Links:
         """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970."""
         self._name, self._terms, self._site, self._tls = name, terms, site, tls
         self._clock, self._random = clock, random
+        self._changing = asyncio.Lock()  # one change of the list at a time, or a clock could be lost, or run twice
         self.contacts: dict[str, Contact] = {}
 
     # ---------------------------------------------------------------- who
@@ -88,50 +109,60 @@ class Links:
     async def use(self, neighbours: Iterable[Neighbour]) -> None:
         """Make this the neighbour list: begin links that are new, no longer talk to those who are not in it."""
         listed = {neighbour.name: neighbour for neighbour in neighbours}
-        for name, contact in list(self.contacts.items()):
-            if listed.get(name) != contact.neighbour:
-                await self._hang_up(contact)
-                del self.contacts[name]
-                if name not in listed:
-                    _LOG.warning("%s: no longer a neighbour; its flow stays until 'fedbandit leave %s'", name, name)
-        for name, neighbour in listed.items():
-            if name not in self.contacts:
-                await self._begin(neighbour)
+        async with self._changing:
+            for name, contact in list(self.contacts.items()):
+                if listed.get(name) != contact.neighbour:
+                    del self.contacts[name]
+                    await self._hang_up(contact)
+                    if name not in listed:
+                        _LOG.warning("%s: no longer a neighbour; its flow stays until 'fedbandit leave %s'", name, name)
+            for name, neighbour in listed.items():
+                if name not in self.contacts:
+                    await self._begin(neighbour)
 
     async def leave(self, name: str) -> None:
         """A neighbour has left for good: drop its flow, no longer dial nor hear it."""
-        await self._site.do(lambda site: site.leave(name))
-        if name in self.contacts:
-            await self._hang_up(self.contacts[name])
+        async with self._changing:
+            await self._site.do(lambda site: site.leave(name))
+            if name in self.contacts:
+                await self._hang_up(self.contacts[name])
         _LOG.warning("%s: has left for good; its flow is dropped", name)
 
     async def rejoin(self, name: str) -> None:
         """Take back a neighbour that had left, with an empty link."""
-        if name not in self.contacts:
-            raise NotANeighbour(f"{name} is not among the neighbours in the configuration of {self._name}")
-        neighbour = self.contacts[name].neighbour
-        await self._site.do(lambda site: site.join(name))
-        await self._hang_up(self.contacts[name])
-        await self._begin(neighbour)
+        async with self._changing:
+            if name not in self.contacts:
+                raise NotANeighbour(f"{_short(name)} is not among the neighbours in the configuration of {self._name}")
+            if not self._has_left(name):
+                return
+            neighbour = self.contacts[name].neighbour
+            await self._site.do(lambda site: site.join(name))
+            await self._begin(neighbour)
+        _LOG.info("%s: is a neighbour again", name)
 
     async def _begin(self, neighbour: Neighbour) -> None:
-        name = neighbour.name
-        self.contacts[name] = contact = Contact(neighbour)
-        if any(link.left for link in self._site.look().links if link.neighbour == name):
+        name, left = neighbour.name, self._has_left(neighbour.name)
+        if not left:
+            await self._site.do(lambda site: site.join(name))
+        self.contacts[name] = contact = Contact(neighbour, pace=Pace(self._clock))
+        if left:
             _LOG.warning("%s: has left, so it is neither dialled nor heard; 'fedbandit rejoin' takes it back", name)
-            return
-        await self._site.do(lambda site: site.join(name))
-        if neighbour.address is not None:
+        elif neighbour.address is not None:
             contact.clock = asyncio.create_task(self._run_clock(contact), name=f"link to {name}")
 
-    async def close(self) -> None:
-        """Stop all clocks."""
-        for contact in self.contacts.values():
-            await self._hang_up(contact)
+    def _has_left(self, name: str) -> bool:
+        return any(link.left for link in self._site.look().links if link.neighbour == name)
 
-    async def _hang_up(self, contact: Contact) -> None:
-        if contact.clock is not None:
-            clock, contact.clock = contact.clock, None
+    async def close(self) -> None:
+        """Stop all clocks. An exchange that is under way comes to its end: that is at most ``TIMEOUT`` seconds."""
+        async with self._changing:
+            await asyncio.gather(*(self._hang_up(contact, TIMEOUT) for contact in self.contacts.values()))
+
+    async def _hang_up(self, contact: Contact, patience: float = 0.0) -> None:
+        contact.hang_up.set()
+        clock, contact.clock = contact.clock, None
+        if clock is not None:
+            await asyncio.wait({clock}, timeout=patience)
             clock.cancel()
             await asyncio.gather(clock, return_exceptions=True)
 
@@ -144,8 +175,7 @@ class Links:
             return
         dialler = Dialler(neighbour.name, neighbour.address, self._tls)
         try:
-            while True:
-                await asyncio.sleep(pause)
+            while not await _is_set_within(contact.hang_up, pause):
                 await self.exchange(contact, dialler)
                 ticks = self._random.expovariate(neighbour.rate)
                 pause = ticks if contact.reachable else RETRY * (0.5 + self._random.random())
@@ -165,6 +195,11 @@ class Links:
             contact.failed(f"it refuses: {reason or refusal}")
         except (Unreachable, Refused, JournalError, InvalidArgument, WireError) as error:
             contact.failed(str(error))
+        except Exception as error:  # a clock that dies would leave the link dead until a restart
+            reason = f"a mistake in the agent: {type(error).__name__}: {error}"
+            if reason != contact.last_error:
+                _LOG.exception("%s: a mistake in the agent", name)
+            contact.failed(reason)
         else:
             contact.succeeded(self._clock())
 
@@ -187,7 +222,8 @@ class Links:
             contact = contact or self._listed(offer.sender)
             answer = wire.encode(await self._site.do(lambda site: site.receive_offer(offer)))
         except OtherFederation as error:
-            raise self._refusal(contact, "other terms", str(error), grpc.StatusCode.FAILED_PRECONDITION) from None
+            told = str(error) if contact is None or contact.differs is None else contact.differs
+            raise self._refusal(contact, "other terms", told, grpc.StatusCode.FAILED_PRECONDITION) from None
         except NotANeighbour as error:
             raise self._refusal(contact, "not a neighbour", str(error), grpc.StatusCode.PERMISSION_DENIED) from None
         except (WireError, InvalidArgument) as error:
@@ -204,19 +240,23 @@ class Links:
             theirs = wire.decode_terms(call.data)
         except WireError as error:
             raise self._refusal(contact, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
-        if contact is not None:
-            contact.last_error = _named(contact.neighbour.name, self._terms.difference(theirs))
-            _LOG.warning("%s", contact.last_error)
+        differences = self._terms.difference(theirs)
+        if contact is not None and differences:
+            contact.differs_in(_named(contact.neighbour.name, differences))
         return wire.encode_terms(self._terms.terms())
 
     def _admitted(self, call: Call) -> Contact | None:
         """The contact whose certificate came with a call; None without TLS."""
-        return None if call.caller is None else self._listed(call.caller)
+        if call.caller is None:
+            if self._tls is not None:
+                raise TurnsAway("certificate", "no name came with the call")
+            return None
+        return self._listed(call.caller)
 
     def _listed(self, name: str) -> Contact:
         contact = self.contacts.get(name)
         if contact is None:
-            raise TurnsAway("not a neighbour", f"{name} is no neighbour of {self._name}")
+            raise TurnsAway("not a neighbour", f"{_short(name)} is no neighbour of {self._name}")
         return contact
 
     @staticmethod
@@ -228,10 +268,24 @@ class Links:
     @staticmethod
     def _refusal(contact: Contact | None, reason: str, message: str, code: grpc.StatusCode) -> TurnsAway:
         if contact is not None:
-            contact.refusals += 1
-            contact.last_error = message
+            contact.refused(message)
         return TurnsAway(reason, message, code)
 
 
 def _named(name: str, differences: list[str]) -> str:
-    return f"the federation differs at {name}: {'; '.join(differences) or 'not in a term that this version knows'}"
+    told = "; ".join(differences) or "not in a term that this version knows"
+    return f"the federation differs at {name}: {_short(told, 1000)}"
+
+
+def _short(text: str, most: int = 80) -> str:
+    """What somebody else says, fit for one line of a log."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text[: most + 1])
+    return plain if len(plain) <= most else f"{plain[:most]}..."
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

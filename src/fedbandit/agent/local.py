@@ -126,9 +126,9 @@ class LocalFederation:
 
     # ---------------------------------------------------------------- processes
 
-    def start(self, name: str) -> None:
-        """Start a site's process; ``wait_ready`` waits until it serves."""
-        command = [sys.executable, "-m", "fedbandit", "agent", "--config", str(self.config(name))]
+    def start(self, name: str, *options: str) -> None:
+        """Start a site's process, with more options of ``fedbandit agent``; ``wait_ready`` waits until it serves."""
+        command = [sys.executable, "-m", "fedbandit", "agent", "--config", str(self.config(name)), *options]
         with self.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(  # noqa: S603  # our own program
                 command if self.secure else [*command, "--insecure"],

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-__all__ = ["Refusals"]
+__all__ = ["Pace", "Refusals"]
 
 SECONDS = 10.0
 """A reason is logged at most once in so many seconds; lines that were left out are counted in the next."""
@@ -40,3 +40,23 @@ class Refusals:
         """How many, by reason."""
         with self._lock:
             return dict(self._counts)
+
+
+class Pace:
+    """How often one thing may be logged: a few lines at once, then one every ``SECONDS``."""
+
+    AT_ONCE = 6
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Nothing was logged yet; ``clock`` gives seconds."""
+        self._clock, self._lines, self._since = clock, float(self.AT_ONCE), clock()
+
+    def allows(self) -> bool:
+        """Whether a line may be logged now; if so, it counts as logged."""
+        now = self._clock()
+        self._lines = min(self.AT_ONCE, self._lines + max(0.0, now - self._since) / SECONDS)
+        self._since = now
+        if self._lines < 1.0:
+            return False
+        self._lines -= 1.0
+        return True

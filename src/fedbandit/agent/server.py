@@ -1,39 +1,33 @@
-"""One live agent: site, journal, links and two doors, HTTP for the application and gRPC for neighbours, in one process.
+"""One live agent: site, journal, links and the door for neighbours, in one asyncio loop.
 
 Here belong start, stop and what runs in between: clocks, draws and files are the edges of the pure site. What is
-answered over HTTP is ``api``'s, what is said to neighbours is ``links``'.
+answered over HTTP is ``api``'s, what is said to neighbours is ``links``', the process around it is ``serving``'s.
 """
 
 import asyncio
-import contextlib
 import logging
 import secrets
-import socket
 import time
-from collections.abc import Generator
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 
-import uvicorn
-
-from fedbandit.agent.api import make_app
 from fedbandit.agent.choice import Draws
-from fedbandit.agent.config import ConfigError, Neighbour, SiteConfig, read_config
+from fedbandit.agent.config import ConfigError, Neighbour, SiteConfig, check_insecure, read_config
 from fedbandit.agent.durable import DurableSite
 from fedbandit.agent.federation import Federation
-from fedbandit.agent.gate import LOOPBACK
 from fedbandit.agent.journal import JournalError, SqliteJournal
 from fedbandit.agent.links import Contact, Links
-from fedbandit.agent.records import Decision, Stored
+from fedbandit.agent.records import Decision, Life, Stored
 from fedbandit.agent.refusals import Refusals
 from fedbandit.agent.site import Site
 from fedbandit.agent.state import ArmState, DecisionState, FederationState, NeighbourState, PrivacyState, State
+from fedbandit.agent.step import NotANeighbour, Step
 from fedbandit.agent.tls import TlsFiles
 from fedbandit.agent.transport import GossipServer
 from fedbandit.privacy.noise import measurement_of
 
-__all__ = ["Agent", "serve"]
+__all__ = ["Agent", "change_stopped"]
 
 STATE_FILE = "state.sqlite"
 
@@ -47,6 +41,8 @@ SILENT_AFTER = 60.0
 """A neighbour who dials us counts as reachable for so many seconds after its last exchange."""
 
 INSECURE = "INSECURE: gossip has no certificates; anybody on this machine can pretend to be a neighbour"
+
+_GONE = "the file is gone; a restart begins a new life, with fresh batches of every arm"
 
 _LOG = logging.getLogger("fedbandit.agent")
 
@@ -62,6 +58,8 @@ class Agent:
         self._random = secrets.SystemRandom()
         self._started = time.time()
         self._problem: str | None = "starting"
+        self._changed = _changed_at(config.path)
+        self._has_state = False
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.site = DurableSite(self._open_journal, self._make_site)
         measurement_of(1.0)  # loads the source of noise now, not in the middle of the first release
@@ -72,8 +70,12 @@ class Agent:
     def _open_journal(self) -> SqliteJournal:
         path = self.config.data / STATE_FILE
         if not path.exists():
+            if self._has_state:  # a new life in the middle of this process would be without its links
+                raise JournalError(f"{path}: {_GONE}") from FileNotFoundError(_GONE)
             _LOG.warning("%s: no state yet: a new life begins, with fresh batches of every arm", path.name)
-        return SqliteJournal(path, self.config.name, self.terms, time.time_ns() // 1_000_000)
+        journal = SqliteJournal(path, self.config.name, self.terms, time.time_ns() // 1_000_000)
+        self._has_state = True
+        return journal
 
     def _make_site(self, stored: Stored) -> Site:
         return Site(self.config.name, self.terms, stored)
@@ -104,12 +106,13 @@ class Agent:
 
     def not_ready(self) -> str | None:
         """Why the agent cannot serve now; None if it can."""
-        if self._problem is None:
-            try:
-                self.site.look()
-            except JournalError as error:
-                return str(error)
-        return self._problem
+        if self._problem is not None:
+            return self._problem
+        try:
+            self.site.look()
+        except JournalError as error:
+            return _in_words(error)
+        return None if self.site.problem is None else _in_words(self.site.problem)
 
     # ---------------------------------------------------------------- running
 
@@ -119,53 +122,82 @@ class Agent:
             handlers = {"Exchange": self.links.answer_exchange, "Compare": self.links.answer_compare}
             self._server = GossipServer(self.config.gossip, self._tls, handlers, self.refusals.count)
             self.gossip_port = self._server.port
-            await self._server.start()
         await self.links.use(self.config.neighbours)
-        self._tasks = [asyncio.create_task(self._expire()), asyncio.create_task(self._watch_configuration())]
+        if self._server is not None:  # only now: a neighbour who calls before it is known here would be refused
+            await self._server.start()
+        self._tasks = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_configuration())]
         self._problem = None
 
-    async def stop(self) -> None:
-        """End what runs, answer who is waiting, let go of the file."""
+    async def hang_up(self) -> None:
+        """Talk to neighbours no more; an exchange that is under way comes to its end."""
         self._problem = "stopping"
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.links.close()
-        if self._server is not None:
-            await self._server.stop(grace=1.0)
+        server, self._server = self._server, None
+        await asyncio.gather(self.links.close(), *([] if server is None else [server.stop(grace=1.0)]))
+
+    async def stop(self) -> None:
+        """End what runs, answer who is waiting, let go of the file."""
+        await self.hang_up()
         self.site.close()
 
-    async def _expire(self) -> None:
-        """Forget decisions by the policy of the configuration."""
+    async def _keep_house(self) -> None:
+        """Forget decisions by the policy of the configuration, and see whether the disk is still there."""
+        said = None
         while True:
-            before = time.time() - self.config.expire_after
             try:
-                if not await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
-                    await asyncio.sleep(EXPIRY_EVERY)
-            except JournalError as error:
-                _LOG.error("%s", error)
-                await asyncio.sleep(EXPIRY_EVERY)
+                await self._look_at_disk()
+                before = time.time() - self.config.expire_after
+                while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
+                    pass
+                if said is not None:
+                    _LOG.info("the disk takes writes again")
+                said = None
+            except Exception as error:  # this must go on, whatever it was
+                if str(error) != said:
+                    said = str(error)
+                    _LOG.error("%s", error, exc_info=not isinstance(error, JournalError))
+            await asyncio.sleep(EXPIRY_EVERY)
+
+    async def _look_at_disk(self) -> None:
+        if not (self.config.data / STATE_FILE).exists():
+            self.site.close()  # what is written to a file that was deleted is lost: nobody must be told it was taken
+        if self.site.problem is not None:  # write what is there already, to see whether that can be done again
+            await self.site.do(lambda site: Step(None, (Life(site.epoch, site.decided),)))
 
     async def _watch_configuration(self) -> None:
         """Take over a changed neighbour list. Taking a name out of it is how a site is kept out."""
-        seen = _changed_at(self.config.path)
+        said = None
         while True:
             await asyncio.sleep(WATCH_EVERY)
-            if _changed_at(self.config.path) != seen:
-                seen = _changed_at(self.config.path)
-                await self._reread()
+            changed = _changed_at(self.config.path)
+            if changed == self._changed:
+                continue
+            try:
+                await self._take_over()
+            except Exception as error:  # this must go on, whatever it was
+                if (changed, str(error)) != said:
+                    said = changed, str(error)
+                    known = isinstance(error, ConfigError | OSError | JournalError)
+                    _LOG.error("the configuration has changed and is not taken over: %s", error, exc_info=not known)
+                if not isinstance(error, ConfigError):
+                    continue  # not the file's fault: once more
+            self._changed = changed
 
-    async def _reread(self) -> None:
-        try:
-            config = read_config(self.config.path)
-            await self.links.use(config.neighbours)
-        except (ConfigError, OSError, JournalError) as error:
-            _LOG.error("the configuration has changed and is not taken over: %s", error)
-            return
-        _LOG.info("neighbours taken over from %s", self.config.path.name)
-        if replace(config, neighbours=self.config.neighbours) != self.config:
-            _LOG.warning("%s: other changes than in [[neighbours]] need a restart", self.config.path.name)
-        self.config = replace(self.config, neighbours=config.neighbours)
+    async def _take_over(self) -> None:
+        config, path = read_config(self.config.path), self.config.path
+        if config.name != self.config.name:
+            raise ConfigError(f"{path}: name is {config.name!r}, and {self.config.name!r} runs; this needs a restart")
+        if self._tls is None:
+            check_insecure(config, insecure=True)
+        await self.links.use(config.neighbours)
+        _LOG.info("neighbours taken over from %s", path.name)
+        taken = replace(self.config, neighbours=config.neighbours)
+        others = [field.name for field in fields(config) if getattr(config, field.name) != getattr(taken, field.name)]
+        if others:
+            _LOG.warning("%s: what has changed besides needs a restart: %s", path.name, ", ".join(others))
+        self.config = taken
 
     # ---------------------------------------------------------------- what is shown
 
@@ -229,71 +261,26 @@ class Agent:
         )
 
 
-def _changed_at(path: Path) -> int:
+def _changed_at(path: Path) -> tuple[int, int, int]:
     try:
-        return path.stat().st_mtime_ns
+        seen = path.stat()
     except OSError:
-        return 0
+        return 0, 0, 0
+    return seen.st_mtime_ns, seen.st_size, seen.st_ino
 
 
-class _Http(uvicorn.Server):
-    """The HTTP server without its own signal handlers: the agent stops it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-
-async def serve(agent: Agent, token: str | None, stop: asyncio.Event) -> None:
-    """Run an agent until ``stop`` is set."""
-    config = agent.config
-    try:
-        door = _listening(config)
-        http = _Http(
-            uvicorn.Config(
-                make_app(agent, token, (config.http.host, *LOOPBACK)),
-                loop="asyncio",
-                http="httptools",
-                access_log=False,
-                log_config=None,
-                lifespan="off",
-                server_header=False,
-                timeout_graceful_shutdown=2,
-            )
-        )
-        await agent.start()
-        serving = asyncio.create_task(http.serve(sockets=[door]))
-        port = door.getsockname()[1]
-        gossip = "nobody can dial this agent" if agent.gossip_port is None else f"gossip on port {agent.gossip_port}"
-        _LOG.info("ready: http://%s:%d for the application, %s", config.http.host, port, gossip)
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        http.should_exit = True
-        await serving
-    finally:
-        await agent.stop()
-        _LOG.info("stopped")
-
-
-def _listening(config: SiteConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.http.host else socket.AF_INET
-    # Named TCP, or asyncio does not switch Nagle's algorithm off, and every answer waits for 40 ms.
-    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((config.http.host, config.http.port))
-        door.listen(128)
-    except OSError as error:
-        door.close()
-        raise OSError(f"cannot listen for the application on {config.http}: {error.strerror or error}") from None
-    return door
+def _in_words(error: JournalError) -> str:
+    """What the disk says; the file's path is nobody's business over HTTP."""
+    return f"the agent's journal: {error.__cause__ or 'it cannot be written'}"
 
 
 def change_stopped(config: SiteConfig, neighbour: str, comes_back: bool) -> None:
     """Write to the file of an agent that does not run that a neighbour has left, or is back."""
     path = config.data / STATE_FILE
     if not path.exists():
-        raise JournalError(f"{path.name}: {config.name} has no state yet, and no agent of it runs")
+        raise JournalError(f"{path}: {config.name} has no state yet, and no agent of it runs")
+    if comes_back and neighbour not in {it.name for it in config.neighbours}:
+        raise NotANeighbour(f"{neighbour} is not among the neighbours in {config.path}")
     journal = SqliteJournal(path, config.name, config.terms, epoch=1)
     try:
         site = Site(config.name, config.terms, journal.load())

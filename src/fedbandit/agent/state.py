@@ -82,5 +82,5 @@ class State(_Shown):
     arms: list[ArmState]
     neighbours: list[NeighbourState]
     privacy: PrivacyState
-    refused: dict[str, int]  # calls that were turned away, by reason, since this process started
+    refused: dict[str, int]  # since this process started, by reason: calls turned away, handshakes that failed
     warnings: list[str]

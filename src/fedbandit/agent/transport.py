@@ -5,7 +5,7 @@ its one DNS name (SAN): the server hands that name on with every call, and a dia
 it means. Without TLS names are taken on trust: for one machine, to try things out.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,6 +20,8 @@ __all__ = ["Call", "Dialler", "GossipServer", "TurnedAway", "TurnsAway", "Unreac
 
 SERVICE = "fedbandit.v1.Gossip"
 
+_TOO_LARGE = grpc.StatusCode.RESOURCE_EXHAUSTED
+
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_BYTES),
     ("grpc.max_send_message_length", MAX_BYTES),
@@ -29,6 +31,7 @@ _SERVER_OPTIONS = (
     *_OPTIONS,
     ("grpc.so_reuseport", 0),  # two agents on one port are a mistake, not a cluster
     ("grpc.max_concurrent_streams", 16),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a stranger who only connects does not keep a descriptor
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 )
 _DIALLER_OPTIONS = (
@@ -98,6 +101,8 @@ class GossipServer:
             self.port = self._listen(str(address), tls)
         except RuntimeError as error:
             raise OSError(f"cannot listen for neighbours on {address}: {error}") from None
+        if self.port == 0:
+            raise OSError(f"cannot listen for neighbours on {address}")
         self._secure = tls is not None
 
     def _listen(self, address: str, tls: TlsFiles | None) -> int:
@@ -108,13 +113,20 @@ class GossipServer:
             address, grpc.ssl_server_credentials([pair], root_certificates=tls.ca, require_client_auth=True)
         )
 
-    def _method(self, handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        async def answer(data: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+    def _method(self, handler: Handler) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
+        async def answer(messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             try:
-                return await handler(Call(self._caller(context), data))
+                caller = self._caller(context)
+                async for data in messages:
+                    return await handler(Call(caller, data))
+                raise TurnsAway("message", f"no message, or one of more than {MAX_BYTES} bytes", _TOO_LARGE)
             except TurnsAway as refusal:
                 self._refused(refusal.reason, f"{context.peer()}: {refusal}")
                 await context.abort(refusal.code, str(refusal))
+            except Exception as error:
+                # gRPC would log a traceback for every such call.
+                self._refused("mistake of this agent", f"{context.peer()}: {type(error).__name__}: {error}")
+                await context.abort(grpc.StatusCode.INTERNAL, "a mistake in the agent; its log says more")
 
         return answer
 
@@ -137,9 +149,15 @@ class GossipServer:
         await self._server.stop(grace)
 
 
-def _bytes_in_bytes_out(answer: Callable[[bytes, Any], Awaitable[bytes]]) -> "grpc.RpcMethodHandler[bytes, bytes]":
-    """A method whose messages stay bytes: ``wire`` reads them."""
-    return cast("grpc.RpcMethodHandler[bytes, bytes]", grpc.unary_unary_rpc_method_handler(answer))
+def _bytes_in_bytes_out(
+    answer: Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]],
+) -> "grpc.RpcMethodHandler[bytes, bytes]":
+    """A method whose messages stay bytes: ``wire`` reads them.
+
+    On the wire a stream of one message is a message. Of one that is too large gRPC's core tells a method for single
+    messages nothing; here the stream is empty, and that can be counted.
+    """
+    return cast("grpc.RpcMethodHandler[bytes, bytes]", grpc.stream_unary_rpc_method_handler(cast(Any, answer)))
 
 
 class Dialler:

@@ -1,0 +1,141 @@
+"""What tests of real agents share: commands, waiting, and looking into the file of an agent that runs."""
+
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from math import fsum
+from pathlib import Path
+
+from fedbandit import FedBatch
+from fedbandit.agent.federation import Federation
+from fedbandit.agent.journal import SqliteJournal
+from fedbandit.agent.site import Site
+
+MEANS = (0.2, 0.8)
+
+
+def terms(num_agents=2, **policy):
+    return Federation("trial", num_agents, ("A", "B"), 0.0, 1.0, FedBatch(**({"epsilon": 1.0} | policy)))
+
+
+def spawn(*arguments, before=""):
+    """A ``fedbandit`` command under way; ``before`` is Python that runs first."""
+    program = f"{before}\nfrom fedbandit.cli import main\nmain()"
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def told(process, within=30):
+    """Exit code and output of a command."""
+    output, _ = process.communicate(timeout=within)
+    return process.returncode, output
+
+
+def command(*arguments):
+    return told(spawn(*arguments))
+
+
+def assert_mistake(outcome, *words):
+    """A plain message and exit code 2."""
+    code, output = outcome
+    assert code == 2, output
+    assert "Traceback" not in output
+    assert output.count("error:") == 1, output
+    for word in words:
+        assert word in output, f"{word!r} is not in: {output}"
+
+
+def wait_until(condition, within=10.0, every=0.02):
+    """Wait for a condition; how many seconds that took."""
+    begun = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begun + within, f"not within {within} s"
+        time.sleep(every)
+    return time.monotonic() - begun
+
+
+def ask(url, method="GET", body=None):
+    """Status and content of a request: no client in between that tries again."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=5.0) as answer:
+            status, content = answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            status, content = error.code, error.read()
+    return status, json.loads(content) if content else None
+
+
+def state(federation, name):
+    return ask(f"{federation.url(name)}/v1/state")[1]
+
+
+def neighbour(federation, name, other):
+    return next((it for it in state(federation, name)["neighbours"] if it["name"] == other), None)
+
+
+def exchanges(federation, name, other):
+    return neighbour(federation, name, other)["exchanges"]
+
+
+def decide_and_reward(federation, name, count):
+    """Decisions with rewards; the ids and values that were acknowledged."""
+    known = {}
+    for i in range(count):
+        status, decision = ask(f"{federation.url(name)}/v1/decisions", "POST")
+        assert status == 201, decision
+        value = float((i * 0.6180339887) % 1.0 < MEANS[decision["arm"]])
+        status, content = ask(f"{federation.url(name)}/v1/decisions/{decision['id']}/reward", "PUT", {"value": value})
+        assert status == 204, content
+        known[decision["id"]] = value
+    return known
+
+
+def dump(state_file):
+    """What is in the file of an agent, also of one that runs, as long as it writes nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path in Path(state_file).parent.glob(f"{Path(state_file).name}*"):
+            shutil.copy(path, folder)
+        file = sqlite3.connect(Path(folder) / Path(state_file).name)
+        try:
+            return list(file.iterdump())
+        finally:
+            file.close()
+
+
+def read(federation, *names):
+    """The sites that the files of stopped agents add up to."""
+    sites = []
+    for name in names:
+        journal = SqliteJournal(federation.state_file(name), name, federation.terms, 1)
+        sites.append(Site(name, federation.terms, journal.load()))
+        journal.close()
+    return sites
+
+
+def imbalance(sites):
+    """The largest difference, over columns, between the sum of what all gossip and the sum of what all own."""
+    rows = zip(*(site.gossiped for site in sites), *(tuple(-x for x in site.own) for site in sites), strict=True)
+    return max(abs(fsum(column)) for column in rows)
+
+
+def edit(path, *changes):
+    """Change text in a file; a pattern that is not there is a mistake of the test."""
+    text = path.read_text()
+    for pattern, new in changes:
+        text, count = re.subn(pattern, new, text, flags=re.DOTALL)
+        assert count == 1, (pattern, count)
+    path.write_text(text)
+
+
+def lines(federation, name, *words):
+    """The lines of a site's log with all of these words."""
+    return [line for line in federation.log(name).read_text().splitlines() if all(word in line for word in words)]
