@@ -9,6 +9,7 @@ import typer
 
 from fedbandit.agent.cli_certs import certs
 from fedbandit.agent.cli_live import live
+from fedbandit.cli_up import upper
 from fedbandit.mistakes import mistakes_exit_with_2
 from fedbandit.tables import print_audit, print_summary, print_sweep, print_table, print_theory
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 app.add_typer(certs, name="certs")
 app.add_typer(live)
+app.add_typer(upper)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedbandit.privacy.suite import Row
     from fedbandit.simulation.result import Result
 
-__all__ = ["print_audit", "print_summary", "print_sweep", "print_table", "print_theory"]
+__all__ = ["made_table", "print_audit", "print_summary", "print_sweep", "print_table", "print_theory"]
 
 
 def print_sweep(table: "xr.Dataset") -> None:
@@ -163,13 +163,19 @@ def _bound(bound: float, gaps: list[float], horizon: int) -> str:
     )
 
 
-def print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
+def made_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> Table:
     """A titled table whose columns align; ``wrap`` for columns of text."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=any(headings), title_style="bold")
     for position, heading in enumerate(headings):
         table.add_column(heading, justify="left" if position == 0 or wrap else "right", no_wrap=not wrap)
     for row in rows:
         table.add_row(*row)
+    return table
+
+
+def print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
+    """Print a table as ``made_table`` makes it."""
+    table = made_table(title, headings, rows, wrap)
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)  # a pipe has no width: never cut a table there
