@@ -2,6 +2,7 @@
 
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from fedbandit.mistakes import mistakes_exit_with_2
 if TYPE_CHECKING:
     from fedbandit.up import Run, Setting
 
-__all__ = ["FIGURE", "NUMBERS", "show_live", "upper"]
+__all__ = ["FIGURE", "NUMBERS", "missing_extra", "show_live", "upper"]
 
 FIGURE, NUMBERS = "live.png", "result.json"
 LINE_EVERY = 5.0
@@ -48,10 +49,37 @@ def up(
     Every run starts afresh, in a folder of its own in the output. Ctrl-C ends it with a table; exit code 1 if an agent
     dies.
     """
+    missing = missing_extra()
+    if missing:
+        typer.echo(f"error: {missing}", err=True)
+        raise typer.Exit(2)
     from fedbandit.up import graph_of, setting_of
 
     seconds = None if duration is None else _seconds(duration)
     show_live(setting_of(problem, graph_of(graph, agents), arms, epsilon, speed, rate, seed), seconds, output)
+
+
+def missing_extra() -> str | None:
+    """What to install for live agents; None if all is there."""
+    needed = (
+        "cryptography",
+        "fastapi",
+        "grpc",
+        "httptools",
+        "httpx",
+        "prometheus_client",
+        "google.protobuf",
+        "uvicorn",
+    )
+    missing = [name for name in needed if not _is_there(name)]
+    return f"Live agents need {', '.join(missing)}: pip install 'fedbandit[agent]'" if missing else None
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # the package around it is not there
+        return False
 
 
 def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:

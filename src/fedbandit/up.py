@@ -176,6 +176,9 @@ async def _run(run: Run, seconds: float | None, began: Callable[[Run], None], sh
             if await _ended(_all_ready(federation), asked):
                 began(run)
                 await _serve(run, seconds, asked, show)
+        except AgentDied:
+            if not asked.is_killed:
+                raise
         finally:
             await asyncio.to_thread(federation.stop_all)
         if asked.is_killed:
@@ -250,16 +253,23 @@ async def _serve(run: Run, seconds: float | None, asked: asyncio.Event, show: Ca
 
 async def _busy(run: Run, clients: list[AsyncClient], began: float, show: Callable[[Run], None]) -> None:
     """All streams of patients, all looks, and whether all agents live."""
-    loop = asyncio.get_running_loop()
-    async with asyncio.TaskGroup() as tasks:
+    tasks: list[asyncio.Task[None]] = []
+    try:
         for site, client in enumerate(clients):
-            tasks.create_task(_stream(run, site, client, began))
-            tasks.create_task(_watch(run.visits[site], client))
+            tasks.append(asyncio.create_task(_stream(run, site, client, began)))
+            tasks.append(asyncio.create_task(_watch(run.visits[site], client)))
         while True:
-            await asyncio.sleep(LOOK_EVERY)
-            run.seconds = loop.time() - began
+            await asyncio.wait(tasks, timeout=LOOK_EVERY, return_when=asyncio.FIRST_EXCEPTION)
+            for task in tasks:
+                if task.done():
+                    task.result()  # they end by a mistake of ours only: raise it
+            run.seconds = asyncio.get_running_loop().time() - began
             run.federation.check_running()
             show(run)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _stream(run: Run, site: int, client: AsyncClient, began: float) -> None:

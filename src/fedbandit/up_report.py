@@ -124,7 +124,9 @@ def reading(run: Run) -> str:
         words.append(f"Alone, {named} would settle on what is best for {whose} own patients only.")
         right = [site["name"] for site in misled if site["alone"] == best]
         if right:
-            words.append(f"By chance the own numbers of {_listed(right)} still say {best}, too: they are few.")
+            words.append(
+                f"By chance the own numbers of {_listed(right)} point to {best}, too: few there got another arm."
+            )
     else:
         words.append("Alone every site would find the same arm in the end: here gossip makes it sooner, not better.")
     lost = sum(site["regret"] for site in sites)
