@@ -84,9 +84,11 @@ def _is_there(name: str) -> bool:
 
 def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:
     """Run a setting, show it while it runs and when it has ended; exit code 1 if an agent dies."""
+    from rich.console import Console
+
     from fedbandit.agent.local import AgentDied
     from fedbandit.plot_up import up_figure
-    from fedbandit.tables import print_table
+    from fedbandit.tables import fitting_table
     from fedbandit.up import Killed, new_folder, run
     from fedbandit.up_report import final_table, note, reading, write_numbers
 
@@ -104,7 +106,8 @@ def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:
     if done.seconds == 0.0:
         typer.echo("stopped before the agents served", err=True)
         return
-    print_table(*final_table(done))
+    console = Console() if sys.stdout.isatty() else Console(width=160)  # a pipe has no width: never cut a table there
+    console.print(fitting_table(console.width, *final_table(done)))
     typer.echo(note(done))
     typer.echo()
     typer.echo(reading(done))
@@ -140,11 +143,11 @@ class _Screen:
 
     def show(self, run: "Run") -> None:
         """How it goes."""
-        from fedbandit.tables import made_table
+        from fedbandit.tables import fitting_table
         from fedbandit.up_report import live_table
 
         if self._drawn:
-            self._live.update(made_table(*live_table(run)), refresh=True)
+            self._live.update(fitting_table(self._live.console.width, *live_table(run)), refresh=True)
         elif run.seconds >= self._next_line:
             self._next_line += LINE_EVERY
             sites = ", ".join(f"{name} {patients} ({share})" for name, patients, _, share, *_ in live_table(run)[2])

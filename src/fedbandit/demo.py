@@ -39,9 +39,9 @@ Gaussian rewards are unbounded; as in the paper their sensitivity is taken as 1,
 """
 
 LIVE_INTRODUCTION = f"""
-The same arms live: three hospitals on this machine for {LIVE_SECONDS:.0f} seconds, each a real agent process with its own
-certificate, journal and HTTP API. Simulated patients ask the agent of their hospital for an arm and report 0 or 1,
-with the means of above; the agents gossip over mutual TLS with FedBatch, and epsilon 1 holds.
+The same arms live: three hospitals on this machine for {LIVE_SECONDS:.0f} seconds, each a real agent process with
+its own certificate, journal and HTTP API. Simulated patients ask the agent of their hospital for an arm and report
+0 or 1, with the means of above; the agents gossip over mutual TLS with FedBatch, and epsilon 1 holds.
 """
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedbandit.privacy.suite import Row
     from fedbandit.simulation.result import Result
 
-__all__ = ["made_table", "print_audit", "print_summary", "print_sweep", "print_table", "print_theory"]
+__all__ = ["fitting_table", "made_table", "print_audit", "print_summary", "print_sweep", "print_table", "print_theory"]
 
 
 def print_sweep(table: "xr.Dataset") -> None:
@@ -171,6 +171,15 @@ def made_table(title: str, headings: list[str], rows: list[list[str]], wrap: boo
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def fitting_table(width: int, title: str, headings: list[str], rows: list[list[str]]) -> Table:
+    """A table; if it is wider than ``width`` it is turned round, where that is narrower: a column per row."""
+    wide, console = made_table(title, headings, rows), Console(width=10_000)
+    turned = [list(line) for line in zip((heading.replace("\n", " ") for heading in headings), *rows, strict=True)]
+    narrow = made_table(title, turned[0], turned[1:])
+    needed = console.measure(wide).maximum
+    return narrow if needed > max(width, console.measure(narrow).maximum) else wide
 
 
 def print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:

@@ -75,9 +75,7 @@ def final_table(run: Run) -> Table:
     ]
     headings = ["site", "patients", "per\nsecond", "alone", "together", "best arm\nat the end", "regret"]
     headings += ["regret if\nuniform", "exchanges", "refused", *(["unanswered"] if unanswered else [])]
-    title = (
-        f"Best on average over all: {found['best_arm']}. Epsilon {found['epsilon']:g} per reward, {run.seconds:.0f} s"
-    )
+    title = f"Best on average over all: {found['best_arm']} (epsilon {found['epsilon']:g}, {run.seconds:.0f} s)"
     return title, headings, rows
 
 
