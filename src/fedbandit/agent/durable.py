@@ -94,7 +94,9 @@ class DurableSite:
             self._forget()
             for _, written in waiting:
                 if not written.done():
-                    written.set_exception(JournalError(str(error)))
+                    failure = JournalError(str(error))
+                    failure.__cause__ = error.__cause__
+                    written.set_exception(failure)
             raise
         for _, written in waiting:
             if not written.done():
