@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from typer.testing import CliRunner
 
 from fedbandit import cli_up, demo, up, up_report
@@ -282,6 +283,20 @@ def test_the_figure_also_without_a_single_patient(finished, tmp_path):
     up_figure(finished).savefig(tmp_path / "none.png")
     assert (tmp_path / "some.png").stat().st_size > (tmp_path / "none.png").stat().st_size
     assert up_report.final_table(finished)[2][0][3] == "–", "nothing is known yet"
+
+
+@pytest.mark.parametrize(("sites", "problem"), [(3, "hospital"), (12, "hospital"), (30, "bernoulli")])
+def test_no_legend_is_cut_off(sites, problem, tmp_path):
+    setting = up.setting_of(problem, up.graph_of("ring", sites), None, 1.0, 20.0, 2.0, 0)
+    federation = LocalFederation(tmp_path, setting.terms, setting.links, secure=False)
+    figure = up_figure(up.Run(setting, federation, [up.Visits() for _ in setting.names], seconds=1.0))
+    FigureCanvasAgg(figure).draw()
+    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
+    assert len(legends) == (3 if sites < 30 else 2)
+    for legend in legends:
+        box = legend.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.y1
 
 
 def test_the_live_demo_has_the_means_of_the_simulated_one():
