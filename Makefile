@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench reliability clean
 
 demo: .venv/user
 	$(BIN)/fedbandit demo
@@ -12,9 +12,11 @@ test: .venv/developer
 	scripts/debian-packages
 	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
+# SEEDS: schedules of faults for the live agent, e.g. make test-all SEEDS=10000
+SEEDS ?= 1000
 test-all: .venv/developer
 	scripts/debian-packages
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto --dist loadgroup --fault-seeds $(SEEDS)
 
 lint: .venv/developer
 	$(BIN)/ruff check .
@@ -23,6 +25,10 @@ lint: .venv/developer
 
 bench: .venv/developer
 	$(BIN)/python benchmarks/engine.py
+
+# Measures the live agent and writes the numbers into docs/reliability.md.
+reliability: .venv/developer
+	$(BIN)/python benchmarks/reliability.py
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv

@@ -10,3 +10,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite golden traces; read the diff before committing"
     )
+    parser.addoption(
+        "--fault-seeds", type=int, default=200, help="how many schedules of faults the live agent is tried with"
+    )
+
+
+@pytest.fixture
+def fault_seeds(request: pytest.FixtureRequest) -> int:
+    return request.config.getoption("--fault-seeds")

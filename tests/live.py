@@ -1,6 +1,7 @@
-"""One live agent for tests: a real site on a real disk, behind a real server in a thread."""
+"""One live agent for tests: the real agent on a real disk, behind a real server in a thread. Neighbours never call."""
 
 import asyncio
+import inspect
 import socket
 import threading
 from contextlib import contextmanager
@@ -8,131 +9,58 @@ from contextlib import contextmanager
 import uvicorn
 
 from fedbandit import FedBatch
+from fedbandit.agent.addresses import Address
 from fedbandit.agent.api import make_app
+from fedbandit.agent.config import Neighbour, SiteConfig
 from fedbandit.agent.federation import Federation
-from fedbandit.agent.journal import JournalError, SqliteJournal
-from fedbandit.agent.site import NotANeighbour, Site
-from fedbandit.agent.state import ArmState, DecisionState, FederationState, NeighbourState, PrivacyState, State
+from fedbandit.agent.journal import SqliteJournal
+from fedbandit.agent.server import STATE_FILE, Agent
+from fedbandit.agent.site import Site
 
 TERMS = Federation("trial", 3, ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4))
 NEIGHBOURS = ("east", "south")
 
 
-def small_noise(epsilon, count):
-    return [0] * count
+class Driver(Agent):
+    """The agent without noise, and with ways to hurt it."""
 
+    def __init__(self, folder, terms=TERMS):
+        here = Address("127.0.0.1", 0)
+        neighbours = tuple(Neighbour(name, None, 1.0) for name in NEIGHBOURS)
+        month = 30 * 24 * 3600.0
+        super().__init__(
+            SiteConfig("north", folder, terms, None, here, None, None, month, 1000, neighbours, folder / "site.toml"),
+            None,
+        )
+        self.reason = None
 
-class Driver:
-    """Commits before it tells; throws the site away when the disk fails. A decision's time is its number."""
+    def _make_site(self, stored):
+        return Site("north", self.terms, stored, lambda epsilon, count: [0] * count)
 
-    def __init__(self, path, terms=TERMS):
-        self.path, self.terms, self.at, self.reason = path, terms, 0.0, None
-        self.journal = SqliteJournal(path, "north", terms, epoch=1)
-        self.exchanges = 0
-        self._load()
-        for neighbour in NEIGHBOURS:
-            self._commit(self.site.join(neighbour))
-
-    def _load(self):
-        self.stored = self.journal.load()
-        self.site = Site("north", self.terms, self.stored, small_noise)
-
-    def _commit(self, step):
-        try:
-            self.journal.commit(step.records)
-        except JournalError:
-            self._load()
-            raise
-        return step.result
-
-    async def decide(self):
-        self.at += 1.0
-        return self._commit(self.site.decide(self.at, (0.0,) * self.terms.num_arms))
-
-    async def report(self, decision_id, reward):
-        self._commit(self.site.report(decision_id, reward))
-
-    async def leave(self, neighbour):
-        self._commit(self.site.leave(neighbour))
-
-    async def rejoin(self, neighbour):
-        if neighbour not in NEIGHBOURS:
-            raise NotANeighbour(f"{neighbour} is no neighbour of north")
-        self._commit(self.site.join(neighbour))
+    @property
+    def file(self):
+        """The open file."""
+        self.site.look()
+        return self.site._journal._file
 
     def not_ready(self):
-        return self.reason
-
-    def expire(self):
-        self._commit(self.site.expire(self.at + 1.0))
+        return self.reason or super().not_ready()
 
     def fill_disk(self, full=True):
-        """SQLite refuses to grow the file, as on a full disk."""
-        pages = self.journal._file.execute("PRAGMA page_count").fetchone()[0]
-        self.journal._file.execute(f"PRAGMA max_page_count = {pages if full else 1_000_000}")
+        """SQLite refuses to grow the file, as on a full disk; also when it is opened again."""
+        self._full = full
+        self._limit(self.file)
 
-    def state(self):
-        site, terms = self.site, self.terms
-        decisions = list(self.stored.decisions.values())
-        arms = [
-            ArmState(
-                name=terms.arms[k],
-                estimate=site.theta[k],
-                radius=None if site.theta[k] is None else site.estimates[k].variance,
-                own_mean=site.estimates[k].x_mean if site.estimates[k].releases else None,
-                weight=site.gossiped[terms.num_arms + k],
-                pulls=site.tried[k],
-                rewards=site.tried[k] - sum(d.arm == k and d.reward is None for d in decisions),
-                releases=site.estimates[k].releases,
-            )
-            for k in range(terms.num_arms)
-        ]
-        neighbours = [
-            NeighbourState(
-                name=name,
-                address=None if name == "south" else "127.0.0.1:9",
-                reachable=name == "east",
-                last_exchange=1_700_000_000.5 if name == "east" else None,
-                exchanges=7 if name == "east" else 0,
-                failures=2,
-                refusals=1,
-                last_error=None if name == "east" else "refused",
-                left=name not in site.neighbours,
-            )
-            for name in NEIGHBOURS
-        ]
-        policy = terms.policy
-        return State(
-            name="north",
-            version="0.1.0",
-            epoch=site.epoch,
-            started=1_700_000_000.0,
-            insecure=False,
-            federation=FederationState(
-                name=terms.name,
-                num_agents=terms.num_agents,
-                arms=list(terms.arms),
-                low=terms.low,
-                high=terms.high,
-                policy=policy.kind,
-                digest=terms.digest(),
-            ),
-            decisions=DecisionState(
-                handed_out=self.stored.life.decisions,
-                pending=sum(d.reward is None for d in decisions),
-                remembered=len(decisions),
-            ),
-            arms=arms,
-            neighbours=neighbours,
-            privacy=PrivacyState(
-                mechanism="batches",
-                epsilon_per_reward=policy.epsilon,
-                releases=len(self.stored.releases),
-                promise="each reward is in one release",
-            ),
-            refused={"wrong certificate": 3},
-            warnings=["one"],
-        )
+    _full = False
+
+    def _limit(self, file):
+        pages = file.execute("PRAGMA page_count").fetchone()[0]
+        file.execute(f"PRAGMA max_page_count = {pages if self._full else 1_000_000}")
+
+    def _open_journal(self):
+        journal = SqliteJournal(self.config.data / STATE_FILE, "north", self.terms, epoch=1)
+        self._limit(journal._file)
+        return journal
 
 
 class Served:
@@ -144,7 +72,8 @@ class Served:
 
     def call(self, function):
         async def run():
-            return function(self.driver)
+            result = function(self.driver)
+            return await result if inspect.isawaitable(result) else result
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
 
@@ -153,7 +82,7 @@ class Served:
 
         def read(driver):
             tables = ("agent", "decision", "batch", "release", "link")
-            return {table: driver.journal._file.execute(f"SELECT * FROM {table}").fetchall() for table in tables}  # noqa: S608
+            return {table: driver.file.execute(f"SELECT * FROM {table}").fetchall() for table in tables}  # noqa: S608
 
         return self.call(read)
 
@@ -169,7 +98,8 @@ def serving(folder, token=None, terms=TERMS, port=0):
 
     async def serve():
         try:
-            driver = Driver(folder / "north.db", terms)
+            driver = Driver(folder, terms)
+            await driver.start()
             config = uvicorn.Config(
                 make_app(driver, token), http="httptools", access_log=False, log_config=None, lifespan="off"
             )
@@ -182,7 +112,7 @@ def serving(folder, token=None, terms=TERMS, port=0):
         finally:
             ready.set()
         await task
-        driver.journal.close()
+        await driver.stop()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()

@@ -263,7 +263,7 @@ def test_several_mistakes_at_once(write):
 def test_several_contradictions_at_once(write):
     more = "[listen]\nhttp = '[::]:80'\n[[neighbours]]\nname = 'north'\n"
     assert mistakes(write(LEAST.replace("epsilon = 1.0", "epsilon = inf") + more)) == [
-        "federation.policy.epsilon must be finite: a live agent is private, not inf",
+        "federation.policy.epsilon must be finite, not inf. The policy without privacy is gossip_ucb.",
         "listen.http must be a loopback address unless listen.token_file is given, not '[::]:80'",
         "neighbours[0].name must be different from the site's own, not 'north'",
         "'neighbours[0].address' is missing: without listen.gossip nobody can dial this site",

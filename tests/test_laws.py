@@ -87,7 +87,10 @@ def test_the_agent_does_not_import_the_simulator(path):
 
 @pytest.mark.parametrize(
     "name",
-    [*(f"simulation/{part}.py" for part in ("decide", "exchange", "pull", "round")), "agent/site.py"],
+    [
+        *(f"simulation/{part}.py" for part in ("decide", "exchange", "pull", "round")),
+        *(f"agent/{part}.py" for part in ("choice", "estimate", "own", "site")),
+    ],
 )
 def test_no_formula_stands_twice(name):
     """Radii and averages are computed in ``rules`` alone: rounds and sites have no root, no halving, no exponent."""

@@ -1,6 +1,9 @@
 """What the README prints works as printed."""
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,10 +12,11 @@ from fedbandit.experiment import read_sweep
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_python_example(tmp_path, monkeypatch, capsys):
-    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    example = next(example for example in EXAMPLES if "simulate(" in example)
     assert len([line for line in example.splitlines() if line.strip()]) <= 12
     monkeypatch.chdir(tmp_path)
     exec(example, {})  # noqa: S102
@@ -20,6 +24,30 @@ def test_the_python_example(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     regret = {name: float(re.search(rf"{name}\s+([\d.]+)", printed)[1]) for name in ("Local UCB1", "Gossip_UCB")}
     assert regret["Gossip_UCB"] < 0.2 * regret["Local UCB1"]
+
+
+@pytest.mark.xdist_group("processes")
+def test_a_site_of_your_own_takes_three_steps(tmp_path, capsys):
+    """The commands as printed, on ports that are free, and the client's example with that agent."""
+    block = next(b for b in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "fedbandit agent" in b and "cp " in b)
+    lines = [line.partition("#")[0].strip() for line in block.splitlines()]
+    assert len(lines) == 3
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    as_here = [line.replace("fedbandit ", f"{sys.executable} -m fedbandit ") for line in lines]
+    for command in as_here[:2]:
+        subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, check=True, capture_output=True)
+    site = tmp_path / "site.toml"
+    site.write_text(site.read_text().replace("127.0.0.1:8400", "127.0.0.1:0").replace("0.0.0.0:8500", "127.0.0.1:0"))
+    with subprocess.Popen(shlex.split(as_here[2]), cwd=tmp_path, stderr=subprocess.PIPE, text=True) as agent:
+        try:
+            url = next(found[1] for line in agent.stderr if (found := re.search(r"ready: (http://\S+)", line)))
+            client = next(example for example in EXAMPLES if "Client(" in example)
+            exec(client.replace("http://127.0.0.1:8400", url), {})  # noqa: S102
+            assert re.fullmatch(r"use (insulin|metformin|no drug)\n", capsys.readouterr().out)
+        finally:
+            agent.terminate()
+            agent.stderr.read()
+    assert agent.returncode == 0
 
 
 def test_no_placeholder_is_left():

@@ -327,9 +327,33 @@ def test_an_epoch_cannot_be_pushed_out_of_range():
     for _ in range(5):
         here.receive_offer(replace(there.offer("here").result, to_epoch=min(here.epoch + CENTURY // 2, 1 + CENTURY)))
     assert here.epoch == 2 + CENTURY
+    with pytest.raises(InvalidArgument, match="to_epoch must be at most"):
+        here.receive_offer(replace(there.offer("here").result, to_epoch=here.epoch + 1))
     exchange(here, third)
     exchange(third, here)
     assert (third._stored.links["here"].epoch, third.epoch) == (here.epoch, 1)
+
+
+def test_a_link_that_a_lie_has_locked_begins_anew():
+    """A version near the last of all: ``leave`` and ``join`` at both ends begin a new one; other links never stop."""
+    here, there = pair()
+    here.join("third")
+    third = new_site("third", neighbours=["here"])
+    teach(there, 0.75)
+    here.receive_offer(replace(there.offer("here").result, stamp=(MAX_VERSION - 1, "there")))
+    there.receive_answer(here.receive_offer(there.offer("here").result).result)
+    for one, other in ((here, there), (there, here)):
+        with pytest.raises(InvalidArgument, match="stamp"):
+            exchange(one, other)
+    exchange(here, third)
+    for one, other in ((here, "there"), (there, "here")):
+        one.leave(other)
+        one.join(other)
+    for _ in range(4):
+        exchange(here, there)
+    exchange(here, third)
+    for c in range(6):
+        assert sum(site.gossiped[c] for site in (here, there, third)) == pytest.approx(there.own[c], abs=1e-12)
 
 
 def test_a_clock_at_1970_hears_those_of_today():
@@ -515,6 +539,7 @@ def test_who_is_down_does_not_answer():
 class SiteAndJournal(RuleBasedStateMachine):
     """One site on SQLite beside one in memory: application, messages, crashes, in any order."""
 
+    terms = TERMS
     ids = Bundle("ids")
     messages = Bundle("messages")
 
@@ -522,10 +547,10 @@ class SiteAndJournal(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.now, self.told, self.forgotten, self.draws = 0.0, {}, 0, 0
-        self.journal = open_journal(f"{self.folder.name}/here.db")
-        self.site = Site("here", TERMS, self.journal.load(), self.noise)
+        self.journal = open_journal(f"{self.folder.name}/here.db", terms=self.terms)
+        self.site = Site("here", self.terms, self.journal.load(), self.noise)
         self.do(self.site.join("there"))
-        self.other = new_site("there", neighbours=["here"])
+        self.other = new_site("there", self.terms, neighbours=["here"])
         self.released = {}
 
     def noise(self, epsilon, count):
@@ -538,8 +563,8 @@ class SiteAndJournal(RuleBasedStateMachine):
 
     def restart(self):
         self.journal.close()
-        self.journal = open_journal(f"{self.folder.name}/here.db", epoch=1000)
-        self.site = Site("here", TERMS, self.journal.load(), self.noise)
+        self.journal = open_journal(f"{self.folder.name}/here.db", terms=self.terms, epoch=1000)
+        self.site = Site("here", self.terms, self.journal.load(), self.noise)
 
     @rule(target=ids)
     def decide(self):
@@ -603,7 +628,7 @@ class SiteAndJournal(RuleBasedStateMachine):
 
     @rule(epoch=st.integers(1, 5))
     def the_other_loses_its_disk(self, epoch):
-        self.other = new_site("there", neighbours=["here"], epoch=epoch)
+        self.other = new_site("there", self.terms, neighbours=["here"], epoch=epoch)
 
     @rule()
     def the_other_leaves_and_comes_back(self):
@@ -622,25 +647,35 @@ class SiteAndJournal(RuleBasedStateMachine):
     def disk_and_memory_agree(self):
         stored = self.journal.load()
         assert stored == self.site._stored
-        again = Site("here", TERMS, stored, silent)
-        assert (again.tried, again.gossiped, again.theta) == (self.site.tried, self.site.gossiped, self.site.theta)
+        again = Site("here", self.terms, stored, silent)
+        for seen in ("tried", "gossiped", "theta", "n_max", "radius"):
+            assert getattr(again, seen) == getattr(self.site, seen)
 
     @invariant()
     def acknowledged_rewards_are_counted_once(self):
         stored = self.site._stored
         assert {name: d.reward for name, d in stored.decisions.items() if d.reward is not None} == self.told
-        counted = sum(arm.released for arm in self.site.estimates) + sum(b.count for b in stored.batches.values())
-        assert counted == len(self.told) + self.forgotten
+        assert sum(self.site.rewards) == len(self.told) + self.forgotten
 
     @invariant()
     def no_interval_has_two_values(self):
         for release in self.site._stored.releases:
             assert self.released.setdefault((release.arm, release.first), release) == release
+        for tree in self.site._stored.trees.values():
+            assert self.released.setdefault((tree.arm, tree.pulls), tree) == tree
 
     def teardown(self):
         self.journal.close()
         self.folder.cleanup()
 
 
+class TreeAndJournal(SiteAndJournal):
+    """The same with Fed_UCB, whose trees and counts must survive."""
+
+    terms = replace(TERMS, policy=FedUCB(1.0, horizon=1000))
+
+
 TestSiteAndJournal = SiteAndJournal.TestCase
 TestSiteAndJournal.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestTreeAndJournal = TreeAndJournal.TestCase
+TestTreeAndJournal.settings = TestSiteAndJournal.settings

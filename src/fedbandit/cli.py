@@ -9,6 +9,7 @@ import typer
 
 from fedbandit.agent.cli_certs import certs
 from fedbandit.agent.cli_live import live
+from fedbandit.cli_up import missing_extra, show_live, upper
 from fedbandit.mistakes import mistakes_exit_with_2
 from fedbandit.tables import print_audit, print_summary, print_sweep, print_table, print_theory
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 app.add_typer(certs, name="certs")
 app.add_typer(live)
+app.add_typer(upper)
 
 
 def main() -> None:
@@ -218,7 +220,10 @@ def demo(
         "out/demo"
     ),
 ) -> None:
-    """Compare five policies on the paper's setting (a): three agents, five arms, everyone talks to everyone."""
+    """Compare five policies on the paper's setting (a): three agents, five arms, everyone talks to everyone.
+
+    Then three real agents with simulated patients, live on this machine for 20 seconds.
+    """
     from fedbandit import demo as setting
     from fedbandit import outcome
     from fedbandit.simulation.run import simulate
@@ -234,6 +239,12 @@ def demo(
     print_summary(result, setting.TITLE)
     typer.echo(setting.reading(result))
     typer.echo(f"figure: {output / outcome.FIGURE}")
+    missing = missing_extra()
+    if missing:
+        typer.echo(f"A live federation would follow here. {missing}")
+        return
+    typer.echo(setting.LIVE_INTRODUCTION)
+    show_live(setting.live_setting(), setting.LIVE_SECONDS, output)
 
 
 @app.command()

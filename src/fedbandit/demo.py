@@ -8,10 +8,25 @@ from fedbandit.problem import Problem
 
 if TYPE_CHECKING:
     from fedbandit.simulation.result import Result
+    from fedbandit.up import Setting
 
-__all__ = ["HORIZON", "INTRODUCTION", "TITLE", "TRIALS", "policies", "problem", "reading"]
+__all__ = [
+    "HORIZON",
+    "INTRODUCTION",
+    "LIVE_INTRODUCTION",
+    "LIVE_SECONDS",
+    "TITLE",
+    "TRIALS",
+    "live_setting",
+    "policies",
+    "problem",
+    "reading",
+]
 
 HORIZON, TRIALS = 500_000, 20
+
+LIVE_SECONDS = 20.0
+LIVE_SPEED = 50.0  # patients per second at each site: two busy cores keep up
 
 TITLE = "Three agents, five arms, all connected"
 
@@ -21,6 +36,12 @@ Gaussian noise); each would pick another arm than the one that is best on averag
 gossip without privacy, gossip with differential privacy at epsilon 1 in the paper's way (Fed_UCB) and in ours
 (FedBatch), and everything pooled in one place without privacy.
 Gaussian rewards are unbounded; as in the paper their sensitivity is taken as 1, so epsilon is nominal here.
+"""
+
+LIVE_INTRODUCTION = f"""
+The same arms live: three hospitals on this machine for {LIVE_SECONDS:.0f} seconds, each a real agent process with
+its own certificate, journal and HTTP API. Simulated patients ask the agent of their hospital for an arm and report
+0 or 1, with the means of above; the agents gossip over mutual TLS with FedBatch, and epsilon 1 holds.
 """
 
 
@@ -38,6 +59,15 @@ def policies() -> list[Policy]:
         FedBatch(epsilon=1.0, assume_sensitivity=1.0),
         CentralUCB(),
     ]
+
+
+def live_setting() -> "Setting":
+    """The same means with rewards 0 or 1, for ``fedbandit.up.run``."""
+    from fedbandit.up import Setting
+
+    world = Problem.bernoulli(problem().means, problem().graph)
+    names, arms = (tuple(f"{word}{i + 1}" for i in range(count)) for word, count in (("hospital-", 3), ("arm ", 5)))
+    return Setting("demo", world, names, arms, epsilon=1.0, speed=LIVE_SPEED, rate=2.0, seed=0)
 
 
 def reading(result: "Result") -> str:

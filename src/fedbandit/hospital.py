@@ -27,7 +27,7 @@ from fedbandit.problem import Problem
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ARM_NAMES", "load", "problem", "problem_from"]
+__all__ = ["ARM_NAMES", "SHORT_ARM_NAMES", "load", "problem", "problem_from"]
 
 WHERE = (
     "the data set 'Diabetes 130-US hospitals for years 1999-2008' of the UCI Machine Learning Repository "
@@ -37,6 +37,7 @@ CSV_NAME = "diabetic_data.csv"
 CSV_SHA256 = "0689e7ec031237dc63031b938805c48377748761a3b26acab621567afa24df97"
 
 ARM_NAMES = ("insulin", "metformin", "glipizide and others", "glyburide, glimepiride and others", "no drug")
+SHORT_ARM_NAMES = ("insulin", "metformin", "glipizide+", "glyburide+", "no drug")
 
 # "Construction of arms". 'sitagliptin' is the data's column 'citoglipton'; tolazamide is in no arm.
 _ARM_DRUGS = (
@@ -80,32 +81,44 @@ _PATTERN_COUNTS = {
 }
 _NUM_RECORDS = 101_766
 
+MAX_HOSPITALS = 500  # about 200 records each: every one has some of every arm
+
 
 def problem(
-    split: Literal["order", "random"] = "order", seed: int = 0, graph: Graph | str = "complete:3", **options: Any
+    split: Literal["order", "random"] = "order",
+    seed: int = 0,
+    graph: Graph | str = "complete:3",
+    num_hospitals: int = 3,
+    **options: Any,
 ) -> Problem:
     """The experiment of Figure 2 (c) from the shipped counts: three hospitals, five arms.
 
     ``split="order"`` cuts the records in three as they appear, which gives each hospital the bias that the
-    paper mentions; ``"random"`` divides them at random (the paper's words), which leaves nearly none.
+    paper mentions; ``"random"`` divides them at random (the paper's words), among any number of hospitals, which leaves
+    nearly none.
     """
     if split == "order":
+        if whole_number("num_hospitals", num_hospitals, 3, MAX_HOSPITALS) != 3:
+            raise InvalidArgument("num_hospitals", num_hospitals, "3 with split 'order' (for others: split 'random')")
         counts = np.array(_ORDER_COUNTS)
         return Problem.bernoulli(counts[:, :, 1] / counts[:, :, 0], graph, **options)
     if split == "random":
-        return Problem.bernoulli(_random_thirds(whole_number("seed", seed, 0, 2**64 - 1)), graph, **options)
+        hospitals = whole_number("num_hospitals", num_hospitals, 3, MAX_HOSPITALS)
+        means = _random_parts(whole_number("seed", seed, 0, 2**64 - 1), hospitals)
+        return Problem.bernoulli(means, graph, **options)
     raise InvalidArgument("split", split, "'order' or 'random' (for a column: load the data and use problem_from)")
 
 
-def _random_thirds(seed: int) -> NDArray[np.float64]:
-    """Local means when all records are divided at random into three equal parts."""
+def _random_parts(seed: int, hospitals: int) -> NDArray[np.float64]:
+    """Local means when all records are divided at random into equal parts."""
     source = np.random.default_rng(seed)
     cells = [(arms, reward) for arms in _PATTERN_COUNTS for reward in (0, 1)]
     left = np.array([_PATTERN_COUNTS[arms][reward] for arms, reward in cells])
     left = np.append(left, _NUM_RECORDS - left.sum())
-    means = np.zeros((3, len(ARM_NAMES)))
-    for hospital in range(3):
-        drawn = left if hospital == 2 else source.multivariate_hypergeometric(left, _NUM_RECORDS // 3)
+    means = np.zeros((hospitals, len(ARM_NAMES)))
+    for hospital in range(hospitals):
+        last = hospital == hospitals - 1
+        drawn = left if last else source.multivariate_hypergeometric(left, _NUM_RECORDS // hospitals)
         left = left - drawn
         for k in range(len(ARM_NAMES)):
             of_arm = [(reward, count) for (arms, reward), count in zip(cells, drawn, strict=False) if k + 1 in arms]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedbandit.privacy.suite import Row
     from fedbandit.simulation.result import Result
 
-__all__ = ["print_audit", "print_summary", "print_sweep", "print_table", "print_theory"]
+__all__ = ["fitting_table", "made_table", "print_audit", "print_summary", "print_sweep", "print_table", "print_theory"]
 
 
 def print_sweep(table: "xr.Dataset") -> None:
@@ -163,13 +163,28 @@ def _bound(bound: float, gaps: list[float], horizon: int) -> str:
     )
 
 
-def print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
+def made_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> Table:
     """A titled table whose columns align; ``wrap`` for columns of text."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=any(headings), title_style="bold")
     for position, heading in enumerate(headings):
         table.add_column(heading, justify="left" if position == 0 or wrap else "right", no_wrap=not wrap)
     for row in rows:
         table.add_row(*row)
+    return table
+
+
+def fitting_table(width: int, title: str, headings: list[str], rows: list[list[str]]) -> Table:
+    """A table; if it is wider than ``width`` it is turned round, where that is narrower: a column per row."""
+    wide, console = made_table(title, headings, rows), Console(width=10_000)
+    turned = [list(line) for line in zip((heading.replace("\n", " ") for heading in headings), *rows, strict=True)]
+    narrow = made_table(title, turned[0], turned[1:])
+    needed = console.measure(wide).maximum
+    return narrow if needed > max(width, console.measure(narrow).maximum) else wide
+
+
+def print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
+    """Print a table as ``made_table`` makes it."""
+    table = made_table(title, headings, rows, wrap)
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)  # a pipe has no width: never cut a table there

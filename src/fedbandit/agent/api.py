@@ -27,12 +27,12 @@ from fedbandit.agent.bodies import (
 )
 from fedbandit.agent.document import describe, errors, path_parameter
 from fedbandit.agent.federation import Federation
-from fedbandit.agent.gate import LOOPBACK, Gate, read_body
+from fedbandit.agent.gate import LOOPBACK, Gate, check_token, read_body
 from fedbandit.agent.journal import JournalError
 from fedbandit.agent.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.records import Decision
-from fedbandit.agent.site import NotANeighbour, RewardConflict, UnknownDecision
 from fedbandit.agent.state import State
+from fedbandit.agent.step import HorizonReached, NotANeighbour, Refused, RewardConflict, UnknownDecision
 from fedbandit.checks import InvalidArgument
 
 __all__ = ["LocalAgent", "make_app"]
@@ -77,6 +77,7 @@ def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] =
     * ``token``: asked of every call but ``/healthz`` and ``/readyz``; None: no token
     * ``hosts``: names under which the server may be called, without port; IPv6 addresses in brackets
     """
+    check_token(token)  # now: the framework makes the gate with the first request
     # Pages that show the document load scripts from elsewhere: an agent makes no page ask outside.
     app = FastAPI(
         title="fedbandit agent",
@@ -129,7 +130,7 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         status_code=201,
         response_model=DecisionBody,
         response_description="Use this arm. Not idempotent: each call hands out another decision.",
-        responses=errors(400, 413, 415, 422, 503),
+        responses=errors(400, 409, 413, 415, 422, 503),
         openapi_extra={
             "requestBody": {"required": False, "content": {"application/json": {"schema": nothing, "example": {}}}},
             "responses": {"201": {"links": {"reward": link}}},
@@ -273,7 +274,7 @@ def _answer_errors(app: FastAPI) -> None:
     def turned_away(_: Request, error: Exception) -> Response:
         return _told(error).response()
 
-    for kind in (HttpError, UnknownDecision, RewardConflict, NotANeighbour, InvalidArgument, JournalError, Exception):
+    for kind in (HttpError, Refused, InvalidArgument, JournalError, Exception):
         app.add_exception_handler(kind, turned_away)
 
     def not_routed(request: Request, error: Exception) -> Response:
@@ -295,6 +296,8 @@ def _told(error: Exception) -> HttpError:
             return HttpError(404, "unknown_decision", str(error), "decision_id")
         case NotANeighbour():
             return HttpError(404, "not_a_neighbour", str(error), "name")
+        case HorizonReached():
+            return HttpError(409, "horizon_reached", str(error))
         case RewardConflict():
             return HttpError(409, "reward_conflict", str(error), "value", "the reward that was reported first")
         case InvalidArgument():

@@ -39,6 +39,7 @@ Code = Literal[
     "not_a_neighbour",
     "not_found",
     "not_ready",
+    "horizon_reached",
     "reward_conflict",
     "too_large",
     "unauthorised",

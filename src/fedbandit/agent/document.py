@@ -19,11 +19,12 @@ _MEANINGS = {
     403: "A page from elsewhere called.",
     404: "There is no such thing, or no longer.",
     405: "The path has other methods.",
-    409: "The decision has another reward already.",
+    409: "The decision has another reward already, or the privacy of the terms is spent.",
     413: "The body is too large.",
     415: "The body is not application/json.",
     421: "The Host header does not name this agent.",
     422: "The body is JSON, but not what is accepted here.",
+    500: "A mistake in the agent; its log says more.",
     503: "The agent cannot serve now. Nothing has changed; try again.",
 }
 
@@ -47,7 +48,7 @@ def describe(app: FastAPI, with_token: bool) -> None:
     for path, operations in document["paths"].items():
         is_open = path in OPEN
         for operation in operations.values():
-            for status in (401, 403, 405, 413, 421):
+            for status in (401, 403, 405, 413, 421, 500):
                 if status != 401 or (with_token and not is_open):
                     operation["responses"][str(status)] = {"description": _MEANINGS[status], "content": error}
             if with_token and not is_open:

@@ -127,13 +127,14 @@ class Federation:
         ]
 
 
-def _flat(terms: Mapping[str, object], place: str = "") -> dict[str, object]:
+def _flat(terms: Mapping[str, object]) -> dict[str, object]:
+    """The fields, and those of the policy; no deeper, whatever another site says."""
     flat: dict[str, object] = {}
     for name, value in terms.items():
         if isinstance(value, Mapping):
-            flat |= _flat(cast(Mapping[str, object], value), f"{place}{name}.")
+            flat |= {f"{name}.{inner}": x for inner, x in cast(Mapping[str, object], value).items()}
         else:
-            flat[f"{place}{name}"] = value
+            flat[name] = value
     return flat
 
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fedbandit.agent.bodies import MAX_BODY, HttpError
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["LOOPBACK", "OPEN", "Gate", "read_body"]
+__all__ = ["LOOPBACK", "OPEN", "Gate", "check_token", "read_body"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names under which a server on loopback is called."""
@@ -31,8 +31,6 @@ class Gate:
 
     def __init__(self, app: ASGIApp, token: str | None, hosts: Iterable[str]) -> None:
         """Let in those that call one of ``hosts`` and know the token, if there is one."""
-        if token is not None and not _TOKEN.fullmatch(token):
-            raise InvalidArgument("token", "(hidden)", "letters, digits and . _ ~ + / - without spaces")
         self._app = app
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -61,7 +59,7 @@ class Gate:
         self._check_host(host or b"", origin)
         self._check_token(authorization, scope["path"])
         if length is not None and length.isdigit() and int(length) > MAX_BODY:
-            raise too_large()
+            raise _too_large()
 
     def _check_host(self, host: bytes, origin: bytes | None) -> None:
         called = host.decode("latin-1").lower()
@@ -86,6 +84,12 @@ class Gate:
             )
 
 
+def check_token(token: str | None) -> None:
+    """Refuse a token that no header can carry, without printing it."""
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise InvalidArgument("token", "(hidden)", "letters, digits and . _ ~ + / - without spaces")
+
+
 async def read_body(receive: Receive) -> bytes:
     """The body of a request; one without a declared length is read no further than it may be long."""
     body = b""
@@ -95,12 +99,12 @@ async def read_body(receive: Receive) -> bytes:
             raise HttpError(400, "invalid", "the request broke off", "body")  # nobody hears this
         body += message.get("body", b"")
         if len(body) > MAX_BODY:
-            raise too_large()
+            raise _too_large()
         if not message.get("more_body", False):
             return body
 
 
-def too_large() -> HttpError:
+def _too_large() -> HttpError:
     """The rest of the body is not read, so the connection ends."""
     accepted = f"at most {MAX_BODY} bytes"
     return HttpError(

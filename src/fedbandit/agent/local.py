@@ -151,9 +151,9 @@ class LocalFederation:
         while not self.is_ready(name):
             code = self._running[name].poll()
             if code is not None:
-                raise AgentDied(f"{name} ended with code {code}: {self._last_words(name)}")
+                raise AgentDied(f"{name} ended with code {code}: {self.last_words(name)}")
             if time.monotonic() > until:
-                raise AgentDied(f"{name} does not serve after {within:g} s: {self._last_words(name)}")
+                raise AgentDied(f"{name} does not serve after {within:g} s: {self.last_words(name)}")
             time.sleep(0.02)
 
     def is_ready(self, name: str) -> bool:
@@ -183,14 +183,16 @@ class LocalFederation:
 
     def stop(self, name: str) -> int:
         """Stop a process in order (SIGTERM); its exit code."""
-        process = self._running.pop(name)
+        process = self._running[name]
         process.send_signal(signal.SIGCONT)
         process.terminate()
         try:
-            return process.wait(STOPS_WITHIN)
+            code = process.wait(STOPS_WITHIN)
         except subprocess.TimeoutExpired:
             process.kill()
-            return process.wait()
+            code = process.wait()
+        del self._running[name]  # now, not before: until it is gone, ``kill_all`` must find it
+        return code
 
     def stop_all(self) -> None:
         """Stop all processes, all at once."""
@@ -199,6 +201,17 @@ class LocalFederation:
             process.terminate()
         for name in list(self._running):
             self.stop(name)
+
+    def kill_all(self) -> None:
+        """Kill all processes, also while another thread waits in ``stop_all``, which then ends."""
+        for process in list(self._running.values()):
+            process.kill()
+
+    def check_running(self) -> None:
+        """Raise ``AgentDied`` if a process has ended that nobody stopped."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise AgentDied(f"{name} ended with code {process.returncode}: {self.last_words(name)}")
 
     def __enter__(self) -> "LocalFederation":
         """Start all sites."""
@@ -213,7 +226,8 @@ class LocalFederation:
         """Stop all sites."""
         self.stop_all()
 
-    def _last_words(self, name: str) -> str:
+    def last_words(self, name: str) -> str:
+        """The end of a site's log."""
         return self.log(name).read_text(encoding="utf-8", errors="replace")[-1000:].strip()
 
 

@@ -162,10 +162,9 @@ class Site:
 
     def decide(self, at: float, draws: Draws) -> Step[Decision]:
         """Hand out an arm."""
-        at = finite_number("at", at)
         arm = choice(self.terms, self._own, self.theta, self._tried, self.n_max, draws)
         life = Life(self.epoch, self._stored.life.decisions + 1)
-        decision = Decision(life.epoch, life.decisions, arm, at)
+        decision = Decision(life.epoch, life.decisions, arm, finite_number("at", at))
         self._tried[arm] += 1
         return self._step(decision, life, decision)
 
@@ -210,8 +209,7 @@ class Site:
         link = self._stored.links.get(neighbour)
         if link is not None and not link.left:
             return Step(None)
-        least = 0 if link is None else link.epoch
-        return self._step(None, Link(neighbour, least, flow.empty(self.terms.num_arms)))
+        return self._step(None, Link(neighbour, link.epoch if link else 0, flow.empty(self.terms.num_arms)))
 
     def leave(self, neighbour: str) -> Step[None]:
         """A neighbour has left for good: drop its flow, refuse what it said in this life."""
@@ -221,9 +219,8 @@ class Site:
     def offer(self, neighbour: str) -> Step[Offer]:
         """Begin an exchange. Nothing changes until its answer."""
         link = self._link(neighbour)
-        row, stamp = link.register
         ends = self.name, neighbour, self.epoch, link.epoch, self._digest
-        return Step(Offer(*ends, row, stamp, self.gossiped, n_max=self.n_max))
+        return Step(Offer(*ends, *link.register, self.gossiped, n_max=self.n_max))
 
     def receive_offer(self, offer: Offer) -> Step[Answer]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
@@ -232,9 +229,9 @@ class Site:
         if offer.epoch >= link.epoch:
             register = link.register
             if offer.to_epoch in (0, life.epoch):
-                rest = flow.gossiped(self.own, [other.register[0] for other in self._others(link)])
-                register = flow.answer(register, rest, (offer.flow, offer.stamp), offer.gossiped, self.name)
-            link = replace(link, epoch=offer.epoch, register=register)
+                offered = offer.flow, offer.stamp
+                register = flow.answer(register, self._rest(link), offered, offer.gossiped, self.name)
+            link = self._held(replace(link, epoch=offer.epoch, register=register))
             n_max = self._caught(offer)
         answer = Answer(self.name, offer.sender, life.epoch, link.epoch, self._digest, *link.register, n_max=n_max)
         return self._changed(answer, life, link, n_max)
@@ -245,7 +242,7 @@ class Site:
         life, n_max = self._outlived(answer), self.n_max
         if answer.epoch >= link.epoch and answer.to_epoch == self.epoch:
             register = flow.adopt(link.register, (answer.flow, answer.stamp))
-            link = replace(link, epoch=answer.epoch, register=register)
+            link = self._held(replace(link, epoch=answer.epoch, register=register))
             n_max = self._caught(answer)
         return self._changed(None, life, link, n_max)
 
@@ -255,8 +252,15 @@ class Site:
             raise NotANeighbour(f"{neighbour} {'has left' if link else 'is no neighbour of'} {self.name}")
         return link
 
-    def _others(self, link: Link) -> list[Link]:
-        return [other for other in self._stored.links.values() if other.neighbour != link.neighbour]
+    def _rest(self, link: Link) -> tuple[float, ...]:
+        """What is gossiped here without this link."""
+        others = [other.register[0] for other in self._stored.links.values() if other.neighbour != link.neighbour]
+        return flow.gossiped(self.own, others)
+
+    def _held(self, link: Link) -> Link:
+        """The link after an exchange, if this site then still says what its neighbours accept."""
+        self._bounds.check_held(link.register[0], flow.gossiped(self._rest(link), [link.register[0]]))
+        return link
 
     def _heard(self, message: Message) -> Link:
         """The link of a message that is meant for this site, understood here, and possible."""
@@ -265,7 +269,7 @@ class Site:
             raise OtherFederation(f"{message.sender} follows other terms of the federation than {self.name}")
         if message.receiver != self.name:
             raise InvalidArgument("receiver", message.receiver, self.name)
-        self._bounds.check(message, self.terms.num_arms, self.terms.catches_up, self._stored.born)
+        self._bounds.check(message, self._stored.born, self.epoch)
         return link
 
     def _caught(self, message: Message) -> tuple[int, ...]:
@@ -275,9 +279,7 @@ class Site:
     def _outlived(self, message: Message) -> Life:
         """This life; a later one if a neighbour has heard a later one: a disk was lost, and the clock stood behind."""
         life = self._stored.life
-        if message.to_epoch > life.epoch:
-            return replace(life, epoch=message.to_epoch + 1)
-        return life
+        return replace(life, epoch=message.to_epoch + 1) if message.to_epoch > life.epoch else life
 
     # ---------------------------------------------------------------- steps
 

@@ -1,0 +1,73 @@
+"""A loop over a table: each row is a patient, asks the agent for an arm, and reports the outcome under that arm.
+
+The table has a column for each arm: what would happen to this patient under it. So the example can look up any arm;
+in real life only the outcome of the chosen one is ever known. Make a table, then run the loop:
+
+    python examples/csv_loop.py --make patients.csv
+    python examples/csv_loop.py patients.csv --agent http://127.0.0.1:8400
+"""
+
+import argparse
+import csv
+import random
+
+from fedbandit import Client
+
+
+def make_table(path, arms, rows, seed=1):
+    """Patients whose outcome is 0 or 1 under each arm; the last arm is the best."""
+    draw = random.Random(seed)  # noqa: S311 - an invented table
+    with open(path, "w", newline="") as file:  # noqa: PTH123
+        table = csv.writer(file)
+        table.writerow(["patient", *arms])
+        for patient in range(1, rows + 1):
+            chances = [0.2 + 0.6 * (k + 1) / len(arms) for k in range(len(arms))]
+            table.writerow([patient, *(int(draw.random() < chance) for chance in chances)])
+
+
+def run(path, client):
+    """Ask and report for every row; for each arm, the number of patients and of good outcomes."""
+    arms = client.state().federation.arms
+    seen = {arm: [0, 0.0] for arm in arms}
+    with open(path, newline="") as file:  # noqa: PTH123
+        for row in csv.DictReader(file):
+            decision = client.decide()
+            outcome = float(row[decision.name])
+            client.reward(decision, outcome)
+            seen[decision.name][0] += 1
+            seen[decision.name][1] += outcome
+    return seen
+
+
+def show(seen, state):
+    """Print what happened here beside what the agent, with its neighbours, has learnt."""
+    width = max(len("arm"), *(len(name) for name in seen))
+    print(f"{'arm':<{width}}  patients  outcome here  estimate over all sites")
+    for arm in state.arms:
+        patients, total = seen[arm.name]
+        here = f"{total / patients:.3f}" if patients else "-"
+        estimate = "-" if arm.estimate is None else f"{arm.estimate:.3f}"
+        print(f"{arm.name:<{width}}  {patients:>8}  {here:>12}  {estimate:>23}")
+
+
+def main():
+    """Make a table, or run over one."""
+    parser = argparse.ArgumentParser(description="Ask an agent for every row of a table.")
+    parser.add_argument("table", nargs="?", help="CSV with a column for each arm of the federation")
+    parser.add_argument("--agent", default="http://127.0.0.1:8400", metavar="URL")
+    parser.add_argument("--token", help="the agent's token, if it has one")
+    parser.add_argument("--make", metavar="CSV", help="write a table for this agent's arms, and stop")
+    parser.add_argument("--rows", type=int, default=1000, help="of the table that is made")
+    options = parser.parse_args()
+    if (options.table is None) == (options.make is None):
+        parser.error("name a table, or --make one")
+    with Client(options.agent, options.token) as client:
+        if options.make:
+            make_table(options.make, client.state().federation.arms, options.rows)
+        else:
+            seen = run(options.table, client)
+            show(seen, client.state())
+
+
+if __name__ == "__main__":
+    main()

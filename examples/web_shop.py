@@ -1,0 +1,121 @@
+"""A web shop's A/B test: each visitor sees one of the variants, and buying is the reward, which may come late.
+
+The shop is a small web server beside an agent. It asks the agent which variant a visitor sees, reports 1 when the
+visitor buys, and 0 for those who have not bought after a while. Run it, then open http://127.0.0.1:8000:
+
+    python examples/web_shop.py --agent http://127.0.0.1:8400
+"""
+
+import argparse
+import threading
+import time
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
+
+from fedbandit import AgentError, Client
+
+
+class Shop:
+    """Who has seen what and not bought yet. Each visit's reward is reported once: 1 or 0."""
+
+    def __init__(self, agent, patience):
+        """``patience``: seconds after which a visitor no longer buys."""
+        self.agent, self.patience = agent, patience
+        self._waiting = {}  # id of the decision -> when the page was shown
+        self._lock = threading.Lock()
+
+    def visit(self):
+        """Show a page: the decision behind it, or None if the agent is away: the shop stays open."""
+        try:
+            decision = self.agent.decide()
+        except AgentError:
+            return None
+        with self._lock:
+            self._waiting[decision.id] = time.monotonic()
+        return decision
+
+    def buy(self, visit):
+        """A visitor buys; False if this visit is unknown, over or already paid for."""
+        with self._lock:
+            known = self._waiting.pop(visit, None) is not None
+        if known:
+            self._report(visit, 1.0)
+        return known
+
+    def give_up(self):
+        """Report 0 for those who have not bought in time; how many."""
+        before = time.monotonic() - self.patience
+        with self._lock:
+            over = [visit for visit, shown in self._waiting.items() if shown <= before]
+            for visit in over:
+                del self._waiting[visit]
+        for visit in over:
+            self._report(visit, 0.0)
+        return len(over)
+
+    def _report(self, visit, value):
+        try:
+            self.agent.reward(visit, value)  # tries again by itself; the same value twice does no harm
+        except AgentError as error:
+            print(f"reward of {visit} not reported: {error}")
+
+
+def make_server(shop, port):
+    """The shop's pages."""
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self):
+            decision = shop.visit()
+            variant, visit = (decision.name, decision.id) if decision else ("the usual page", "")
+            button = f'<button name="visit" value="{escape(visit)}">Buy</button>'
+            self._answer(200, f'<h1>{escape(variant)}</h1><form method="post" action="/buy">{button}</form>')
+
+        def do_POST(self):
+            length = min(int(self.headers.get("Content-Length") or 0), 1000)
+            visit = parse_qs(self.rfile.read(length).decode()).get("visit", [""])[0]
+            known = shop.buy(visit)
+            self._answer(200 if known else 404, "Thank you!" if known else "This offer is over.")
+
+        def _answer(self, status, page):
+            body = f"<!doctype html><title>Shop</title>{page}".encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    return ThreadingHTTPServer(("127.0.0.1", port), Pages)
+
+
+def main():
+    """Serve until Ctrl-C."""
+    parser = argparse.ArgumentParser(description="A web shop that learns which page sells.")
+    parser.add_argument("--agent", default="http://127.0.0.1:8400", metavar="URL")
+    parser.add_argument("--token", help="the agent's token, if it has one")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--patience", type=float, default=600.0, help="seconds after which a visitor no longer buys")
+    options = parser.parse_args()
+    with Client(options.agent, options.token) as agent:
+        shop = Shop(agent, options.patience)
+        with make_server(shop, options.port) as web:
+            threading.Thread(target=give_up_now_and_then, args=(shop,), daemon=True).start()
+            print(f"open http://127.0.0.1:{web.server_port}", flush=True)
+            try:
+                web.serve_forever()
+            except KeyboardInterrupt:
+                print("closed")
+
+
+def give_up_now_and_then(shop):
+    """Look for those who have not bought, for as long as the shop is open."""
+    while True:
+        time.sleep(min(shop.patience / 4, 10.0))
+        shop.give_up()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Real processes under real faults: what was promised holds in their files."""
+
+import pytest
+
+from fedbandit.agent.journal import SqliteJournal
+from fedbandit.agent.records import Batch, Decision, Life, Release, Stored
+from process_faults import Outcome, Told, federation_terms, run_with_faults
+
+
+def check(outcome):
+    assert outcome.kills > 0
+    assert outcome.pauses > 0
+    assert all(told.acknowledged for told in outcome.told.values()), "a site took no reward: little was compared"
+    assert outcome.snapshots
+    assert outcome.lost() == []
+    assert outcome.uncalled() == []
+    assert outcome.miscounted() == []
+    assert outcome.redrawn() == []
+    assert outcome.imbalance() <= 1e-9
+    assert outcome.disagreement() <= 1e-6
+
+
+@pytest.mark.xdist_group("processes")
+def test_seconds_of_kills_and_pauses(tmp_path):
+    """Five agents, so that it fits beside other tests; seed 3 has both kinds of faults in its first seconds."""
+    check(run_with_faults(tmp_path, num_agents=5, seconds=8.0, seed=3, quiet=6.0))
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_minute_of_kills_and_pauses(tmp_path, seed):
+    check(run_with_faults(tmp_path, num_agents=8, seconds=60.0, seed=seed, quiet=10.0))
+
+
+class TestTheChecksCanFail:
+    """What they would say of files that are wrong."""
+
+    @staticmethod
+    def outcome(decisions=(), batches=(), releases=(), told=None, snapshots=()):
+        stored = Stored(Life(1, len(decisions)), born=1)
+        stored.apply([*decisions, *batches, *releases])
+        return Outcome({"north": told or Told()}, {"north": stored}, {}, list(snapshots), 1, 1)
+
+    def test_a_lost_reward(self):
+        told = Told(acknowledged={"1-1": 1.0})
+        assert self.outcome([Decision(1, 1, 0, 0.0)], told=told).lost()
+        assert self.outcome(told=told).lost()
+
+    def test_a_reward_that_nobody_reported(self):
+        assert self.outcome([Decision(1, 1, 0, 0.0, 1.0)]).uncalled()
+
+    def test_a_reward_that_counts_twice(self):
+        told = Told(acknowledged={"1-1": 1.0})
+        assert self.outcome([Decision(1, 1, 0, 0.0, 1.0)], [Batch(0, 2, 2)], told=told).miscounted()
+
+    def test_a_release_that_was_drawn_again(self, tmp_path):
+        def a_file(path, value):
+            journal = SqliteJournal(path, "north", federation_terms(2), 1)
+            journal.commit([Release(0, 1, 12, value, 12)])
+            journal.close()
+            return path
+
+        before = a_file(tmp_path / "before.sqlite", 0.5)
+        assert self.outcome(releases=[Release(0, 1, 12, 0.25, 12)], snapshots=[("north", before)]).redrawn()
+        assert not self.outcome(releases=[Release(0, 1, 12, 0.5, 12)], snapshots=[("north", before)]).redrawn()

@@ -1,0 +1,610 @@
+"""The paper's policies in a live federation, and what a site accepts and tells: sentences of docs/agent.md."""
+
+import math
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import literal
+from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning, graph
+from fedbandit.agent.bounds import Bounds
+from fedbandit.agent.federation import Federation
+from fedbandit.agent.journal import JournalError, SqliteJournal
+from fedbandit.agent.memory import Down, MemoryNetwork
+from fedbandit.agent.messages import MAX_N
+from fedbandit.agent.records import ArmTree, Decision, Heard, Life, Stored
+from fedbandit.agent.site import MAX_EXPIRED, Draws, HorizonReached, Site
+from fedbandit.privacy.noise import GRID
+from fedbandit.rules.kl import kl_index
+from test_agent_simulation import EXACT, TERMS, TREE, Watched, tape_on_the_grid
+
+DRAWS = Draws((0.3, -0.2, 0.1), 0.6)
+NEVER = 10**9
+
+
+def silent(epsilon, count):
+    return [0] * count
+
+
+def new_site(terms, name="here", neighbours=("there",), noise=silent, stored=None):
+    site = Site(name, terms, stored or Stored(Life(1, 0), 1), noise)
+    for neighbour in neighbours:
+        site.join(neighbour)
+    return site
+
+
+def pull(site, reward=0.5, draws=DRAWS):
+    decision = site.decide(0.0, draws).result
+    site.report(decision.id, reward)
+    return decision.arm
+
+
+def exchange(one, other):
+    one.receive_answer(other.receive_offer(one.offer(other.name).result).result)
+
+
+# ---------------------------------------------------------------- without faults: Algorithm 1
+
+
+def algorithm_1(tape, acts, mean, radius):
+    """Algorithm 1 where n_max travels with exchanges: arms, theta and n_max of each round, and how often an arm lagged.
+
+    Independent of ``fedbandit.rules`` and of ``fedbandit.agent`` on purpose.
+    """
+    agents, arms = range(tape.rewards.shape[1]), range(tape.rewards.shape[2])
+    seen = [[[(0, tape.rewards[0, i, k])] for k in arms] for i in agents]
+    n = np.ones((len(agents), len(arms)), int)
+    n_max = n.copy()
+    x_mean = np.array([[mean(i, k, seen[i][k]) for k in arms] for i in agents])
+    theta, clock, lagged, story = x_mean.copy(), [0] * len(agents), 0, []
+    for t in range(1, tape.horizon + 1):
+        chosen, before = {}, n.copy()
+        for i in (i for i in agents if acts(t, i)):
+            clock[i] += 1
+            lagging = [k for k in arms if n[i, k] < n_max[i, k] - len(agents)]
+            belief = [theta[i, k] + radius(before, i, k, clock[i]) for k in arms]
+            chosen[i] = lagging[int(tape.picks[t - 1, i] * len(lagging))] if lagging else belief.index(max(belief))
+            lagged += bool(lagging)
+        for i, k in chosen.items():
+            n[i, k] += 1
+        a, b = tape.edges[t - 1]
+        n_max = np.maximum(n_max, n)
+        n_max[a] = n_max[b] = np.maximum(n_max[a], n_max[b])
+        theta[a] = theta[b] = (theta[a] + theta[b]) / 2
+        for i, k in chosen.items():
+            seen[i][k].append((t, tape.rewards[t, i, k]))
+            new = mean(i, k, seen[i][k])
+            theta[i, k] += new - x_mean[i, k]
+            x_mean[i, k] = new
+        story.append((chosen, theta.copy(), n_max.copy()))
+    return story, lagged
+
+
+@pytest.mark.parametrize("world", [graph.path(4), graph.complete(3)], ids=["path", "complete"])
+@pytest.mark.parametrize("policy", [GossipUCB(), FedUCB(8.0, horizon=500)], ids=["gossip_ucb", "fed_ucb"])
+def test_without_faults_agents_are_algorithm_1(policy, world):
+    """The same arms; theta to 1e-9, since a tree's releases are means, of which sums are made again; n_max exactly."""
+    num_arms, agents = 3, world.num_agents
+    tape, noise = tape_on_the_grid(world, num_arms, 500, 11, 0.0, 1.0, 8.0 / (501).bit_length())
+    tape.rewards[:, :, 1] = np.round((0.2 + 0.8 * tape.rewards[:, :, 1]) * GRID) / GRID
+    mean, radius = literal.sample_mean, literal.c(agents)
+    if isinstance(policy, FedUCB):
+        mean = literal.private_mean(lambda end, i, k: noise[end, i, k], 1 / GRID, 0.0, 1.0)
+        radius = literal.c_private(agents, 500, 8.0)
+
+    def acts(t, i):
+        return i > 0 or t % 3 == 0  # a slow agent, which lags
+
+    story, lagged = algorithm_1(tape, acts, mean, radius)
+    assert lagged > 50, "the consistency rule was hardly used: little was compared"
+
+    pulls, current = np.zeros((agents, num_arms), int), [0, 0]
+
+    def from_tape(_, count):
+        i, k = current
+        return [int(noise[pulls[i, k], i, k])] * count
+
+    terms = Federation("tape", agents, tuple(f"arm {k}" for k in range(num_arms)), 0.0, 1.0, policy)
+    network = MemoryNetwork(terms, [(str(i), str(j)) for i, j in world.edges], noise=from_tape)
+
+    def act(t, i, decision):
+        current[:] = i, decision.arm
+        pulls[i, decision.arm] += 1
+        network.report(str(i), decision.id, tape.rewards[t, i, decision.arm])
+
+    for i in range(agents):
+        for k in range(num_arms):  # Alg. 1, line 1
+            decision = network.decide(str(i))
+            assert decision.arm == k
+            act(0, i, decision)
+    for t, (chosen, theta, n_max) in enumerate(story, 1):
+        draws = [Draws((), tape.picks[t - 1, i]) for i in range(agents)]
+        decisions = {i: network.decide(str(i), draws[i]) for i in range(agents) if acts(t, i)}
+        assert {i: decision.arm for i, decision in decisions.items()} == chosen
+        network.exchange(*(str(i) for i in tape.edges[t - 1]))
+        network.run()
+        for i, decision in decisions.items():
+            act(t, i, decision)
+        np.testing.assert_allclose([network.site(str(i)).theta for i in range(agents)], theta, rtol=0, atol=1e-9)
+        np.testing.assert_array_equal([network.site(str(i)).n_max for i in range(agents)], n_max)
+    for i in range(agents):
+        site = network.site(str(i))
+        expected = [radius(pulls, i, k, sum(site.tried) + 1 - num_arms) for k in range(num_arms)]
+        assert site.radius == pytest.approx(expected, rel=1e-12)
+
+
+# ---------------------------------------------------------------- the consistency rule
+
+
+def lagging_site(terms, n_max, u):
+    site = new_site(terms)
+    for _ in range(3):
+        pull(site)
+    offer = replace(new_site(terms, "there", ("here",)).offer("here").result, n_max=n_max)
+    site.receive_offer(offer)
+    return site.decide(0.0, Draws((), u)).result.arm
+
+
+@pytest.mark.parametrize(
+    ("n_max", "u", "arm"),
+    [
+        ((7, 1, 7), 0.0, 0),
+        ((7, 1, 7), 0.49, 0),
+        ((7, 1, 7), 0.5, 2),
+        ((7, 1, 7), 0.999, 2),
+        ((6, 7, 6), 0.3, 1),
+        ((6, 6, 6), 0.999, 0),  # N = 5 behind is not too far: the index decides, and the first of equals wins
+    ],
+)
+def test_if_an_arm_lags_one_is_drawn_uniformly_from_those_that_do(n_max, u, arm):
+    """Algorithm 1, lines 6 and 13: "n < n_max - N"; each of m lagging arms has 1/m of the draws."""
+    assert lagging_site(EXACT, n_max, u) == arm
+
+
+def test_pending_decisions_count_for_the_rule():
+    """So that a site whose rewards are late does not ask for the lagging arm without end."""
+    site = new_site(EXACT)
+    for _ in range(3):
+        pull(site)
+    site.receive_offer(replace(new_site(EXACT, "there", ("here",)).offer("here").result, n_max=(1, 1, 16)))
+    arms = [site.decide(0.0, DRAWS).result.arm for _ in range(12)]
+    assert arms[:10] == [2] * 10
+    assert site.tried[2] == 11
+    assert arms[10:] != [2, 2]
+
+
+def test_n_max_spreads_with_exchanges_and_survives():
+    network = MemoryNetwork(EXACT, [("a", "b"), ("b", "c")])
+    for _ in range(10):
+        network.report("a", network.decide("a").id, 0.5)
+    most = network.site("a").tried
+    network.exchange("b", "a")
+    network.run()
+    assert network.site("b").n_max == most
+    assert network.site("c").n_max == (0, 0, 0)
+    network.exchange("b", "c")
+    network.run()
+    network.restart("c")
+    assert network.site("c").n_max == most
+    network.lose_disk("a")  # nobody can tell whose maximum it was
+    network.restart("a")
+    for _ in range(2):
+        network.exchange("b", "a")
+        network.run()
+    assert network.site("a").n_max == most
+    assert network.site("a").tried == (0, 0, 0)
+    network.leave("c")
+    assert network.site("b").n_max == most
+
+
+def test_n_max_is_written_when_it_changes():
+    here, there = new_site(TREE), new_site(TREE, "there", ("here",))
+    pull(there)
+    assert Heard((1, 0, 0)) in here.receive_offer(there.offer("here").result).records
+    assert not any(isinstance(record, Heard) for record in here.receive_offer(there.offer("here").result).records)
+    assert new_site(TERMS).offer("there").result.n_max == ()
+
+
+# ---------------------------------------------------------------- the own numbers
+
+
+def test_gossip_ucb_owns_the_exact_mean():
+    site, rewards = new_site(EXACT), [0.1, 0.7, 0.3, 0.9, 0.2, 0.6]
+    taken = [(pull(site, reward), reward) for reward in rewards]
+    for k in range(3):
+        assert site.own[k] == math.fsum(r for arm, r in taken if arm == k) / sum(arm == k for arm, _ in taken)
+    assert site._stored.releases == []
+    assert len(site._stored.sums) == 3, "a record for each arm, none for each reward"
+
+
+def test_fed_ucb_releases_at_every_reward_and_keeps_a_record_for_each_arm():
+    """The noise of pull 3 is that of the interval 1-2 and that of 3 (Algorithm 2)."""
+    draws = []
+
+    def noise(epsilon, count):
+        draws.append((len(draws) + 1) * 1000)
+        return [draws[-1]] * count
+
+    site = new_site(replace(TREE, arms=("a", "b")), noise=noise)
+    stored = site._stored
+    for reward in (0.25, 0.25, 0.5, 0.5, 1.0):  # arms 0, 1, then by the index
+        pull(site, reward, Draws((), 0.0))
+    assert len(draws) == 5
+    assert sum(tree.pulls for tree in stored.trees.values()) == 5
+    again = Site("here", site.terms, deepcopy(stored), silent)
+    assert (again.own, again.tried, again.n_max) == (site.own, site.tried, site.n_max)
+    tree = ArmTree(0, 3, (GRID // 2, GRID, 0, 0, 0), (0.0, 1.0, 0.0, 0.0, 0.0))
+    three = new_site(
+        site.terms, noise=lambda *_: [GRID], stored=Stored(Life(1, 0), 1, trees={0: replace(tree, pulls=2)})
+    )
+    while pull(three, 0.5) != 0:
+        pass
+    assert three.own[0] == pytest.approx((1.0 + 0.5 + 1.0) / 3)
+
+
+def test_nothing_grows_with_the_number_of_rewards():
+    site = new_site(replace(TREE, policy=FedUCB(1.0, horizon=10**6)))
+    for _ in range(3000):
+        pull(site)
+        site.expire(1.0, NEVER)
+    assert sum(site.rewards) == 3000
+    assert len(site._own.mechanism.ledger) <= 3 * 20
+    assert not site._stored.decisions
+    assert (len(site._stored.releases), len(site._stored.trees)) == (0, 3)
+
+
+@pytest.mark.parametrize("where", ["before", "torn", "after"])
+@pytest.mark.parametrize("terms", [TREE, TERMS], ids=["tree", "batches"])
+def test_no_interval_is_drawn_twice_at_any_crash_point(terms, where):
+    """Every write of a short story is the last one before a crash; what was seen before is what is seen after."""
+    for fatal in range(40):
+        network, writes, crashed = Watched(terms, [("a", "b")], seed=fatal), 0, False
+        for _ in range(20):
+            for event in ("decide", "report", "exchange"):
+                writes += 1
+                if writes == fatal:
+                    network.crash("a", at_next_write=where)
+                try:
+                    if event == "decide":
+                        decision = network.decide("a")
+                    elif event == "report":
+                        network.report("a", decision.id, 0.5)
+                    else:
+                        network.exchange("a", "b")
+                        network.run()
+                except Down:
+                    crashed = True
+                if "a" not in network.running:
+                    crashed = True
+                    network.restart("a")
+                    network.exchange("a", "b")  # ``Watched`` compares what it says now with what it said before
+                    network.run()
+                    if event == "decide":
+                        decision = network.decide("a")
+                    elif event == "report":
+                        network.report("a", decision.id, 0.5)
+        assert crashed == (fatal > 0)
+        assert sum(network.site("a").rewards) == 20
+
+
+@pytest.mark.parametrize("terms", [EXACT, TREE], ids=["gossip_ucb", "fed_ucb"])
+def test_the_file_knows_all_that_memory_does(terms, tmp_path):
+    path, other = tmp_path / "here.db", new_site(terms, "there", ("here",))
+    journal = SqliteJournal(path, "here", terms, 5)
+    site = Site("here", terms, journal.load(), silent)
+    journal.commit(site.join("there").records)
+    for _ in range(30):
+        decision = site.decide(0.0, DRAWS)
+        journal.commit(decision.records)
+        journal.commit(site.report(decision.result.id, 1 / 3).records)
+        pull(other, 0.9)
+        journal.commit(site.receive_offer(other.offer("here").result).records)
+        assert journal.load() == site._stored
+    journal.commit(site.receive_offer(replace(other.offer("here").result, to_epoch=9)).records)
+    journal.close()
+    journal = SqliteJournal(path, "here", terms, 77)
+    again = Site("here", terms, journal.load(), silent)
+    journal.close()
+    assert (again.epoch, again._stored.born) == (10, 5)
+    for seen in ("gossiped", "theta", "radius", "tried", "rewards", "n_max", "decided"):
+        assert getattr(again, seen) == getattr(site, seen)
+
+
+def test_a_tree_never_goes_backwards_on_disk(tmp_path):
+    """Also if a site should ask for it: the file refuses, and nothing of that event is kept."""
+    journal = SqliteJournal(tmp_path / "here.db", "here", TREE, 1)
+
+    def tree(pulls, arm=0):
+        return ArmTree(arm, pulls, (0,) * 5, (0.5,) * 5)
+
+    with pytest.raises(JournalError, match="pull 2 of arm 0 is not the next"):
+        journal.commit([tree(2)])
+    journal.commit([tree(1), tree(2), tree(1, arm=1)])
+    before = journal.load()
+    for pulls in (1, 2, 4):
+        with pytest.raises(JournalError, match=f"pull {pulls} of arm 0 is not the next"):
+            journal.commit([Decision(1, 1, 0, 0.0), tree(pulls)])
+        assert journal.load() == before
+    journal.commit([tree(3)])
+    journal.close()
+
+
+# ---------------------------------------------------------------- a full tree
+
+
+def test_a_full_arm_is_not_handed_out_and_then_nothing_is():
+    """Pending decisions count: their rewards must find room. Expired ones make room again."""
+    terms = replace(TREE, policy=FedUCB(1.0, horizon=2))
+    site = new_site(terms)
+    decisions = [site.decide(float(i), DRAWS).result for i in range(9)]
+    assert site.tried == (3, 3, 3)
+    before = deepcopy(site._stored)
+    with pytest.raises(HorizonReached, match=r"the 3 decisions for which policy\.horizon pays"):
+        site.decide(9.0, DRAWS)
+    assert site._stored == before
+    for decision in decisions[1:]:
+        site.report(decision.id, 1.0)
+    assert site.tried == (3, 3, 3)
+    site.expire(1.0, NEVER)
+    assert site.decide(10.0, DRAWS).result.arm == decisions[0].arm
+    assert site.rewards == (2, 3, 3)
+
+
+def test_a_reward_that_finds_no_room_changes_nothing():
+    terms = replace(TREE, policy=FedUCB(1.0, horizon=1))
+    full = ArmTree(0, 2, (0, 0), (0.0, 0.5))
+    stored = Stored(Life(1, 1), 1, decisions={"1-1": Decision(1, 1, 0, 0.0)}, trees={0: full})
+    site = new_site(terms, stored=stored)
+    before = deepcopy((site._stored, site._own.mechanism.state()))
+    with pytest.raises(HorizonReached, match="arm 0 has had 2 rewards"):
+        site.report("1-1", 0.5)
+    assert (site._stored, site._own.mechanism.state()) == before
+
+
+# ---------------------------------------------------------------- bounds
+
+
+@pytest.mark.parametrize("terms", [TERMS, EXACT, TREE], ids=["fed_batch", "gossip_ucb", "fed_ucb"])
+def test_what_no_honest_neighbour_says_is_refused(terms):
+    site, other = new_site(terms), new_site(terms, "there", ("here",))
+    bounds, offer = Bounds.of(terms), other.offer("here").result
+    before = deepcopy(site._stored)
+
+    def row(c, x):
+        return tuple(x if i == c else 0.0 for i in range(6))
+
+    wrong = [{field: row(c, sign * 1.001 * most)} for field in ("flow", "gossiped") for sign in (1, -1)
+             for c, most in ((0, bounds.value), (2, bounds.value), (3, bounds.weight), (5, bounds.weight))]  # fmt: skip
+    if terms is TREE:
+        wrong.append({"n_max": (0, 17, 0)})
+    wrong.append({"n_max": (1, 1)})
+    for change in wrong:
+        (field,) = change
+        with pytest.raises(InvalidArgument, match=field):
+            site.receive_offer(replace(offer, **change))
+        assert site._stored == before
+    site.receive_offer(replace(offer, flow=row(0, 0.2 * bounds.value), gossiped=row(5, -0.2 * bounds.weight)))
+
+
+@pytest.mark.parametrize("column", [0, 3], ids=["value", "weight"])
+def test_liars_cannot_make_others_refuse_this_site(column):
+    """Three push as far as they get; the rest still understands what is said here, also once one of them is dropped."""
+    bounds, liars = Bounds.of(TERMS), ("first", "second", "third")
+    site, honest = new_site(TERMS, neighbours=(*liars, "honest")), new_site(TERMS, "honest", ("here",))
+    most, pushed = (bounds.weight if column else bounds.value), 0.0
+
+    def row(share):
+        return tuple(share * most if c == column else 0.0 for c in range(6))
+
+    for name in liars:
+        offer, reached = new_site(TERMS, name, ("here",)).offer("here").result, [site]
+        for flow, gossiped in product((-1.0, -0.6, -0.4, -0.2, 0.0, 0.2), (0.2, 0.4, 0.5, 0.8, 1.0)):
+            trial = deepcopy(site)
+            with suppress(InvalidArgument):
+                trial.receive_offer(replace(offer, flow=row(flow), gossiped=row(gossiped), stamp=(1, name)))
+                reached.append(trial)
+        site = max(reached, key=lambda one: one.gossiped[column])
+        pushed = max(pushed, site.gossiped[column] / most)
+        for _ in range(9):
+            pull(site, 1.0)
+        deepcopy(honest).receive_offer(site.offer("honest").result)
+    assert 0.2 <= pushed <= 0.3
+    for name in liars:
+        left = deepcopy(site)
+        left.leave(name)
+        deepcopy(honest).receive_offer(left.offer("honest").result)
+
+
+def test_the_bounds_are_those_of_range_and_noise():
+    assert Bounds.of(EXACT).value == 16 * 5 * 1.0
+    assert Bounds.of(TERMS).value == pytest.approx(16 * 5 * (1.0 + 100 / 3))
+    assert Bounds.of(TREE).value == pytest.approx(16 * 5 * (1.0 + 100 * 5 / 10.0))
+    assert (Bounds.of(TREE).n_max, Bounds.of(EXACT).n_max) == (16, MAX_N)
+    for terms in (EXACT, TERMS, TREE):
+        with pytest.raises(InvalidArgument, match="what sites gossip stays below"):
+            replace(terms, high=1e11)
+
+
+def test_a_live_policy_keeps_its_epsilon():
+    with pytest.warns(PrivacyWarning):
+        paper = FedUCB(1.0, horizon=10, paper=True)
+    for policy, field in (
+        (FedUCB(math.inf, horizon=10), "epsilon"),
+        (FedUCB(1.0), "horizon"),
+        (FedUCB(1.0, horizon=10, assume_sensitivity=1.0), "assume_sensitivity"),
+        (paper, "paper"),
+    ):
+        with pytest.raises(InvalidArgument, match=rf"policy\.{field}"):
+            replace(TERMS, policy=policy)
+    with pytest.raises(InvalidArgument, match="policy must be a FedBatch, FedUCB or GossipUCB"):
+        replace(TERMS, policy="fed_batch")
+
+
+# ---------------------------------------------------------------- what a site tells
+
+
+POLICIES = {
+    "gossip_ucb": GossipUCB(),
+    "fed_ucb": FedUCB(5.0, horizon=1000, noise_constant=1e-3),
+    "thompson": FedBatch(5.0, first_batch=2),
+    "ucb": FedBatch(5.0, index="ucb", first_batch=2),
+    "safe": FedBatch(5.0, index="ucb", radius="safe", first_batch=2),
+    "kl": FedBatch(5.0, index="kl", first_batch=2),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_radius_that_is_shown_is_the_one_that_is_used(policy):
+    site = new_site(replace(TERMS, num_agents=1, policy=POLICIES[policy]))
+    source, chosen = np.random.default_rng(3), set()
+    assert site.radius == (None, None, None)
+    for _ in range(300):
+        draws = Draws(tuple(source.normal(size=3)), source.random())
+        if None not in site.theta:
+            z = draws.normals if policy == "thompson" else (1.0, 1.0, 1.0)
+            beliefs = [x + r * d for x, r, d in zip(site.theta, site.radius, z, strict=True)]
+            if policy == "kl":
+                log_t = math.log(sum(site.tried) - 2)
+                worth = [arm.released for arm in site.estimates]
+                assert beliefs == pytest.approx(
+                    [kl_index(x, log_t / m, 5.0) for x, m in zip(site.theta, worth, strict=True)]
+                )
+            expected = beliefs.index(max(beliefs))
+            arm = pull(site, (0.2, 0.5, 0.8)[expected], draws)
+            assert beliefs[arm] == pytest.approx(max(beliefs), abs=1e-9)
+            chosen.add(arm)
+        else:
+            pull(site, source.random(), draws)
+    assert len(chosen) > 1
+
+
+def test_the_safe_radius_is_c_and_a_bound_on_the_noise():
+    """C for what the mean is worth, and c (2 log t - E log(1 - s^2)) / s with the best s for n (docs/fedbatch.md)."""
+    site = new_site(replace(TERMS, low=-1.0, policy=FedBatch(5.0, index="ucb", radius="safe", first_batch=2)))
+    for _ in range(120):
+        pull(site, 0.3)
+    log_t = math.log(118)
+    for k in range(3):
+        sizes = [release.size for release in site._stored.releases if release.arm == k]
+        variances = [1.0 / m + 2 * (2.0 / 5.0) ** 2 / m**2 for m in sizes]
+        precision = sum(1 / v for v in variances)
+        worth = precision**2 / sum(1 / (v * v * m) for v, m in zip(variances, sizes, strict=True))
+        largest = (2.0 / 5.0) / (variances[-1] * precision) / sizes[-1]
+        tilts = np.linspace(1e-4, 1 - 1e-4, 20001)
+        best = tilts[np.argmin((2 * math.log(sum(sizes)) - len(sizes) * np.log(1 - tilts**2)) / tilts)]
+        tail = (2 * log_t - len(sizes) * math.log(1 - best**2)) / best
+        c = 2.0 * (math.sqrt(2 * 5 / worth * log_t) + 64 / 5**17)
+        assert site.radius[k] == pytest.approx(c + largest * tail, rel=1e-4)
+
+
+def test_counts_are_told():
+    site = new_site(TERMS, neighbours=("there", "gone"))
+    site.leave("gone")
+    for i in range(5):
+        decision = site.decide(float(i), DRAWS).result
+        if i < 3:
+            site.report(decision.id, 0.5)
+    site.expire(1.0, NEVER)
+    assert (site.decided, site.pending, site.remembered, site.rewards) == (5, 2, 4, (1, 1, 1))
+    site.expire(4.5, NEVER)
+    assert (site.decided, site.pending, site.remembered, site.tried) == (5, 0, 0, (1, 1, 1))
+    assert [(link.neighbour, link.left) for link in site.links] == [("there", False), ("gone", True)]
+
+
+def test_what_is_promised_is_told():
+    private, tree, open_ = (new_site(terms) for terms in (TERMS, TREE, EXACT))
+    for site in (private, tree, open_):
+        for _ in range(9):
+            pull(site)
+    assert (private.privacy().epsilon_per_reward, private.privacy().releases) == (1.0, 3)
+    assert (tree.privacy().epsilon_per_reward, tree.privacy().releases) == (10.0, 9)
+    assert (open_.privacy().epsilon_per_reward, open_.privacy().releases) == (None, 9)
+    assert "for ever" in private.privacy().promise
+    assert "for 16 rewards of an arm" in tree.privacy().promise
+    assert open_.privacy().promise.startswith("None")
+
+
+def test_an_operator_is_warned():
+    assert new_site(TERMS).warnings() == ()
+    assert "proved" in new_site(replace(TERMS, policy=POLICIES["safe"])).warnings()[0]
+    assert "not private" in new_site(EXACT).warnings()[0]
+    site = new_site(replace(TREE, policy=FedUCB(1.0, horizon=20)))
+    (plain,) = site.warnings()
+    assert "makes a slow site chase a fast one's counts" in plain
+    for _ in range(16):
+        pull(site)
+    assert site.warnings() == (plain,)
+    site.receive_offer(replace(new_site(site.terms, "there", ("here",)).offer("here").result, n_max=(11, 11, 10)))
+    assert "this site is slower than others (16 decisions, where 32 have been heard of)" in site.warnings()[0]
+    while max(site.tried) < 19:
+        pull(site)
+    assert "19 of the 21 decisions" in site.warnings()[-1]
+
+
+# ---------------------------------------------------------------- expiry
+
+
+def test_all_but_the_newest_are_forgotten_a_thousand_at_a_time():
+    site = new_site(EXACT)
+    for i in range(2500):
+        decision = site.decide(float(i), DRAWS).result
+        if i % 2:
+            site.report(decision.id, 0.5)
+    forgotten = []
+    while some := site.expire(10.0, keep=300).result:
+        forgotten.append(some)
+    assert forgotten == [MAX_EXPIRED, MAX_EXPIRED, 200]
+    assert [decision.at for decision in site._stored.decisions.values()] == [float(i) for i in range(2200, 2500)]
+    assert (site.pending, sum(site.rewards)) == (150, 1250)
+    assert site.expire(2300.0, keep=300).result == 100
+    assert site.expire(0.0, keep=0).result == 200
+    with pytest.raises(InvalidArgument, match="keep"):
+        site.expire(0.0, keep=-1)
+
+
+def test_a_decision_is_small():
+    with pytest.raises(AttributeError):
+        Decision(1, 1, 0, 0.0).__dict__  # noqa: B018
+
+
+# ---------------------------------------------------------------- draws and terms
+
+
+@pytest.mark.parametrize("wrong", [{"u": 1.0}, {"u": -0.1}, {"u": math.nan}, {"normals": (math.inf,)}])
+def test_impossible_draws_are_refused(wrong):
+    with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+        Draws(**{"normals": (), "u": 0.5, **wrong})
+    with pytest.raises(InvalidArgument, match="normals must be 3 draws"):
+        new_site(TERMS).decide(0.0, Draws((0.0,), 0.5))
+
+
+def test_where_terms_differ_is_named():
+    ours = TERMS
+    assert ours.difference(ours.terms()) == []
+    assert ours.difference(replace(ours, policy=replace(ours.policy, epsilon=2.0)).terms()) == [
+        "policy.epsilon: 1.0 here, 2.0 there"
+    ]
+    assert ours.difference(replace(ours, num_agents=6, arms=("a", "b")).terms()) == [
+        "num_agents: 5 here, 6 there",
+        'arms: ["a", "b", "c"] here, ["a", "b"] there',
+    ]
+    told = ours.difference(EXACT.terms())
+    assert 'policy.kind: "fed_batch" here, "gossip_ucb" there' in told
+    assert "policy.epsilon: 1.0 here, absent there" in told
+    assert ours.difference({**ours.terms(), "new": "x" * 1000})[0].endswith("... there")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+)
+
+
+@given(st.dictionaries(st.sampled_from(["name", "arms", "policy", "low", "more"]), JSON))
+def test_whatever_another_site_claims_can_be_compared(other):
+    assert TERMS.difference(other)

@@ -1,0 +1,580 @@
+"""HTTP, against a real server with a real site on a real disk."""
+
+import json
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from prometheus_client.parser import text_string_to_metric_families
+
+from fedbandit import FedBatch, InvalidArgument
+from fedbandit.agent.api import make_app
+from fedbandit.agent.state import State
+from live import TERMS, serving
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("agent")) as agent:
+        yield agent
+
+
+@pytest.fixture(scope="module")
+def http(served):
+    with httpx.Client(base_url=served.url, trust_env=False) as client:
+        yield client
+
+
+def decide(http):
+    return http.post("/v1/decisions").json()["id"]
+
+
+def put_reward(http, decision, content, headers=JSON):
+    return http.put(f"/v1/decisions/{decision}/reward", content=content, headers=headers)
+
+
+def error_of(answer):
+    body = answer.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"code", "message", "field", "accepted"}
+    assert answer.headers["content-type"] == "application/json"
+    return body["error"]
+
+
+# ---------------------------------------------------------------- decisions and rewards
+
+
+@pytest.mark.parametrize("body", [None, "{}", " {} "])
+def test_a_decision_is_on_disk_when_it_is_answered(served, http, body):
+    answer = http.post("/v1/decisions", content=body, headers=JSON if body else {})
+    assert answer.status_code == 201
+    told = answer.json()
+    assert set(told) == {"id", "arm", "name"}
+    assert told["name"] == TERMS.arms[told["arm"]]
+    assert served.rows()["decision"][-1][0] == told["id"]
+
+
+def test_a_reward_may_be_repeated_but_not_changed(served, http):
+    decision = decide(http)
+    assert put_reward(http, decision, '{"value": 0.5}').status_code == 204
+    before = served.rows()
+    again = put_reward(http, decision, '{"value": 0.5}')
+    assert (again.status_code, again.content) == (204, b"")
+    other = put_reward(http, decision, '{"value": 0.25}')
+    assert other.status_code == 409
+    assert error_of(other)["code"] == "reward_conflict"
+    assert served.rows() == before
+    assert (decision, 0.5) in [(row[0], row[5]) for row in before["decision"]]
+
+
+@pytest.mark.parametrize("value", ["0", "1", "1.0", "0.125", "1e-3", "5e-324", "-0.0"])
+def test_rewards_in_the_range(http, value):
+    assert put_reward(http, decide(http), f'{{"value": {value}}}').status_code == 204
+
+
+OUTSIDE = ["2", "-0.001", "1.0000000000000002", "NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 400]
+OTHERS = ["true", "false", "null", '"1"', '""', "[1]", "{}", '{"value": 1}']
+
+
+@pytest.mark.parametrize("value", OUTSIDE + OTHERS, ids=lambda value: value[:12])
+def test_a_reward_that_is_none_is_refused_with_the_range(served, http, value):
+    decision = decide(http)
+    before = served.rows()
+    answer = put_reward(http, decision, f'{{"value": {value}}}')
+    assert answer.status_code == 422
+    error = error_of(answer)
+    assert (error["code"], error["field"], error["accepted"]) == ("invalid", "value", "a number from 0 to 1")
+    assert error["message"].startswith("value must be a number from 0 to 1, not ")
+    assert served.rows() == before
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ("{}", 422, "value"),
+        ('{"value": 1, "weight": 2}', 422, "weight"),
+        ('{"Value": 1}', 422, "value"),
+        ("[]", 422, "body"),
+        ("0.5", 422, "body"),
+        ("null", 422, "body"),
+        ("", 400, "body"),
+        ("value=1", 400, "body"),
+        ('{"value": 1', 400, "body"),
+        ('{"value": 01}', 400, "body"),
+        (b"\xff\xfe", 400, "body"),
+        ("[" * 60_000, 400, "body"),
+    ],
+    ids=lambda x: str(x)[:20],
+)
+def test_a_body_that_is_no_reward(served, http, body, status, field):
+    decision = decide(http)
+    before = served.rows()
+    answer = put_reward(http, decision, body)
+    assert answer.status_code == status
+    assert error_of(answer)["field"] == field
+    assert served.rows() == before
+
+
+@pytest.mark.parametrize(("body", "status"), [("[]", 422), ('{"arm": 1}', 422), ("null", 422), ("{", 400)])
+def test_nothing_is_said_when_asking(served, http, body, status):
+    before = served.rows()
+    for method, path in (("POST", "/v1/decisions"), ("DELETE", "/v1/neighbours/east"), ("PUT", "/v1/neighbours/east")):
+        answer = http.request(method, path, content=body, headers=JSON)
+        assert answer.status_code == status
+        assert error_of(answer)["accepted"] == "no body, or {}"
+    assert served.rows() == before
+
+
+def test_an_unknown_decision_is_404(served, http):
+    before = served.rows()
+    for decision in ("1-999999", "x", "%00", "%F0%9F%92%8A", "a%20b", "x" * 5000):
+        answer = put_reward(http, decision, '{"value": 0.5}')
+        assert answer.status_code == 404
+        assert error_of(answer)["code"] == "unknown_decision"
+    assert served.rows() == before
+
+
+def test_an_expired_decision_is_404(tmp_path):
+    with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
+        decision = decide(http)
+        agent.call(lambda driver: driver.site.do(lambda site: site.expire(1e12, 1000)))
+        answer = put_reward(http, decision, '{"value": 0.5}')
+        assert answer.status_code == 404
+        assert "expired" in error_of(answer)["message"]
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""])
+def test_another_content_type_is_415(served, http, kind):
+    decision = decide(http)
+    before = served.rows()
+    headers = {} if kind is None else {"Content-Type": kind}
+    for answer in (
+        put_reward(http, decision, '{"value": 0.5}', headers),
+        http.post("/v1/decisions", content="{}", headers=headers),
+    ):
+        assert answer.status_code == 415
+        assert error_of(answer)["accepted"] == "application/json"
+    assert served.rows() == before
+
+
+def test_the_content_type_may_have_parameters(http):
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert put_reward(http, decide(http), '{"value": 0.5}', headers).status_code == 204
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def raw(served, request, then=b""):
+    """What a server says to bytes, and whether it hung up; ``then`` is sent bit by bit until it does."""
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
+        connection.sendall(request)
+        sent = 0
+        if then:
+            try:
+                for _ in range(1000):
+                    connection.sendall(then)
+                    sent += len(then)
+            except OSError:
+                pass
+        heard = b""
+        try:
+            while part := connection.recv(65536):
+                heard += part
+        except ConnectionResetError:
+            pass
+        return heard, sent
+
+
+@pytest.mark.parametrize(
+    "line", [b"POST /v1/decisions", b"PUT /v1/decisions/1-1/reward", b"PUT /v1/neighbours/east", b"GET /v1/state"]
+)
+def test_a_large_body_is_413_before_it_is_sent(served, line):
+    """Nothing of the body is sent, and the answer comes all the same."""
+    before = served.rows()
+    heard, _ = raw(
+        served,
+        line + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 65537\r\n\r\n",
+    )
+    assert heard.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in heard.lower()
+    assert json.loads(heard.partition(b"\r\n\r\n")[2])["error"]["accepted"] == "at most 65536 bytes"
+    assert served.rows() == before
+
+
+def test_an_endless_body_is_not_read_to_its_end(served):
+    """1,000 pieces of 64 KiB without a declared length: the server hangs up early."""
+    before = served.rows()
+    piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    start = b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for line in (b"POST /v1/decisions", b"PUT /v1/decisions/1-1/reward", b"DELETE /v1/neighbours/east"):
+        heard, sent = raw(served, line + start, piece)
+        assert sent < 0.5 * 1000 * len(piece)
+        assert heard == b"" or heard.startswith(b"HTTP/1.1 413 ")  # a reset may overtake the answer
+    assert served.rows() == before
+
+
+def test_a_body_of_just_the_size(http):
+    body = b'{"value": 0.5' + b" " * (64 * 1024 - 14) + b"}"
+    assert len(body) == 64 * 1024
+    assert put_reward(http, decide(http), body).status_code == 204
+    assert put_reward(http, decide(http), body + b" ").status_code == 413
+
+    def pieces():
+        yield body
+        yield b" "
+
+    assert put_reward(http, decide(http), pieces()).status_code == 413
+
+
+def test_a_request_that_breaks_off_changes_nothing(served, http):
+    decision = decide(http)
+    before = served.rows()
+    with socket.create_connection(("127.0.0.1", served.port)) as connection:
+        head = f"PUT /v1/decisions/{decision}/reward HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(head.encode() + b'Content-Length: 14\r\n\r\n{"value": 0.')
+    assert http.get("/healthz").status_code == 200
+    assert served.rows() == before
+
+
+# ---------------------------------------------------------------- paths and neighbours
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/decisions", "POST"),
+        ("POST", "/v1/decisions/1-1/reward", "PUT"),
+        ("POST", "/v1/neighbours/east", "DELETE, PUT"),
+        ("PUT", "/v1/state", "GET"),
+        ("POST", "/metrics", "GET"),
+        ("TRACE", "/healthz", "GET"),
+        ("OPTIONS", "/v1/decisions", "POST"),
+    ],
+)
+def test_another_method_is_405(http, method, path, allowed):
+    answer = http.request(method, path)
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == error_of(answer)["accepted"] == allowed
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/", "/v1/state/", "/v1/decisions/x", "/docs", "/redoc", "/v1/neighbours/", "/..%2f"]
+)
+def test_an_unknown_path_is_404(http, path):
+    answer = http.get(path)
+    assert answer.status_code == 404
+    assert error_of(answer)["code"] == "not_found"
+
+
+def test_neighbours_leave_and_come_back(served, http):
+    def left():
+        return {row[0]: row[5] for row in served.rows()["link"]}
+
+    assert left() == {"east": 0, "south": 0}
+    assert http.delete("/v1/neighbours/east").status_code == 204
+    assert left() == {"east": 1, "south": 0}
+    again = http.delete("/v1/neighbours/east")
+    assert (again.status_code, error_of(again)["code"]) == (404, "not_a_neighbour")
+    assert [n["left"] for n in http.get("/v1/state").json()["neighbours"]] == [True, False]
+    assert http.put("/v1/neighbours/east").status_code == 204
+    assert http.put("/v1/neighbours/east").status_code == 204
+    assert left() == {"east": 0, "south": 0}
+    before = served.rows()
+    for method in ("PUT", "DELETE"):
+        answer = http.request(method, "/v1/neighbours/west")
+        assert (answer.status_code, error_of(answer)["field"]) == (404, "name")
+    assert served.rows() == before
+
+
+# ---------------------------------------------------------------- a disk that fails, an agent that is not ready
+
+
+def test_a_full_disk_is_503_and_changes_nothing(tmp_path):
+    with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
+        decision = decide(http)
+        agent.call(lambda driver: driver.fill_disk())
+        handed_out = 1
+        while http.post("/v1/decisions").status_code == 201:  # what fits into the last page still goes
+            handed_out += 1
+            assert handed_out < 2000
+        before = agent.rows()
+        answer = http.post("/v1/decisions")
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert error_of(answer)["code"] == "unavailable"
+        assert "full" in error_of(answer)["message"]
+        assert str(tmp_path) not in answer.text
+        assert "north.db" not in answer.text
+        assert agent.rows() == before
+        assert len(before["decision"]) == handed_out
+        agent.call(lambda driver: driver.fill_disk(False))
+        assert http.post("/v1/decisions").status_code == 201
+        assert put_reward(http, decision, '{"value": 1}').status_code == 204
+
+
+def test_ready_or_why_not(tmp_path):
+    with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
+        assert http.get("/healthz").json() == {"alive": True}
+        assert http.get("/readyz").json() == {"ready": True}
+        agent.driver.reason = "the journal is full"
+        answer = http.get("/readyz")
+        assert answer.status_code == 503
+        assert error_of(answer)["message"] == "the journal is full"
+        assert http.get("/healthz").status_code == 200
+        assert "fedbandit_ready 0.0" in http.get("/metrics").text
+
+
+def test_a_mistake_of_the_agent_is_500_without_its_words(tmp_path):
+    with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
+        agent.driver._random = None
+        answer = http.post("/v1/decisions")
+        assert answer.status_code == 500
+        assert error_of(answer)["message"] == "a mistake in the agent; its log says more"
+
+
+# ---------------------------------------------------------------- who may call
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "LOCALHOST:8400", "[::1]", "[::1]:80", "127.0.0.1:1", "localhost:"]
+)
+def test_hosts_of_this_machine(http, host):
+    assert http.get("/healthz", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "::1", "a:b", "localhost@evil", "[x]"],
+)
+def test_another_host_is_421(served, http, host):
+    before = served.rows()
+    for method, path in (("GET", "/healthz"), ("POST", "/v1/decisions"), ("GET", "/nothing")):
+        answer = http.request(method, path, headers={"Host": host})
+        assert answer.status_code == 421
+        assert error_of(answer)["field"] == "Host"
+    assert served.rows() == before
+
+
+def test_two_hosts_or_none_are_421(served):
+    for hosts in (b"", b"Host: localhost\r\nHost: localhost\r\n"):
+        heard, _ = raw(served, b"GET /healthz HTTP/1.1\r\n" + hosts + b"Connection: close\r\n\r\n")
+        assert heard.startswith((b"HTTP/1.1 421 ", b"HTTP/1.1 400 "))
+
+
+def test_a_page_from_elsewhere_cannot_ask_for_a_decision(served, http):
+    """A browser sends such a POST without asking first, and names the page's origin."""
+    before = served.rows()
+    for origin in ("https://evil.example", "null", "http://localhost:1", f"http://evil.example#{served.url}"):
+        answer = http.post("/v1/decisions", headers={"Origin": origin})
+        assert answer.status_code == 403
+        assert error_of(answer)["field"] == "Origin"
+    assert served.rows() == before
+    assert http.post("/v1/decisions", headers={"Origin": served.url}).status_code == 201
+    assert not [name for name in http.get("/healthz").headers if name.startswith("access-control")]
+
+
+def test_the_token(tmp_path):
+    token = "s3cret.token-1"  # noqa: S105
+    with serving(tmp_path, token) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
+        before = agent.rows()
+        asked = [("POST", "/v1/decisions"), ("GET", "/v1/state"), ("GET", "/metrics"), ("GET", "/openapi.json")]
+        asked += [("PUT", "/v1/decisions/1-1/reward"), ("DELETE", "/v1/neighbours/east"), ("GET", "/nothing")]
+        wrong = [None, "Bearer", "Bearer s3cret.token-", "Bearer s3cret.token-11", "s3cret.token-1", "Basic x", "é"]
+        for method, path in asked:
+            for said in wrong:
+                headers = {} if said is None else {"Authorization": said.encode()}
+                answer = http.request(method, path, headers=headers)
+                assert answer.status_code == 401
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+                assert error_of(answer)["code"] == "unauthorised"
+                assert "s3cret" not in answer.text
+        assert agent.rows() == before
+        assert http.get("/healthz").status_code == http.get("/readyz").status_code == 200
+        right = {"Authorization": "Bearer s3cret.token-1"}
+        assert http.post("/v1/decisions", headers=right).status_code == 201
+        document = http.get("/openapi.json", headers=right).json()
+    assert document["paths"]["/v1/decisions"]["post"]["security"] == [{"token": []}]
+    assert "401" in document["paths"]["/metrics"]["get"]["responses"]
+    assert "401" not in document["paths"]["/healthz"]["get"]["responses"]
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\nb", "ü", "="])
+def test_a_token_that_no_header_can_carry_is_refused(served, token):
+    """At once, not with the first request; and it is not printed."""
+    with pytest.raises(InvalidArgument, match=r"token must be .*hidden"):
+        make_app(served.driver, token)
+
+
+# ---------------------------------------------------------------- state, metrics, document
+
+
+def test_the_state_is_the_agents(served, http):
+    answer = http.get("/v1/state")
+    assert answer.status_code == 200
+    assert State.model_validate_json(answer.content) == served.call(lambda driver: driver.state())
+
+
+def test_metrics_agree_with_the_state(tmp_path):
+    terms = replace(TERMS, policy=FedBatch(2.0, first_batch=1))
+    with serving(tmp_path, terms=terms) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
+        for value in (0.25, 0.5, 0.5, 1.0):
+            put_reward(http, decide(http), f'{{"value": {value}}}')
+        decide(http)
+        put_reward(http, "unknown", '{"value": 1}')
+        agent.call(lambda driver: [driver.refusals.count("certificate", "a test") for _ in range(3)])
+        agent.call(lambda driver: driver.links.contacts["east"].succeeded(1_700_000_000.5))
+        answer = http.get("/metrics")
+        state = State.model_validate_json(http.get("/v1/state").content)
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    seen = {}
+    for family in families.values():
+        assert family.documentation
+        for sample in family.samples:
+            seen[(sample.name, *sample.labels.values())] = sample.value
+
+    assert seen[("fedbandit_decisions_total",)] == state.decisions.handed_out == 5
+    assert seen[("fedbandit_decisions_pending",)] == state.decisions.pending == 1
+    assert seen[("fedbandit_decisions_remembered",)] == state.decisions.remembered == 5
+    assert seen[("fedbandit_privacy_epsilon",)] == 2.0
+    assert seen[("fedbandit_ready",)] == 1.0
+    assert seen[("fedbandit_warnings",)] == 1.0
+    assert seen[("fedbandit_refused_total", "certificate")] == 3.0
+    for arm in state.arms:
+        assert seen[("fedbandit_arm_pulls", arm.name)] == arm.pulls
+        assert seen[("fedbandit_arm_rewards_total", arm.name)] == arm.rewards > 0
+        assert seen[("fedbandit_arm_releases_total", arm.name)] == arm.releases > 0
+        assert seen[("fedbandit_arm_estimate", arm.name)] == arm.estimate
+        assert seen[("fedbandit_arm_radius", arm.name)] == arm.radius
+        assert seen[("fedbandit_arm_own_mean", arm.name)] == arm.own_mean
+        assert seen[("fedbandit_arm_weight", arm.name)] == arm.weight
+    for link in state.neighbours:
+        assert seen[("fedbandit_neighbour_exchanges_total", link.name)] == link.exchanges
+        assert seen[("fedbandit_neighbour_failures_total", link.name)] == link.failures
+        assert seen[("fedbandit_neighbour_refusals_total", link.name)] == link.refusals
+        assert seen[("fedbandit_neighbour_reachable", link.name)] == link.reachable
+        assert seen[("fedbandit_neighbour_left", link.name)] == link.left
+    last = "fedbandit_neighbour_last_exchange_timestamp_seconds"
+    assert seen[(last, "east")] == 1_700_000_000.5
+    assert (last, "south") not in seen
+    info = families["fedbandit_agent_info"].samples[0].labels
+    assert info["federation_digest"] == state.federation.digest
+    assert info["version"] == state.version
+    assert seen[("fedbandit_decide_duration_seconds_count",)] == 5.0
+    assert seen[("fedbandit_reward_duration_seconds_count",)] == 5.0  # the refused one took its time too
+    assert seen[("process_open_fds",)] > 0
+
+
+def test_an_unknown_arm_has_no_estimate(tmp_path):
+    with serving(tmp_path) as agent:
+        text = httpx.get(f"{agent.url}/metrics", trust_env=False).text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert [len(families[f"fedbandit_arm_{name}"].samples) for name in ("estimate", "radius", "pulls")] == [0, 0, 3]
+
+
+def test_the_document(http):
+    document = http.get("/openapi.json").json()
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    names = {operation["operationId"] for operation in operations}
+    assert names == {"decide", "reward", "leave", "rejoin", "state", "healthz", "readyz", "metrics"}
+    for operation in operations:
+        assert operation["summary"]
+        assert {"403", "405", "413", "421", "500"} <= set(operation["responses"])
+        for status, answer in operation["responses"].items():
+            assert answer["description"]
+            if status >= "4":
+                reference = answer["content"]["application/json"]["schema"]["$ref"]
+                assert reference == "#/components/schemas/ErrorBody"
+    body = document["paths"]["/v1/decisions/{decision_id}/reward"]["put"]["requestBody"]
+    value = body["content"]["application/json"]["schema"]["properties"]["value"]
+    assert (value["minimum"], value["maximum"]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("token", [None, "t0ken"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_server_is_what_the_document_says(tmp_path, token):
+    """schemathesis, with all its checks: valid and invalid requests to every operation."""
+    import schemathesis
+
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    some = settings(
+        max_examples=50,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    with serving(tmp_path, token=token) as agent:
+        schema = schemathesis.openapi.from_url(f"{agent.url}/openapi.json", headers=headers)
+        tried = set()
+        for found in schema.get_all_operations():
+            operation = found.ok()
+            for mode in schemathesis.GenerationMode:
+                if mode is schemathesis.GenerationMode.NEGATIVE and "requestBody" not in operation.definition.raw:
+                    continue  # any text is a name: without a body nothing can be invalid
+                cases = operation.as_strategy(generation_mode=mode)
+
+                @some
+                @given(case=cases)
+                def call(case):
+                    tried.add((case.operation.label, case.call_and_validate(headers=headers).status_code))
+
+                call()
+
+        class Machine(schema.as_state_machine()):
+            def get_call_kwargs(self, case):
+                return {"headers": headers}
+
+        Machine.run(settings=settings(some, max_examples=20, stateful_step_count=8))
+        assert any(row[5] is not None for row in agent.rows()["decision"])  # it followed the link to the reward
+    assert {("POST /v1/decisions", status) for status in (201, 422)} <= tried
+    assert {("PUT /v1/decisions/{decision_id}/reward", status) for status in (404, 422)} <= tried
+    assert {("DELETE /v1/neighbours/{name}", 404), ("GET /v1/state", 200), ("GET /metrics", 200)} <= tried
+
+
+def test_the_api_is_light():
+    """An agent's process stays small: no NumPy, no engine, no client."""
+    code = (
+        "import sys\n"
+        "import fedbandit.agent.api\n"
+        "heavy = {'numba', 'numpy', 'opendp', 'networkx', 'xarray', 'matplotlib', 'httpx', 'fedbandit.simulation'}\n"
+        "print(*sorted(heavy & set(sys.modules)))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
+
+
+def test_no_telemetry_leaves_the_agent(tmp_path):
+    """The framework hands spans to whatever provider the process has; ours must not, even if one is there."""
+    code = (
+        "import sys, httpx\n"
+        "from pathlib import Path\n"
+        "from opentelemetry import trace\n"
+        "heard = []\n"
+        "class Tracer(trace.NoOpTracer):\n"
+        "    def start_span(self, name, *_, **__):\n"
+        "        heard.append(name)\n"
+        "        return trace.INVALID_SPAN\n"
+        "class Provider(trace.TracerProvider):\n"
+        "    def get_tracer(self, *_, **__):\n"
+        "        return Tracer()\n"
+        "trace.set_tracer_provider(Provider())\n"
+        "from live import serving\n"
+        "with serving(Path(sys.argv[1])) as agent:\n"
+        "    assert httpx.post(f'{agent.url}/v1/decisions', trust_env=False).status_code == 201\n"
+        "trace.get_tracer_provider().get_tracer('x').start_span('the provider is heard')\n"
+        "print(*heard, sep=', ')\n"
+    )
+    folder = Path(__file__).parent
+    command = [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(folder)!r})\n{code}", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "the provider is heard"

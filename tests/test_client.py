@@ -1,0 +1,290 @@
+"""The client, against a real server; and against one that breaks off, refuses or is not an agent."""
+
+import asyncio
+import inspect
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+import fedbandit
+from fedbandit import AgentError, AsyncClient, Client, InvalidArgument
+from fedbandit.agent import client as module
+from fedbandit.agent.state import State
+from live import TERMS, serving
+
+TOKEN = "t0ken"  # noqa: S105
+
+
+class Blocking:
+    """The asyncio client, called like the other one."""
+
+    def __init__(self, *arguments, **named):
+        self._runner = asyncio.Runner()
+        self._client = AsyncClient(*arguments, **named)
+
+    def __getattr__(self, name):
+        return lambda *arguments: self._runner.run(getattr(self._client, name)(*arguments))
+
+    def __enter__(self):
+        self._runner.run(self._client.__aenter__())
+        return self
+
+    def __exit__(self, *error):
+        self._runner.run(self._client.__aexit__(*error))
+        self._runner.close()
+
+
+both = pytest.mark.parametrize("kind", [Client, Blocking], ids=["blocking", "asyncio"])
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("agent")) as agent:
+        yield agent
+
+
+@both
+def test_decide_reward_state(served, kind):
+    with kind(served.url) as client:
+        before = client.state().decisions.handed_out
+        decision = client.decide()
+        assert decision.name == TERMS.arms[decision.arm]
+        client.reward(decision, 1.0)
+        client.reward(decision.id, 1)  # the same again
+        state = client.state()
+    assert isinstance(state, State)
+    assert state == served.call(lambda driver: driver.state())
+    assert state.decisions.handed_out == before + 1
+    assert [row[5] for row in served.rows()["decision"] if row[0] == decision.id] == [1.0]
+    with pytest.raises(AttributeError):
+        decision.arm = 0
+
+
+@both
+def test_neighbours(served, kind):
+    with kind(served.url) as client:
+        client.leave("east")
+        with pytest.raises(module.NotANeighbour, match="east has left north"):
+            client.leave("east")
+        client.rejoin("east")
+        with pytest.raises(module.NotANeighbour):
+            client.rejoin("b?c#d é")
+        assert [link.left for link in client.state().neighbours] == [False, False]
+
+
+@both
+def test_errors_say_what_the_agent_says(served, kind):
+    with kind(served.url) as client:
+        decision = client.decide()
+        client.reward(decision, 0.5)
+        before = served.rows()
+        with pytest.raises(module.RewardConflict, match="another reward") as conflict:
+            client.reward(decision, 0.25)
+        assert conflict.value.code == "reward_conflict"
+        with pytest.raises(module.UnknownDecision, match="no decision has the id '1-77'"):
+            client.reward("1-77", 0.5)
+        with pytest.raises(module.UnknownDecision):
+            client.reward("b?c#d é", 0.5)
+        with pytest.raises(AgentError, match="there is nothing at"):
+            client.reward("a/b", 0.5)
+        waiting = client.decide()
+        with pytest.raises(module.InvalidRequest, match="value must be a number from 0 to 1, not 2"):
+            client.reward(waiting, 2)
+    assert served.rows()["batch"] == before["batch"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "1", None, True])
+def test_what_is_no_number_is_not_sent(served, value):
+    with Client(served.url) as client, pytest.raises(InvalidArgument, match="value must be a finite number"):
+        client.reward("1-1", value)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8400", "ftp://x", "", None])
+def test_a_bad_address(url):
+    with pytest.raises(InvalidArgument, match="url must be an address such as"):
+        Client(url)
+
+
+@both
+def test_the_token(tmp_path, kind):
+    with serving(tmp_path, token=TOKEN) as agent:
+        with kind(agent.url, token=TOKEN) as client:
+            client.reward(client.decide(), 1.0)
+        for wrong in (None, "other"):
+            with kind(agent.url, token=wrong) as client, pytest.raises(module.Unauthorised, match="token"):
+                client.decide()
+        assert len(agent.rows()["decision"]) == 1
+
+
+def test_every_error_is_an_agent_error():
+    kinds = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if issubclass(kind, Exception)]
+    own = [kind for kind in kinds if kind.__module__ == module.__name__]
+    assert len(own) == 8
+    assert all(issubclass(kind, AgentError) for kind in own)
+
+
+# ---------------------------------------------------------------- faults
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@both
+def test_nobody_there(kind):
+    url = f"http://127.0.0.1:{free_port()}"
+    with kind(url) as client:
+        for call in (client.decide, client.state, lambda: client.reward("1-1", 0.5)):
+            with pytest.raises(module.Unreachable, match=f"no answer from {url}"):
+                call()
+
+
+@both
+def test_an_agent_that_is_starting_is_waited_for(tmp_path, kind):
+    """Nobody listens for a third of a second: a decision was not handed out, so it is asked for again."""
+    port, box = free_port(), {}
+    stop = threading.Event()
+
+    def later():
+        stop.wait(0.3)
+        with serving(tmp_path, port=port) as agent:
+            stop.wait(10)
+            box.update(agent.rows())
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    try:
+        with kind(f"http://127.0.0.1:{port}") as client:
+            client.reward(client.decide(), 1.0)
+    finally:
+        stop.set()
+        thread.join()
+    assert [row[5] for row in box["decision"]] == [1.0]
+
+
+@contextmanager
+def scripted(*answers):
+    """A server that says one thing per connection: bytes, or nothing (it breaks off). Yields address and requests."""
+    heard, stop = [], threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.05)
+
+        def run():
+            left = list(answers)
+            while left and not stop.is_set():
+                try:
+                    connection, _ = server.accept()
+                except TimeoutError:
+                    continue
+                with connection:
+                    heard.append(connection.recv(65536))
+                    connection.sendall(left.pop(0))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}", heard
+        finally:
+            stop.set()
+            thread.join()  # before the socket is closed, or it wakes up in another test
+
+
+def answer(status, body=b""):
+    head = f"HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+BUSY = answer(503, b'{"error": {"code": "unavailable", "message": "disk full", "field": null, "accepted": null}}')
+HANDED_OUT = answer(201, b'{"id": "1-1", "arm": 0, "name": "none"}')
+
+
+@both
+@pytest.mark.parametrize("first", [b"", BUSY], ids=["broken off", "503"])
+def test_a_reward_is_reported_again(kind, first):
+    with scripted(first, first, answer(204)) as (url, heard), kind(url) as client:
+        client.reward("1-1", 0.5)
+    assert len(heard) == 3
+    assert all(b"PUT /v1/decisions/1-1/reward" in request for request in heard)
+
+
+@both
+@pytest.mark.parametrize(("first", "error"), [(b"", module.Unreachable), (BUSY, module.Unavailable)])
+def test_a_decision_that_may_have_been_handed_out_is_not_asked_for_again(kind, first, error):
+    with scripted(first, HANDED_OUT) as (url, heard), kind(url) as client:
+        with pytest.raises(error):
+            client.decide()
+        assert len(heard) == 1
+
+
+@both
+def test_a_reward_is_given_up_after_some_attempts(kind):
+    with scripted(*[BUSY] * 9) as (url, heard), kind(url) as client:
+        with pytest.raises(module.Unavailable, match="disk full"):
+            client.reward("1-1", 0.5)
+        assert len(heard) == 5
+
+
+@both
+@pytest.mark.parametrize(
+    "said", [answer(200, b"<html>"), answer(201, b'{"id": 1}'), answer(404, b"<html>"), answer(500, b'{"error": 1}')]
+)
+def test_somebody_else_at_this_address(kind, said):
+    expected = pytest.raises(AgentError, match="does not answer like an agent")
+    with scripted(said) as (url, _), kind(url) as client, expected:
+        client.decide()
+
+
+def test_a_slow_agent_is_unreachable_after_the_timeout():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with Client(url, timeout=0.1) as client, pytest.raises(module.Unreachable):
+            client.decide()
+
+
+def test_no_proxy_is_asked(served, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    with Client(served.url) as client:
+        assert client.state().name == "north"
+
+
+# ---------------------------------------------------------------- what it needs
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_it_is_light():
+    code = (
+        "import sys, fedbandit\n"
+        "fedbandit.Client, fedbandit.AsyncClient, fedbandit.AgentError\n"
+        "heavy = {'fastapi', 'starlette', 'uvicorn', 'grpc', 'prometheus_client', 'numpy', 'numba', 'sqlite3'}\n"
+        "print(*sorted(heavy & set(sys.modules)))\n"
+    )
+    assert run_python(code) == ""
+
+
+def test_without_httpx_it_says_what_to_install():
+    code = (
+        "import sys\n"
+        "sys.modules['httpx'] = None\n"
+        "import fedbandit\n"
+        "try:\n"
+        "    fedbandit.Client\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    assert "pip install 'fedbandit[agent]'" in run_python(code)
+
+
+def test_the_public_names():
+    assert {"AgentError", "AsyncClient", "Client"} <= set(fedbandit.__all__)
+    calls = {name for name in vars(Client) if not name.startswith("_")}
+    assert calls == {name for name in vars(AsyncClient) if not name.startswith("_")}

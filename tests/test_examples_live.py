@@ -1,0 +1,219 @@
+"""The examples and docs/http.md, against a real agent."""
+
+import asyncio
+import http.client
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import fedbandit
+from live import TERMS, serving
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "http.md").read_text()
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+
+@pytest.fixture
+def served(tmp_path):
+    with serving(tmp_path) as agent:
+        yield agent
+
+
+def run_example(name, *arguments):
+    command = [sys.executable, ROOT / "examples" / name, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_the_loop_over_a_table(served, tmp_path):
+    table = tmp_path / "patients.csv"
+    made = run_example("csv_loop.py", "--make", table, "--rows", 60, "--agent", served.url)
+    assert made.returncode == 0, made.stderr
+    assert table.read_text().splitlines()[0] == "patient,none,metformin,glipizide"
+    ran = run_example("csv_loop.py", table, "--agent", served.url)
+    assert ran.returncode == 0, ran.stderr
+    head, *lines = ran.stdout.splitlines()
+    assert len({len(line) for line in (head, *lines)}) == 1  # aligned
+    told = {line.split()[0]: line.split()[1:] for line in lines}
+    rows = served.rows()["decision"]
+    assert len(rows) == 60
+    for k, arm in enumerate(TERMS.arms):
+        rewards = [row[5] for row in rows if row[3] == k]
+        assert int(told[arm][0]) == len(rewards)
+        assert told[arm][1] == f"{sum(rewards) / len(rewards):.3f}"
+        assert told[arm][2] != "-"
+
+
+def test_the_loop_says_what_it_needs(served):
+    ran = run_example("csv_loop.py", "--agent", served.url)
+    assert ran.returncode == 2
+    assert "name a table, or --make one" in ran.stderr
+
+
+# ---------------------------------------------------------------- the shop
+
+
+class Browser:
+    """A visitor of the shop."""
+
+    def __init__(self, address):
+        self.address = address
+
+    def request(self, method, path, form=None):
+        connection = http.client.HTTPConnection(self.address, timeout=10)
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        connection.request(method, path, form and urlencode(form), headers)
+        answer = connection.getresponse()
+        page = answer.read().decode()
+        connection.close()
+        return answer.status, page
+
+    def visit(self):
+        status, page = self.request("GET", "/")
+        assert status == 200
+        return re.search(r"<h1>(.*)</h1>", page)[1], re.search(r'value="(.*?)"', page)[1]
+
+    def buy(self, visit):
+        return self.request("POST", "/buy", {"visit": visit})
+
+
+def test_the_shop(served):
+    """Three visitors, one buys; those who do not count as 0 after the shop's patience."""
+    shop = ROOT / "examples" / "web_shop.py"
+    command = [sys.executable, shop, "--agent", served.url, "--port", "0", "--patience", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            browser = Browser(process.stdout.readline().split("//")[1].strip())
+            seen = [browser.visit() for _ in range(3)]
+            assert [variant for variant, _ in seen] == list(TERMS.arms)
+            bought = seen[1][1]
+            assert browser.buy(bought)[0] == 200
+            assert browser.buy(bought) == (404, "<!doctype html><title>Shop</title>This offer is over.")
+            assert browser.buy("1-99")[0] == 404
+            done = threading.Event()
+            for _ in range(100):
+                rewards = {row[0]: row[5] for row in served.rows()["decision"]}
+                if None not in rewards.values():
+                    break
+                done.wait(0.1)
+            assert browser.buy(seen[0][1])[0] == 404  # too late
+        finally:
+            process.terminate()
+    assert rewards == {visit: float(visit == bought) for _, visit in seen}
+
+
+def test_the_shop_stays_open_without_its_agent(tmp_path):
+    with serving(tmp_path) as agent:
+        port = agent.port
+    shop = ROOT / "examples" / "web_shop.py"
+    command = [sys.executable, shop, "--agent", f"http://127.0.0.1:{port}", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            browser = Browser(process.stdout.readline().split("//")[1].strip())
+            assert browser.visit() == ("the usual page", "")
+        finally:
+            process.terminate()
+
+
+# ---------------------------------------------------------------- the page
+
+
+@pytest.mark.parametrize("real", [True, False], ids=["curl", "its words"])
+def test_the_commands_of_the_page(served, real):
+    """Every answer is as printed: by curl where it is installed, and by its words where it is not."""
+    if real and shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    (session,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    said = re.findall(r"^\$ (.*)\n(.*)$", session, re.MULTILINE)
+    assert len(said) >= 7
+    for command, expected in said:
+        command = command.replace("http://127.0.0.1:8400", served.url)
+        if real:
+            words = [*shlex.split(command), "--noproxy", "*"]
+            assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == expected
+        else:
+            assert as_curl(command) == expected
+
+
+def as_curl(command):
+    """What curl would print, for the options that the page uses."""
+    words = shlex.split(command)
+    assert words.pop(0) == "curl"
+    method, headers, data, url, status = "GET", {}, None, None, False
+    while words:
+        match words.pop(0):
+            case "-s":
+                pass
+            case "-X":
+                method = words.pop(0)
+            case "-H":
+                name, _, value = words.pop(0).partition(": ")
+                headers[name] = value
+            case "-d":
+                data = words.pop(0)
+            case "-w":
+                assert words.pop(0) == r"%{http_code}\n"
+                status = True
+            case word:
+                assert word.startswith("http://"), word
+                url = word
+    answer = httpx.request(method, url, headers=headers, content=data, trust_env=False)
+    return answer.text + (str(answer.status_code) if status else "")
+
+
+def test_the_python_of_the_page(served, capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(example.replace("http://127.0.0.1:8400", served.url), {})  # noqa: S102
+    assert capsys.readouterr().out.splitlines() == ["0 none", "none None", "metformin None", "glipizide None"]
+    assert [row[5] for row in served.rows()["decision"]] == [1.0]
+
+
+def test_the_page_names_every_metric_and_no_other(served):
+    named = set(re.findall(r"`(fedbandit_\w+)`", PAGE))
+    families = text_string_to_metric_families(httpx.get(f"{served.url}/metrics", trust_env=False).text)
+    shown = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in families
+        if family.name.startswith("fedbandit_") and not family.name.endswith("_created")  # of a histogram
+    }
+    assert named == shown
+
+
+def test_the_page_names_every_code_and_status(served):
+    document = httpx.get(f"{served.url}/openapi.json", trust_env=False).json()
+    codes = set(document["components"]["schemas"]["ErrorDetail"]["properties"]["code"]["enum"])
+    table = PAGE.partition("## Errors")[2].partition("## From Python")[0]
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", table, re.MULTILINE)
+    assert {code for _, said in rows for code in re.findall(r"`(\w+)`", said)} == codes
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    statuses = {status for operation in operations for status in operation["responses"] if status >= "4"}
+    assert {status for status, _ in rows} == statuses | {"401", "500"}
+
+
+def test_the_page_names_the_kinds_of_errors():
+    kinds = set(re.findall(r"`([A-Z]\w+)`", PAGE.partition("in `fedbandit.agent.client`")[2].partition("* Proxies")[0]))
+    own = vars(fedbandit.agent.client).values()
+    errors = {kind.__name__ for kind in own if isinstance(kind, type) and issubclass(kind, fedbandit.AgentError)}
+    assert kinds == errors - {"AgentError"}
+
+
+def test_the_asyncio_client_has_the_same_calls(served):
+    async def ask():
+        async with fedbandit.AsyncClient(served.url) as client:
+            await client.reward(await client.decide(), 1.0)
+            return await client.state()
+
+    assert asyncio.run(ask()).decisions.handed_out == 1

@@ -1,0 +1,306 @@
+"""A federation on this machine: real agents, real certificates, simulated patients; nothing is left running."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from typer.testing import CliRunner
+
+from fedbandit import cli_up, demo, up, up_report
+from fedbandit.agent.federation import Federation
+from fedbandit.agent.local import LocalFederation
+from fedbandit.agent.state import ArmState, DecisionState, FederationState, PrivacyState, State
+from fedbandit.cli import app
+from fedbandit.plot_up import up_figure
+
+processes = pytest.mark.xdist_group("processes")
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["up", *map(str, arguments)])
+
+
+def agents_of(folder):
+    """Processes whose command line names this folder, as ``ps`` sees them."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            if "agent" in command and any(part.startswith(str(folder)) for part in command):
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def start(tmp_path):
+    """A run in a process of its own, which serves when this returns."""
+    started = []
+
+    def begin(*options):
+        command = [sys.executable, "-m", "fedbandit", "up", "-o", str(tmp_path), *map(str, options)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        for line in process.stdout:
+            if line.startswith("running"):
+                return process
+        raise AssertionError(process.stderr.read())
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    for pid in agents_of(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
+# ---------------------------------------------------------------- real runs
+
+
+@processes
+def test_a_short_run(tmp_path):
+    ran = invoke("--for", "4s", "--speed", 15, "--seed", 3, "-o", tmp_path)
+    assert ran.exit_code == 0, ran.output
+    assert agents_of(tmp_path) == []
+    for name in ("hospital-1", "hospital-2", "hospital-3"):
+        assert re.search(rf"{name}: http://127\.0\.0\.1:\d+/v1/state", ran.output)
+        assert (tmp_path / "sites-1" / name / "agent.log").exists()
+    assert "Best on average over all: glipizide+" in ran.output
+    assert (tmp_path / "live.png").stat().st_size > 10_000
+
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert found["problem"] == "diabetes"
+    assert 4.0 <= found["seconds"] < 8.0
+    for site in found["sites"]:
+        assert site["exchanges"] > 0
+        assert (site["refused"], site["unanswered"]) == (0, 0)
+        assert sum(arm["patients"] for arm in site["arms"]) == site["patients"] > 0
+        assert site["regret_of_uniform_choice"] > 0.0
+
+    # What patients were given is what the agents handed out: the files say so, too.
+    terms = up.setting_of("hospital", up.graph_of("complete", 3), None, 1.0, 15.0, 2.0, 3).terms
+    for site in found["sites"]:
+        assert decisions_on_disk(tmp_path / "sites-1", site["name"], terms) == site["patients"]
+
+    assert invoke("--for", "0.1", "--speed", 5, "-o", tmp_path).exit_code == 0
+    assert (tmp_path / "sites-2").is_dir(), "a run starts afresh, and the files of the earlier one stay"
+
+
+def decisions_on_disk(folder, name, terms):
+    from fedbandit.agent.journal import SqliteJournal
+
+    journal = SqliteJournal(folder / name / "data" / "state.sqlite", name, terms, epoch=1)
+    try:
+        return journal.load().life.decisions
+    finally:
+        journal.close()
+
+
+@processes
+def test_ctrl_c_ends_it_with_the_table(start, tmp_path):
+    process = start("--speed", 5)
+    assert len(agents_of(tmp_path)) == 3
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "Best on average over all" in printed
+    assert agents_of(tmp_path) == []
+
+
+@processes
+def test_a_second_ctrl_c_kills(start, tmp_path):
+    process = start("--speed", 5)
+    for pid in agents_of(tmp_path):
+        os.kill(pid, signal.SIGSTOP)  # none will stop in order
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=8)  # LocalFederation.stop alone would wait for 10 s
+    assert process.returncode == 130
+    assert said.endswith("killed\n")
+    assert agents_of(tmp_path) == []
+
+
+@processes
+def test_an_agent_that_dies_is_named_and_all_are_stopped(start, tmp_path):
+    process = start("--speed", 5)
+    victim = next(pid for pid in agents_of(tmp_path) if "hospital-2" in Path(f"/proc/{pid}/cmdline").read_text())
+    os.kill(victim, signal.SIGKILL)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "hospital-2 ended with code -9" in said
+    assert "ready: http://127.0.0.1" in said, "the end of its log"
+    assert "Traceback" not in said
+    assert agents_of(tmp_path) == []
+
+
+# ---------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--for", "soon"], "--for must be seconds, or a number with s, m or h, such as 30s, 2m, 1h"),
+        (["--for", "0"], "--for must be"),
+        (["--for", "1d"], "--for must be"),
+        (["--graph", "ringg"], "Did you mean 'ring'?"),
+        (["--graph", "grid", "--agents", 6], "--graph must be grid:RxC, not 'grid'"),
+        (["--graph", "ring:5", "--agents", 4], "--graph must be a graph of 4 agents, as --agents says"),
+        (["--agents", 2], "--agents must be a whole number from 3 to 64"),
+        (["--agents", 65], "--agents must be a whole number from 3 to 64"),
+        (["--graph", "ring:65"], "--agents must be a whole number from 3 to 64"),
+        (["--problem", "hospitals"], "--problem must be one of hospital, bernoulli"),
+        (["--arms", 3], "--arms must be left out"),
+        (["--problem", "bernoulli", "--arms", 1], "--arms must be a whole number from 2"),
+        (["--speed", 0], "--speed must be a number above 0"),
+        (["--epsilon", -1], "--epsilon must be a number above 0"),
+        (["--rate", 0], "--rate must be a number above 0"),
+        (["--seed", -1], "--seed must be a whole number"),
+        (["-o", "/dev/null/x"], "error: [Errno"),
+    ],
+)
+def test_bad_options_exit_with_2(options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = invoke(*options)
+    assert ran.exit_code == 2, ran.output
+    assert message in ran.output
+    assert not list(tmp_path.iterdir()), "nothing was made"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30.0), ("2m", 120.0), ("1h", 3600.0), ("7", 7.0), ("0.5m", 30.0)]
+)
+def test_durations(text, seconds):
+    assert cli_up._seconds(text) == seconds
+
+
+def test_graphs_with_and_without_a_size():
+    assert up.graph_of("ring", 5).name == up.graph_of("ring:5", None).name == up.graph_of("ring:5", 5).name == "ring:5"
+    assert up.graph_of("grid:2x3", 6).num_agents == 6
+    assert up.graph_of("complete", None).num_agents == 3
+
+
+def test_hospitals_of_any_number_share_the_records():
+    """Their means lie about those of all records: a random split leaves nearly no bias."""
+    setting = up.setting_of("hospital", up.graph_of("ring", 7), None, 1.0, 20.0, 2.0, 1)
+    assert setting.problem.means.shape == (7, 5)
+    whole = up.setting_of("hospital", up.graph_of("complete", 3), None, 1.0, 20.0, 2.0, 1).problem
+    # About 14,500 records and 1,700 of the smallest arm each, so a standard deviation of 0.012.
+    assert np.abs(setting.problem.means - whole.arm_means).max() < 5 * sqrt(0.24 / 1700)
+
+
+@pytest.mark.parametrize("missing", ["httpx", "grpc"])
+def test_without_the_extra_it_says_what_to_install(missing, monkeypatch, tmp_path):
+    there = cli_up._is_there
+    monkeypatch.setattr(cli_up, "_is_there", lambda name: name != missing and there(name))
+    ran = invoke("-o", tmp_path)
+    assert ran.exit_code == 2
+    assert f"Live agents need {missing}: pip install 'fedbandit[agent]'" in ran.output
+
+
+# ---------------------------------------------------------------- what is said of a run
+
+
+def state_of(name, own, estimates):
+    arms = [
+        ArmState(name=f"arm {k}", estimate=e, radius=None, own_mean=o, weight=1.0, pulls=1, rewards=1, releases=1)
+        for k, (o, e) in enumerate(zip(own, estimates, strict=True))
+    ]
+    federation = FederationState(name="f", num_agents=3, arms=["a", "b"], low=0, high=1, policy="", digest="")
+    return State(
+        name=name,
+        version="",
+        epoch=1,
+        started=0.0,
+        insecure=False,
+        federation=federation,
+        decisions=DecisionState(handed_out=1, pending=0, remembered=1),
+        arms=arms,
+        neighbours=[],
+        privacy=PrivacyState(mechanism="", epsilon_per_reward=1.0, releases=1, promise=""),
+        refused={},
+        warnings=[],
+    )
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A run of the demo's setting as if it had ended: arm 5 is best, and no hospital would find that alone."""
+    setting = demo.live_setting()
+    federation = LocalFederation(tmp_path, setting.terms, setting.links, secure=False)
+    run = up.Run(setting, federation, [up.Visits() for _ in range(3)], seconds=10.0)
+    for i, visits in enumerate(run.visits):
+        visits.at.extend(np.linspace(0.0, 10.0, 500))
+        visits.arms.extend([0, 1, 2, 3] * 30 + [4] * 380)
+        visits.state = state_of(setting.names[i], setting.problem.means[i], setting.problem.arm_means)
+    return run
+
+
+def test_the_numbers_of_a_run(finished):
+    gaps = finished.setting.problem.gaps
+    site = up_report.numbers(finished)["sites"][1]
+    assert site["regret"] == pytest.approx(30 * gaps[:4].sum())
+    assert site["regret_of_uniform_choice"] == pytest.approx(500 * gaps.mean())
+    assert site["best_arm_share_last_quarter"] == 1.0
+    assert (site["alone"], site["together"]) == ("arm 2", "arm 5")
+    assert up_report.regret_over_time(finished, 1)[1][-1] == pytest.approx(site["regret"])
+
+
+def test_the_reading_is_honest(finished):
+    setting = finished.setting
+    assert "Together all 3 sites choose arm 5" in up_report.reading(finished)
+    assert "Alone, hospital-1 (arm 3), hospital-2 (arm 2) and hospital-3 (arm 3) would settle" in up_report.reading(
+        finished
+    )
+    finished.visits[0].state = state_of("hospital-1", setting.problem.arm_means, setting.problem.means[0])
+    said = up_report.reading(finished)
+    assert "hospital-1 does not choose arm 5 yet" in said
+    assert "the own numbers of hospital-1 point to arm 5, too" in said
+
+
+def test_a_machine_that_does_not_keep_up_is_told(finished):
+    assert "did not keep up" not in up_report.note(finished)
+    del finished.visits[2].at[200:]
+    assert "did not keep up: 20.0 patients per second at the slowest site instead of 50" in up_report.note(finished)
+
+
+def test_the_figure_also_without_a_single_patient(finished, tmp_path):
+    up_figure(finished).savefig(tmp_path / "some.png")
+    finished.visits = [up.Visits() for _ in range(3)]
+    up_figure(finished).savefig(tmp_path / "none.png")
+    assert (tmp_path / "some.png").stat().st_size > (tmp_path / "none.png").stat().st_size
+    assert up_report.final_table(finished)[2][0][3] == "–", "nothing is known yet"
+
+
+@pytest.mark.parametrize(("sites", "problem"), [(3, "hospital"), (12, "hospital"), (30, "bernoulli")])
+def test_no_legend_is_cut_off(sites, problem, tmp_path):
+    setting = up.setting_of(problem, up.graph_of("ring", sites), None, 1.0, 20.0, 2.0, 0)
+    federation = LocalFederation(tmp_path, setting.terms, setting.links, secure=False)
+    figure = up_figure(up.Run(setting, federation, [up.Visits() for _ in setting.names], seconds=1.0))
+    FigureCanvasAgg(figure).draw()
+    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
+    assert len(legends) == (3 if sites < 30 else 2)
+    for legend in legends:
+        box = legend.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.y1
+
+
+def test_the_live_demo_has_the_means_of_the_simulated_one():
+    setting = demo.live_setting()
+    np.testing.assert_array_equal(setting.problem.means, demo.problem().means)
+    assert isinstance(setting.terms, Federation)
+    assert all(means.argmax() != setting.problem.best_arm for means in setting.problem.means), "each alone is wrong"
