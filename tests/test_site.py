@@ -461,7 +461,7 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
     with pytest.raises(JournalError, match=r"policy\.epsilon: 2\.0 here, 1\.0 there"):
         open_journal(path, terms=replace(TERMS, policy=FedBatch(2.0, first_batch=2)))
     held = open_journal(path)
-    with pytest.raises(JournalError, match="locked"):
+    with pytest.raises(JournalError, match="another process holds it"):
         open_journal(path)
     held.close()
     raw = sqlite3.connect(path)
