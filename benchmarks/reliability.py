@@ -219,7 +219,7 @@ def _counts(outcome) -> str:
 
 def planted_bugs(_: Path) -> list[Row]:
     """Run the tests that plant bugs: each passes if its bug is noticed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-k", "planted", "tests"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-k", "planted or Planted", "tests"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603  # our tests
     said = ran.stdout.strip().splitlines()[-1].split(" in ")[0]
     return [("tests with a planted bug, which pass if it is noticed", said, "all passed")]

@@ -1,5 +1,6 @@
 """HTTP, against a real server with a real site on a real disk."""
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -361,6 +362,19 @@ def test_another_host_is_421(served, http, host):
         assert answer.status_code == 421
         assert error_of(answer)["field"] == "Host"
     assert served.rows() == before
+
+
+def test_beyond_this_machine_any_name_will_do_but_the_token_must_be_there(served):
+    app = make_app(served.driver, "a-token-of-some-length", hosts=None)
+    transport = httpx.ASGITransport(app=app)
+
+    async def ask(headers):
+        async with httpx.AsyncClient(transport=transport, base_url="http://agent.example:8400") as client:
+            return (await client.get("/v1/state", headers=headers)).status_code
+
+    assert asyncio.run(ask({"Authorization": "Bearer a-token-of-some-length"})) == 200
+    assert asyncio.run(ask({})) == 401
+    assert asyncio.run(ask({"Authorization": "Bearer a-token-of-some-length", "Host": ""})) == 421
 
 
 def test_two_hosts_or_none_are_421(served):

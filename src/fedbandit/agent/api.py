@@ -71,11 +71,12 @@ class LocalAgent(Protocol):
         ...
 
 
-def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] = LOOPBACK) -> FastAPI:
+def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] | None = LOOPBACK) -> FastAPI:
     """The HTTP API of an agent.
 
     * ``token``: asked of every call but ``/healthz`` and ``/readyz``; None: no token
-    * ``hosts``: names under which the server may be called, without port; IPv6 addresses in brackets
+    * ``hosts``: names under which the server may be called, without port; IPv6 addresses in brackets. None: any, for a
+      server that others than this machine reach: a page that points its name here does not know the token
     """
     check_token(token)  # now: the framework makes the gate with the first request
     # Pages that show the document load scripts from elsewhere: an agent makes no page ask outside.
@@ -90,7 +91,7 @@ def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] =
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.route_class = _Direct
-    app.add_middleware(Gate, token=token, hosts=tuple(hosts))
+    app.add_middleware(Gate, token=token, hosts=None if hosts is None else tuple(hosts))
     metrics = Metrics(agent.state, agent.not_ready)
     _answer_errors(app)
     _add_decisions(app, agent, metrics)

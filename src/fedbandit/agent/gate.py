@@ -29,11 +29,11 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a bearer token may be, RFC 
 class Gate:
     """Turns requests away before they are routed."""
 
-    def __init__(self, app: ASGIApp, token: str | None, hosts: Iterable[str]) -> None:
-        """Let in those that call one of ``hosts`` and know the token, if there is one."""
+    def __init__(self, app: ASGIApp, token: str | None, hosts: Iterable[str] | None) -> None:
+        """Let in those that call one of ``hosts`` (None: by any name) and know the token, if there is one."""
         self._app = app
         self._expected = None if token is None else f"Bearer {token}".encode()
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
@@ -64,8 +64,8 @@ class Gate:
     def _check_host(self, host: bytes, origin: bytes | None) -> None:
         called = host.decode("latin-1").lower()
         name = _AUTHORITY.fullmatch(called)
-        if name is None or name[1] not in self._hosts:
-            accepted = ", ".join(sorted(self._hosts))
+        if name is None or (self._hosts is not None and name[1] not in self._hosts):
+            accepted = ", ".join(sorted(self._hosts or ["HOST", "HOST:PORT"]))
             raise HttpError(421, "wrong_host", f"this agent is not called {called!r}", "Host", accepted)
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != called:
             raise HttpError(403, "wrong_origin", "pages from elsewhere may not call this agent", "Origin", called)

@@ -41,9 +41,11 @@ async def serve(agent: Agent, token: str | None, stop: asyncio.Event) -> None:
 
 async def _serve_at(door: socket.socket, agent: Agent, token: str | None, stop: asyncio.Event) -> None:
     host, port = agent.config.http.host, door.getsockname()[1]
+    # Beyond this machine an agent may have any name; there it has a token, which ``read_config`` sees to.
+    hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if agent.config.http.is_loopback else None
     http = _Http(
         uvicorn.Config(
-            make_app(agent, token, (f"[{host}]" if ":" in host else host, *LOOPBACK)),
+            make_app(agent, token, hosts),
             loop="asyncio",
             http="httptools",
             access_log=False,
