@@ -77,6 +77,7 @@ class State(_Shown):
     epoch: int  # the life of this site, which a lost disk ends
     started: float  # seconds since 1970: this process
     insecure: bool  # gossip without certificates, on loopback
+    certificate_until: float | None = None  # seconds since 1970; None without certificates
     federation: FederationState
     decisions: DecisionState
     arms: list[ArmState]
