@@ -123,6 +123,19 @@ class TestDisks:
             federation.wait_ready("north")
             assert len(lines(federation, "north", "a new life begins")) == 2
 
+    def test_a_file_that_is_replaced_under_a_running_agent(self, tmp_path):
+        """A file of the same name is not the one that is written: a second agent by mistake makes such a file."""
+        with running(tmp_path, [("east", "north")], "north") as federation:
+            url, file = federation.url("north"), federation.state_file("north")
+            decide_and_reward(federation, "north", 3)
+            copy = file.with_name("copy")
+            copy.write_bytes(file.read_bytes())
+            copy.replace(file)
+            wait_until(lambda: ask(f"{url}/readyz")[0] == 503)
+            status, content = ask(f"{url}/v1/decisions", "POST")
+            assert status == 503
+            assert "another file is in its place" in content["error"]["message"]
+
     def test_others_cannot_read_the_state(self, tmp_path):
         with running(tmp_path, [("east", "north")], "north") as federation:
             for path in federation.state_file("north").parent.iterdir():

@@ -50,6 +50,8 @@ INSECURE = "INSECURE: gossip has no certificates; anybody on this machine can pr
 
 _GONE = "the file is gone; a restart begins a new life, with fresh batches of every arm"
 
+_REPLACED = "another file is in its place; a restart goes on with that one, whatever it holds"
+
 _LOG = logging.getLogger("fedbandit.agent")
 
 
@@ -65,7 +67,7 @@ class Agent:
         self._started = time.time()
         self._problem: str | None = "starting"
         self._changed = _changed_at(config.path)
-        self._has_state = False
+        self._state_file: tuple[int, int] | None = None
         self._said_of_certificate: str | None = None
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.site = DurableSite(self._open_journal, self._make_site)
@@ -77,11 +79,13 @@ class Agent:
     def _open_journal(self) -> SqliteJournal:
         path = self.config.data / STATE_FILE
         if not path.exists():
-            if self._has_state:  # a new life in the middle of this process would be without its links
+            if self._state_file is not None:  # a new life in the middle of this process would be without its links
                 raise JournalError(f"{path}: {_GONE}") from FileNotFoundError(_GONE)
             _LOG.warning("%s: no state yet: a new life begins, with fresh batches of every arm", path)
+        elif self._state_file not in (None, _identity(path)):  # an older copy would release its rewards a second time
+            raise JournalError(f"{path}: {_REPLACED}") from FileNotFoundError(_REPLACED)
         journal = SqliteJournal(path, self.config.name, self.terms, time.time_ns() // 1_000_000)
-        self._has_state = True
+        self._state_file = _identity(path)
         return journal
 
     def _make_site(self, stored: Stored) -> Site:
@@ -170,7 +174,7 @@ class Agent:
             await asyncio.sleep(EXPIRY_EVERY)
 
     async def _look_at_disk(self) -> None:
-        if not (self.config.data / STATE_FILE).exists():
+        if self._state_file not in (None, _identity(self.config.data / STATE_FILE)):
             self.site.close()  # what is written to a file that was deleted is lost: nobody must be told it was taken
         if self.site.problem is not None:
             _check_room(self.config.data)
@@ -281,6 +285,15 @@ def _written_again(site: Site) -> Step[None]:
     """An event that writes to where a decision does, and changes nothing."""
     nobody = Decision(site.epoch, 0, 0, 0.0)
     return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is, whatever its name; None if there is none."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return seen.st_dev, seen.st_ino
 
 
 def _in_words(error: JournalError) -> str:
