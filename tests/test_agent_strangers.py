@@ -3,9 +3,13 @@
 import asyncio
 import logging
 import re
+import socket
+import threading
+import time
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 import grpc
 import pytest
@@ -71,6 +75,30 @@ def door(north):
     return door
 
 
+@contextmanager
+def silent_calls(door, pair, count):
+    """Calls that say nothing, on as many connections as they need."""
+    credentials = grpc.ssl_channel_credentials(door.certificates.ca, *pair)
+    options = (("grpc.ssl_target_name_override", "north"), ("grpc.use_local_subchannel_pool", 1))
+    channels = [grpc.secure_channel(f"127.0.0.1:{door.port}", credentials, options) for _ in range(count // 16)]
+    said = threading.Event()
+
+    def nothing():
+        said.wait(30.0)
+        yield from ()
+
+    try:
+        yield [
+            channel.stream_unary("/fedbandit.v1.Gossip/Exchange").future(nothing())
+            for channel in channels
+            for _ in range(16)
+        ]
+    finally:
+        said.set()
+        for channel in channels:
+            channel.close()
+
+
 def still_serves(north, door):
     before = exchanges(north, "north", "east")
     door.exchange()
@@ -112,6 +140,30 @@ class TestNobodyGetsIn:
                 door.call(b"")
         wait_until(lambda: state(north, "north")["refused"]["no certificate"] >= count + 5)
         assert state(north, "north")["refused"]["no certificate"] == count + 5, "a line of our own log is not counted"
+
+    def test_calls_that_say_nothing_do_not_keep_neighbours_out(self, north, door):
+        """Fewer calls than these may run at once. The caller has a certificate of the CA, and is nobody's neighbour."""
+        before = state(north, "north")["refused"].get("message", 0)
+        with silent_calls(door, door.certificates.make(dns("south")), 96) as calls:
+            wait_until(lambda: state(north, "north")["refused"].get("message", 0) >= before + 64)
+            still_serves(north, door)
+            wait_until(lambda: all(call.done() for call in calls))
+            assert {call.code() for call in calls} <= {
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+            }
+
+    def test_many_who_only_connect_leave_descriptors_for_the_application(self, north, door):
+        folder = Path(f"/proc/{north.process('north')}/fd")
+        before = len(list(folder.iterdir()))
+        with ExitStack() as connections:
+            for _ in range(600):
+                connections.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=10.0))
+            time.sleep(1.0)
+            assert len(list(folder.iterdir())) < before + 300
+            assert len(decide_and_reward(north, "north", 1)) == 1
+        wait_until(lambda: len(list(folder.iterdir())) < before + 20)
+        still_serves(north, door)
 
     def test_an_old_offer_again(self, north, door):
         """Versions only grow, and what is gossiped stays the sum of what is owned."""

@@ -5,6 +5,7 @@ its one DNS name (SAN): the server hands that name on with every call, and a dia
 it means. Without TLS names are taken on trust: for one machine, to try things out.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,6 +21,9 @@ __all__ = ["Call", "Dialler", "GossipServer", "TurnedAway", "TurnsAway", "Unreac
 
 SERVICE = "fedbandit.v1.Gossip"
 
+PATIENCE = 2.0
+"""Seconds until a call must have said what it wants: few run at once, and one that is silent would keep a place."""
+
 _TOO_LARGE = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 _OPTIONS = (
@@ -32,6 +36,7 @@ _SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),  # two agents on one port are a mistake, not a cluster
     ("grpc.max_concurrent_streams", 16),
     ("grpc.server_handshake_timeout_ms", 10_000),  # a stranger who only connects does not keep a descriptor
+    ("grpc.max_allowed_incoming_connections", 256),  # nor do many: the application and the disk need some
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 )
 _DIALLER_OPTIONS = (
@@ -117,10 +122,8 @@ class GossipServer:
     def _method(self, handler: Handler) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
         async def answer(messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             try:
-                caller = self._caller(context)
-                async for data in messages:
-                    return await handler(Call(caller, data))
-                raise TurnsAway("message", f"no message, or one of more than {MAX_BYTES} bytes", _TOO_LARGE)
+                call = Call(self._caller(context), await self._message(messages))
+                return await handler(call)
             except TurnsAway as refusal:
                 self._refused(refusal.reason, f"{context.peer()}: {refusal}")
                 await context.abort(refusal.code, str(refusal))
@@ -130,6 +133,16 @@ class GossipServer:
                 await context.abort(grpc.StatusCode.INTERNAL, "a mistake in the agent; its log says more")
 
         return answer
+
+    @staticmethod
+    async def _message(messages: AsyncIterator[bytes]) -> bytes:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                async for data in messages:
+                    return data
+        except TimeoutError:
+            raise TurnsAway("message", f"none came within {PATIENCE:g} s", grpc.StatusCode.DEADLINE_EXCEEDED) from None
+        raise TurnsAway("message", f"no message, or one of more than {MAX_BYTES} bytes", _TOO_LARGE)
 
     def _caller(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> str | None:
         """The name in the caller's certificate, which the handshake has checked against the CA and the time."""
