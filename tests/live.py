@@ -14,6 +14,7 @@ from fedbandit.agent.api import make_app
 from fedbandit.agent.config import Neighbour, SiteConfig
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import SqliteJournal
+from fedbandit.agent.protocol import BoundedHttp
 from fedbandit.agent.server import STATE_FILE, Agent
 from fedbandit.agent.site import Site
 
@@ -101,7 +102,7 @@ def serving(folder, token=None, terms=TERMS, port=0):
             driver = Driver(folder, terms)
             await driver.start()
             config = uvicorn.Config(
-                make_app(driver, token), http="httptools", access_log=False, log_config=None, lifespan="off"
+                make_app(driver, token), http=BoundedHttp, access_log=False, log_config=None, lifespan="off"
             )
             server = uvicorn.Server(config)
             server.install_signal_handlers = lambda: None

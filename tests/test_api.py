@@ -5,6 +5,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedbandit import FedBatch, InvalidArgument
+from fedbandit.agent import protocol
 from fedbandit.agent.api import make_app
 from fedbandit.agent.state import State
 from live import TERMS, serving
@@ -220,6 +222,53 @@ def test_an_endless_body_is_not_read_to_its_end(served):
         assert sent < 0.5 * 1000 * len(piece)
         assert heard == b"" or heard.startswith(b"HTTP/1.1 413 ")  # a reset may overtake the answer
     assert served.rows() == before
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"GET /", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"],
+)
+def test_a_line_without_end_is_not_kept(served, start):
+    """64 MiB: the server hangs up after one, and says why if that is still heard."""
+    piece = b"X: a\r\n" * 0x3000 if start.endswith(b"\n") else b"a" * 0x10000
+    heard, sent = raw(served, start, piece)
+    assert sent < 0.5 * 1000 * len(piece)
+    assert heard == b"" or json.loads(heard.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid"
+
+
+def test_what_is_no_http_is_told_in_the_form_of_all_errors(served):
+    heard, _ = raw(served, b"\x16\x03\x01\x00\xff\r\n\r\n")
+    assert heard.startswith(b"HTTP/1.1 400 ")
+    assert set(json.loads(heard.partition(b"\r\n\r\n")[2])["error"]) == {"code", "message", "field", "accepted"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"GET /heal",
+        b"PUT /v1/decisions/1-1/reward HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 20\r\n\r\n{",
+    ],
+)
+def test_who_does_not_go_on_is_hung_up_on(served, monkeypatch, said):
+    """Nor does it help to say a little now and then."""
+    monkeypatch.setattr(protocol, "PATIENCE", 0.5)
+    begun = time.monotonic()
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
+        connection.sendall(said)
+        connection.settimeout(0.1)
+        heard = None
+        while heard is None and time.monotonic() - begun < 10:
+            try:
+                heard = connection.recv(100)
+            except TimeoutError:
+                if said:
+                    connection.sendall(b" ")
+            except OSError:
+                heard = b""
+    assert heard == b""
+    assert 0.4 < time.monotonic() - begun < 5
 
 
 def test_a_body_of_just_the_size(http):

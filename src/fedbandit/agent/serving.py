@@ -14,6 +14,7 @@ import uvicorn
 from fedbandit.agent.api import make_app
 from fedbandit.agent.config import SiteConfig
 from fedbandit.agent.gate import LOOPBACK
+from fedbandit.agent.protocol import BoundedHttp
 from fedbandit.agent.server import Agent
 
 __all__ = ["serve"]
@@ -47,7 +48,8 @@ async def _serve_at(door: socket.socket, agent: Agent, token: str | None, stop: 
         uvicorn.Config(
             make_app(agent, token, hosts),
             loop="asyncio",
-            http="httptools",
+            http=BoundedHttp,
+            log_level="error",  # whoever sends garbage must not fill our log with it
             access_log=False,
             log_config=None,
             lifespan="off",
