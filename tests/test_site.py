@@ -85,6 +85,17 @@ def test_an_expired_decision_is_forgotten_and_its_arm_is_tried_again():
     assert site.decide(4.0, DRAWS).result.arm == 0
 
 
+def test_a_clock_that_was_ahead_does_not_keep_later_decisions():
+    """Their raw rewards would stay on disk until that time."""
+    site = new_site()
+    ahead = site.decide(9e9, DRAWS).result
+    later = [site.decide(at, DRAWS).result for at in (1.0, 2.0, 3.0)]
+    assert site.expire(3.0, NEVER).records == tuple(Forgotten(it.id) for it in later[:2])
+    assert site.expire(3.0, NEVER).result == 0
+    assert site.remembered == 2
+    assert site.expire(3.0, 1).records == (Forgotten(ahead.id),), "the oldest is the one that was handed out first"
+
+
 def test_ids_of_another_life_are_unknown():
     """After a lost disk an old id must not name a new decision."""
     before, after = new_site(epoch=1), new_site(epoch=2)

@@ -193,9 +193,14 @@ class Site:
         before = finite_number("before", before)
         surplus = len(self._stored.decisions) - whole_number("keep", keep, 0, MAX_COUNT)
         forgotten: list[Record] = []
-        for decision in self._stored.decisions.values():  # in the order of time
-            if len(forgotten) == MAX_EXPIRED or (decision.at >= before and len(forgotten) >= surplus):
+        newest = next((it.at for it in reversed(self._stored.decisions.values())), before)
+        for decision in self._stored.decisions.values():  # in the order of time, but where the clock was set back
+            if len(forgotten) == MAX_EXPIRED:
                 break
+            if decision.at >= before and len(forgotten) >= surplus:
+                if decision.at <= newest:
+                    break
+                continue  # the clock was ahead: those that follow must not wait for that time
             forgotten.append(Forgotten(decision.id))
             self._tried[decision.arm] -= decision.reward is None
         return self._step(len(forgotten), *forgotten)
