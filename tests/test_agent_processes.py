@@ -1,6 +1,7 @@
 """Agents as processes: what they refuse to start with, how they stop, and how their neighbours change."""
 
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -268,6 +269,17 @@ class TestTheNeighbourList:
 
             first, last = again(10), again(60)
             assert last <= first + 4, f"{first} descriptors, then {last}"
+
+
+def test_it_takes_the_descriptors_that_it_may_have(tmp_path):
+    """A caller who opens a few hundred connections and says nothing must not keep others out."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))  # what the process begins with
+    try:
+        with running(tmp_path, [("east", "north")], "north") as federation:
+            assert resource.prlimit(federation.process("north"), resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 class TestLeaving:

@@ -6,6 +6,7 @@ Heavy imports happen inside commands.
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Generator
@@ -39,6 +40,9 @@ def agent(
     # An agent does without NumPy. OpenDP would load it because it is there, and never use it: 10 MB and a thread.
     sys.modules["numpy"] = cast(ModuleType, None)
     os.umask(0o077)  # the state holds raw rewards
+    # Many systems begin with 1,024 descriptors, which a few idle callers use up: then nobody is answered.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     from fedbandit.agent.config import check_insecure, read_config, read_token
     from fedbandit.agent.handshakes import watch_handshakes
     from fedbandit.agent.server import INSECURE, Agent
