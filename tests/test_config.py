@@ -1,6 +1,7 @@
 """A site's file: what it means, and every mistake in words."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,15 @@ def test_the_example():
     )
     assert config.path == EXAMPLE
     check_insecure(config, insecure=False)
+
+
+def test_the_examples_token(tmp_path):
+    """Its command makes a file that the agent accepts, also where new files are open to others."""
+    (command,) = re.findall(r"\(umask .*\)", EXAMPLE.read_text())
+    subprocess.run(["/bin/sh", "-c", f"umask 022; {command}"], cwd=tmp_path, check=True, capture_output=True)
+    path = tmp_path / "site.toml"
+    path.write_text(EXAMPLE.read_text().replace("# token_file", "token_file"))
+    assert re.fullmatch("[0-9a-f]{64}", read_token(read_config(path)))
 
 
 def test_what_may_be_left_out_has_the_defaults_of_the_example(write):

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args, get_origin
 from urllib.parse import urlencode
 
 import httpx
@@ -16,6 +18,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import fedbandit
+from fedbandit.agent.config import read_config
+from fedbandit.agent.state import State
 from live import TERMS, serving
 
 ROOT = Path(__file__).parents[1]
@@ -132,20 +136,29 @@ def test_the_shop_stays_open_without_its_agent(tmp_path):
 
 
 @pytest.mark.parametrize("real", [True, False], ids=["curl", "its words"])
-def test_the_commands_of_the_page(served, real):
+def test_the_commands_of_the_page(tmp_path, real):
     """Every answer is as printed: by curl where it is installed, and by its words where it is not."""
     if real and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     (session,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
-    said = re.findall(r"^\$ (.*)\n(.*)$", session, re.MULTILINE)
-    assert len(said) >= 7
-    for command, expected in said:
-        command = command.replace("http://127.0.0.1:8400", served.url)
-        if real:
-            words = [*shlex.split(command), "--noproxy", "*"]
-            assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == expected
-        else:
-            assert as_curl(command) == expected
+    first, *_ = re.findall(r'"id":"([0-9a-f]+-1)"', session)
+    begun = datetime.fromtimestamp(int(first.partition("-")[0], 16) / 1000, UTC)
+    assert 2025 < begun.year < 2040, "the id is like a real one; here lives begin at 1"
+    said = re.findall(r"^\$ (.*)\n((?:[^$].*\n)?)", session.replace(first, "1-1"), re.MULTILINE)
+    assert len(said) >= 8
+    shell = {}
+    with serving(tmp_path, terms=read_config(ROOT / "examples" / "site.toml").terms) as agent:
+        for command, expected in said:
+            if set_here := re.fullmatch(r"(\w+)=(\S+)", command):
+                shell[set_here[1]] = set_here[2]
+                continue
+            command = command.replace("http://127.0.0.1:8400", agent.url).replace("$id", shell.get("id", "$id"))
+            if real:
+                words = [*shlex.split(command), "--noproxy", "*"]
+                answer = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+            else:
+                answer = as_curl(command)
+            assert answer == expected.rstrip()
 
 
 def as_curl(command):
@@ -190,6 +203,30 @@ def test_the_page_names_every_metric_and_no_other(served):
         if family.name.startswith("fedbandit_") and not family.name.endswith("_created")  # of a histogram
     }
     assert named == shown
+
+
+def fields_of(shown, prefix=""):
+    """Path and description of every field that holds a value."""
+    for name, field in shown.model_fields.items():
+        parts = [kind for kind in (field.annotation, *get_args(field.annotation)) if hasattr(kind, "model_fields")]
+        if parts:
+            many = "[]" if get_origin(field.annotation) is list else ""
+            yield from fields_of(parts[0], f"{prefix}{name}{many}.")
+        else:
+            yield f"{prefix}{name}", field.description
+
+
+def test_the_page_says_what_every_field_of_the_state_means():
+    """In the words of the types, in their order."""
+    table = PAGE.partition("## The state")[2].partition("## Metrics")[0]
+    assert re.findall(r"^\| `(\S+)` \| (.*) \|$", table, re.MULTILINE) == list(fields_of(State))
+
+
+def test_the_openapi_document_says_what_every_field_of_the_state_means(served):
+    schemas = httpx.get(f"{served.url}/openapi.json", trust_env=False).json()["components"]["schemas"]
+    shown = [schema for name, schema in schemas.items() if name.endswith("State")]
+    assert len(shown) == 6
+    assert all(field.get("description") for schema in shown for field in schema["properties"].values())
 
 
 def test_the_page_names_every_code_and_status(served):
