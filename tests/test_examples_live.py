@@ -46,6 +46,7 @@ def test_the_loop_over_a_table(served, tmp_path):
     table = tmp_path / "patients.csv"
     made = run_example("csv_loop.py", "--make", table, "--rows", 60, "--agent", served.url)
     assert made.returncode == 0, made.stderr
+    assert made.stdout == f"wrote {table}: 60 patients, outcomes under none, metformin, glipizide\n"
     assert table.read_text().splitlines()[0] == "patient,none,metformin,glipizide"
     ran = run_example("csv_loop.py", table, "--agent", served.url)
     assert ran.returncode == 0, ran.stderr
@@ -65,6 +66,37 @@ def test_the_loop_says_what_it_needs(served):
     ran = run_example("csv_loop.py", "--agent", served.url)
     assert ran.returncode == 2
     assert "name a table, or --make one" in ran.stderr
+
+
+def assert_one_line(ran, code, message):
+    assert (ran.returncode, ran.stdout) == (code, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+
+
+def test_mistakes_with_the_table_are_one_line(served, tmp_path):
+    missing = tmp_path / "none.csv"
+    assert_one_line(
+        run_example("csv_loop.py", missing, "--agent", served.url), 2, f"No such file or directory: '{missing}'"
+    )
+    other = tmp_path / "other.csv"
+    other.write_text("patient,none,metformin\n1,0,1\n")
+    assert_one_line(run_example("csv_loop.py", other, "--agent", served.url), 2, "missing: glipizide")
+    other.write_text("patient,none,metformin,glipizide\n1,2,2,2\n")
+    assert_one_line(run_example("csv_loop.py", other, "--agent", served.url), 1, "a number from 0 to 1, not 2.0")
+    assert_one_line(run_example("csv_loop.py", other, "--agent", "127.0.0.1"), 2, "url must be an address such as")
+    assert len(served.rows()["decision"]) == 1, "of the reward that was refused"
+
+
+@pytest.mark.parametrize("arguments", [["--make", "new.csv"], ["some.csv"]])
+def test_the_loop_without_an_agent(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some.csv").write_text("patient,none,metformin,glipizide\n1,0,1,1\n")
+    with serving(tmp_path) as agent:
+        url = agent.url
+    assert_one_line(run_example("csv_loop.py", *arguments, "--agent", url), 1, f"no answer from {url}")
+    assert not (tmp_path / "new.csv").exists()
 
 
 # ---------------------------------------------------------------- the shop
@@ -103,6 +135,9 @@ def test_the_shop(served):
             browser = Browser(process.stdout.readline().split("//")[1].strip())
             seen = [browser.visit() for _ in range(3)]
             assert [variant for variant, _ in seen] == list(TERMS.arms)
+            for path in ("/favicon.ico", "/robots.txt", "/buy"):
+                assert browser.request("GET", path)[0] == 404
+            assert browser.request("POST", "/", {"visit": seen[0][1]})[0] == 404
             bought = seen[1][1]
             assert browser.buy(bought)[0] == 200
             assert browser.buy(bought) == (404, "<!doctype html><title>Shop</title>This offer is over.")
@@ -124,12 +159,22 @@ def test_the_shop_stays_open_without_its_agent(tmp_path):
         port = agent.port
     shop = ROOT / "examples" / "web_shop.py"
     command = [sys.executable, shop, "--agent", f"http://127.0.0.1:{port}", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             browser = Browser(process.stdout.readline().split("//")[1].strip())
             assert browser.visit() == ("the usual page", "")
         finally:
             process.terminate()
+        (said,) = process.stderr.read().splitlines()
+    assert said.startswith(
+        f"without the agent every visitor sees the usual page: no answer from http://127.0.0.1:{port}"
+    )
+
+
+def test_a_port_in_use_is_one_line(served):
+    ran = run_example("web_shop.py", "--agent", served.url, "--port", served.port)
+    assert_one_line(ran, 2, f"port {served.port}: Address already in use")
+    assert_one_line(run_example("web_shop.py", "--agent", served.url, "--port", 70_000), 2, "port must be 0-65535")
 
 
 # ---------------------------------------------------------------- the page
