@@ -145,7 +145,7 @@ class TestServing:
             p99 = sorted(took)[int(0.99 * len(took))]
             measured(f"{len(took)} decisions, p99 {1000 * p99:.1f} ms")
             assert p99 < 0.1
-            assert not any(it["reachable"] for it in state(federation, "north")["neighbours"])
+            wait_until(lambda: not any(it["reachable"] for it in state(federation, "north")["neighbours"]))
 
     def test_old_decisions_are_forgotten(self, tmp_path):
         def few(federation):

@@ -17,7 +17,7 @@ from fedbandit.checks import InvalidArgument
 EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"
 LISTEN_AT = "host:port with a port from 0 to 65535 (0: any free one), an IPv6 host in brackets"
 DIAL = "host:port with a port from 1 to 65535, an IPv6 host in brackets"
-NAME = "a DNS name of lower-case letters, digits and hyphens, 63 at most between dots, no number at the end"
+NAME = "a DNS name of lower-case letters, digits and hyphens, 63 at most between dots, not ending in .NUMBER"
 
 LEAST = """
 name = "north"

@@ -293,8 +293,9 @@ def test_who_leaves_takes_its_flow_away():
     assert here.neighbours == ()
     with pytest.raises(NotANeighbour, match="has left"):
         here.receive_offer(late)
+    assert here.leave("there").records == ()
     with pytest.raises(NotANeighbour):
-        here.leave("there")
+        here.leave("elsewhere")
 
 
 @pytest.mark.parametrize("dials", ["here", "there"])

@@ -39,7 +39,9 @@ def site_name(value: str, argument: str = "name") -> str:
     labels = value.split(".")
     # A verifier takes 10.0.0.1, and also a bare 7, for an address, and does not compare it with names.
     if len(value) > _LONGEST_NAME or not all(map(_NAME_LABEL.fullmatch, labels)) or labels[-1].isdigit():
-        accepted = "a DNS name of lower-case letters, digits and hyphens, 63 at most between dots, no number at the end"
+        accepted = (
+            "a DNS name of lower-case letters, digits and hyphens, 63 at most between dots, not ending in .NUMBER"
+        )
         raise InvalidArgument(argument, value, accepted)
     return value
 

@@ -45,7 +45,10 @@ def agent(
     from fedbandit.agent.serving import serve
     from fedbandit.agent.tls import read_tls
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z"
+    )
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its name alarms, and what it says we say
     site = read_config(config)
     check_insecure(site, insecure)
     tls = None if insecure else read_tls(site, datetime.now(UTC))

@@ -135,14 +135,16 @@ _STATE = _Call("GET", "/v1/state", State.model_validate_json, _NO_HARM)
 def _reward(decision: Decision | str, value: float) -> _Call[None]:
     name = decision.id if isinstance(decision, Decision) else decision
     instance("decision", name, str, "a Decision or its id")
-    body = {"value": finite_number("value", value)}
+    try:
+        body = {"value": finite_number("value", value)}
+    except InvalidArgument as error:  # what the agent would say, if JSON had such numbers
+        raise InvalidRequest(str(error)) from None
     return _Call("PUT", f"/v1/decisions/{quote(name, safe='')}/reward", _nothing, _NO_HARM, body)
 
 
 def _neighbour(method: str, name: str) -> _Call[None]:
     instance("name", name, str, "the name of a neighbour")
-    # Not repeated after it may have arrived: the second of two DELETEs is refused.
-    return _Call(method, f"/v1/neighbours/{quote(name, safe='')}", _nothing, _NOT_SENT)
+    return _Call(method, f"/v1/neighbours/{quote(name, safe='')}", _nothing, _NO_HARM)
 
 
 class _Settings:

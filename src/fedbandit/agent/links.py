@@ -10,13 +10,13 @@ their rates are alike, which is the gossip of Algorithm 1, line 17, in continuou
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from random import Random
 
 import grpc
 
 from fedbandit.agent import wire
 from fedbandit.agent.config import Neighbour
+from fedbandit.agent.contact import Contact
 from fedbandit.agent.durable import DurableSite
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import JournalError
@@ -28,7 +28,7 @@ from fedbandit.agent.transport import Call, Dialler, TurnedAway, TurnsAway, Unre
 from fedbandit.agent.wire import WireError
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["Contact", "Links"]
+__all__ = ["Links"]
 
 TIMEOUT = 2.0
 """Seconds until an exchange is given up."""
@@ -37,53 +37,6 @@ RETRY = 0.5
 """Seconds between attempts while a neighbour cannot be reached: it should be found soon after it is back."""
 
 _LOG = logging.getLogger("fedbandit.gossip")
-
-
-@dataclass
-class Contact:
-    """What this process has seen of one neighbour."""
-
-    neighbour: Neighbour
-    reachable: bool = False
-    last_exchange: float | None = None
-    exchanges: int = 0
-    failures: int = 0
-    refusals: int = 0
-    last_error: str | None = None
-    differs: str | None = None
-    """In which terms it differs, if it has told us."""
-    pace: Pace | None = field(default=None, repr=False)
-    clock: "asyncio.Task[None] | None" = field(default=None, repr=False)
-    hang_up: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-
-    def succeeded(self, now: float) -> None:
-        """An exchange came through."""
-        if self.last_error is not None or self.exchanges == 0:
-            self._log(logging.INFO, "exchanges come through")
-        self.reachable, self.last_exchange, self.last_error, self.differs = True, now, None, None
-        self.exchanges += 1
-
-    def failed(self, reason: str) -> None:
-        """An exchange that we began did not come through. The log has a line when that begins, or changes."""
-        if reason != self.last_error:
-            self._log(logging.WARNING, f"no exchange: {reason}")
-        self.reachable, self.last_error = False, reason
-        self.failures += 1
-
-    def refused(self, reason: str) -> None:
-        """We answered a call of it with an error; that is logged elsewhere."""
-        self.last_error = reason
-        self.refusals += 1
-
-    def differs_in(self, difference: str) -> None:
-        """It has told us its terms, and they are others than ours."""
-        if difference != self.differs:
-            self._log(logging.WARNING, difference)
-        self.differs = self.last_error = difference
-
-    def _log(self, level: int, line: str) -> None:
-        if self.pace is None or self.pace.allows():
-            _LOG.log(level, "%s: %s", self.neighbour.name, line)
 
 
 class Links:
@@ -114,7 +67,7 @@ class Links:
                 if listed.get(name) != contact.neighbour:
                     del self.contacts[name]
                     await self._hang_up(contact)
-                    if name not in listed:
+                    if name not in listed and not self._has_left(name):
                         _LOG.warning("%s: no longer a neighbour; its flow stays until 'fedbandit leave %s'", name, name)
             for name, neighbour in listed.items():
                 if name not in self.contacts:
@@ -144,7 +97,7 @@ class Links:
         name, left = neighbour.name, self._has_left(neighbour.name)
         if not left:
             await self._site.do(lambda site: site.join(name))
-        self.contacts[name] = contact = Contact(neighbour, pace=Pace(self._clock))
+        self.contacts[name] = contact = Contact(neighbour, began=self._clock(), pace=Pace(self._clock))
         if left:
             _LOG.warning("%s: has left, so it is neither dialled nor heard; 'fedbandit rejoin' takes it back", name)
         elif neighbour.address is not None:
@@ -165,6 +118,12 @@ class Links:
             await asyncio.wait({clock}, timeout=patience)
             clock.cancel()
             await asyncio.gather(clock, return_exceptions=True)
+
+    def notice_silence(self) -> None:
+        """Look who should have called and has not. Who does not answer when we call is noticed at once."""
+        for contact in self.contacts.values():
+            if contact.neighbour.address is None and not self._has_left(contact.neighbour.name):
+                contact.notice_silence(self._clock())
 
     # ---------------------------------------------------------------- we dial
 
@@ -189,6 +148,7 @@ class Links:
             offer = await self._site.do(lambda site: site.offer(name))
             answer = wire.decode_answer(await dialler.call("Exchange", wire.encode(offer), TIMEOUT))
             self._check_sender(answer, name)
+            contact.heard_from(answer.epoch)
             await self._site.do(lambda site: site.receive_answer(answer))
         except TurnedAway as refusal:
             reason = await self._differences(name, dialler) if refusal.other_terms else None
@@ -220,6 +180,7 @@ class Links:
             offer = wire.decode_offer(call.data)
             self._check_sender(offer, contact.neighbour.name if contact else None)
             contact = contact or self._listed(offer.sender)
+            contact.heard_from(offer.epoch)
             answer = wire.encode(await self._site.do(lambda site: site.receive_offer(offer)))
         except OtherFederation as error:
             told = str(error) if contact is None or contact.differs is None else contact.differs

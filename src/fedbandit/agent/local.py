@@ -30,7 +30,7 @@ STARTS_WITHIN = 30.0
 
 STOPS_WITHIN = 10.0
 
-DAYS = 30
+DAYS = 90
 """Certificates of a federation that is tried out need not last."""
 
 

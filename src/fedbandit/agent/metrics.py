@@ -69,6 +69,9 @@ class _FromState(Collector):
             },
         )
         yield _gauge("fedbandit_ready", "Whether it can serve now.", float(self._not_ready() is None))
+        yield _gauge(
+            "fedbandit_certificate_expires_timestamp_seconds", "When its certificate ends.", state.certificate_until
+        )
         yield _gauge("fedbandit_warnings", "Warnings in its state.", len(state.warnings))
         yield _gauge("fedbandit_privacy_epsilon", "What one reward costs.", state.privacy.epsilon_per_reward)
         yield from _decisions(state)

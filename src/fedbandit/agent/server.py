@@ -15,15 +15,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedbandit.agent.choice import Draws
-from fedbandit.agent.config import ConfigError, Neighbour, SiteConfig, check_insecure, read_config
+from fedbandit.agent.config import ConfigError, SiteConfig, check_insecure, read_config
 from fedbandit.agent.durable import DurableSite
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import JournalError, SqliteJournal
-from fedbandit.agent.links import Contact, Links
+from fedbandit.agent.links import Links
 from fedbandit.agent.records import Decision, Forgotten, Life, Stored
 from fedbandit.agent.refusals import Refusals
+from fedbandit.agent.showing import arm_states, federation_state, neighbour_states
 from fedbandit.agent.site import Site
-from fedbandit.agent.state import ArmState, DecisionState, FederationState, NeighbourState, PrivacyState, State
+from fedbandit.agent.state import DecisionState, PrivacyState, State
 from fedbandit.agent.step import NotANeighbour, Step
 from fedbandit.agent.tls import TlsFiles
 from fedbandit.agent.transport import GossipServer
@@ -36,14 +37,14 @@ STATE_FILE = "state.sqlite"
 EXPIRY_EVERY = 1.0
 """Seconds between looks for decisions that have expired."""
 
+EXPIRY_WARNING = 30.0
+"""Days before its end from which on a certificate is warned of."""
+
 WATCH_EVERY = 1.0
 """Seconds between looks whether the configuration file has changed."""
 
 ROOM = 65_536
 """Bytes that must be free before a disk that was full counts as taking writes again."""
-
-SILENT_AFTER = 60.0
-"""A neighbour who dials us counts as reachable for so many seconds after its last exchange."""
 
 INSECURE = "INSECURE: gossip has no certificates; anybody on this machine can pretend to be a neighbour"
 
@@ -65,6 +66,7 @@ class Agent:
         self._problem: str | None = "starting"
         self._changed = _changed_at(config.path)
         self._has_state = False
+        self._said_of_certificate: str | None = None
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.site = DurableSite(self._open_journal, self._make_site)
         measurement_of(1.0)  # loads the source of noise now, not in the middle of the first release
@@ -77,7 +79,7 @@ class Agent:
         if not path.exists():
             if self._has_state:  # a new life in the middle of this process would be without its links
                 raise JournalError(f"{path}: {_GONE}") from FileNotFoundError(_GONE)
-            _LOG.warning("%s: no state yet: a new life begins, with fresh batches of every arm", path.name)
+            _LOG.warning("%s: no state yet: a new life begins, with fresh batches of every arm", path)
         journal = SqliteJournal(path, self.config.name, self.terms, time.time_ns() // 1_000_000)
         self._has_state = True
         return journal
@@ -153,6 +155,8 @@ class Agent:
         while True:
             try:
                 await self._look_at_disk()
+                self.links.notice_silence()
+                self._notice_expiry()
                 before = time.time() - self.config.expire_after
                 while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
                     pass
@@ -199,73 +203,60 @@ class Agent:
         if self._tls is None:
             check_insecure(config, insecure=True)
         await self.links.use(config.neighbours)
-        _LOG.info("neighbours taken over from %s", path.name)
+        if config.neighbours != self.config.neighbours:
+            _LOG.info("neighbours taken over from %s", path.name)
         taken = replace(self.config, neighbours=config.neighbours)
-        others = [field.name for field in fields(config) if getattr(config, field.name) != getattr(taken, field.name)]
-        if others:
-            _LOG.warning("%s: what has changed besides needs a restart: %s", path.name, ", ".join(others))
+        changed = [field.name for field in fields(config) if getattr(config, field.name) != getattr(taken, field.name)]
+        if "terms" in changed:
+            _LOG.warning(
+                "%s: the [federation] section has changed, and this agent goes on with the old one. Other terms are "
+                "another federation: all sites need them, and an empty data folder each",
+                path.name,
+            )
+        elif changed:
+            _LOG.warning("%s: what has changed besides needs a restart: %s", path.name, ", ".join(changed))
         self.config = taken
+
+    def _notice_expiry(self) -> None:
+        """Say once a day that the certificate ends soon."""
+        warning = self._certificate_warning()
+        if warning is not None and warning != self._said_of_certificate:
+            _LOG.warning("%s", warning)
+        self._said_of_certificate = warning
 
     # ---------------------------------------------------------------- what is shown
 
     def state(self) -> State:
         """What ``GET /v1/state`` shows: nothing that is not on disk."""
-        site, terms = self.site.look(), self.terms
-        row, own, theta, radius = site.gossiped, site.estimates, site.theta, site.radius
-        arms = [
-            ArmState(
-                name=name,
-                estimate=theta[k],
-                radius=radius[k],
-                own_mean=own[k].x_mean if own[k].releases else None,
-                weight=row[terms.num_arms + k],
-                pulls=site.tried[k],
-                rewards=site.rewards[k],
-                releases=own[k].releases,
-            )
-            for k, name in enumerate(terms.arms)
-        ]
-        left = {link.neighbour for link in site.links if link.left}
-        unlisted = [Contact(Neighbour(name, None, 1.0)) for name in sorted(left - self.links.contacts.keys())]
+        site, until = self.site.look(), None if self._tls is None else self._tls.until
         return State(
             name=self.config.name,
             version=version("fedbandit"),
             epoch=site.epoch,
             started=self._started,
             insecure=self._tls is None,
-            federation=FederationState(
-                name=terms.name,
-                num_agents=terms.num_agents,
-                arms=list(terms.arms),
-                low=terms.low,
-                high=terms.high,
-                policy=terms.policy.label,
-                digest=terms.digest(),
-            ),
+            certificate_until=None if until is None else until.timestamp(),
+            federation=federation_state(self.terms),
             decisions=DecisionState(handed_out=site.decided, pending=site.pending, remembered=site.remembered),
-            arms=arms,
-            neighbours=[self._shown(c, left) for c in (*self.links.contacts.values(), *unlisted)],
+            arms=arm_states(site),
+            neighbours=neighbour_states(site, self.links.contacts),
             privacy=PrivacyState(**asdict(site.privacy())),
             refused=self.refusals.counts(),
-            warnings=[*site.warnings(), *([INSECURE] if self._tls is None else [])],
+            warnings=[*site.warnings(), *self._warnings()],
         )
 
-    def _shown(self, contact: Contact, left: set[str]) -> NeighbourState:
-        name, last = contact.neighbour.name, contact.last_exchange
-        reachable = contact.reachable
-        if contact.neighbour.address is None:
-            reachable = last is not None and time.time() - last < SILENT_AFTER
-        return NeighbourState(
-            name=name,
-            address=None if contact.neighbour.address is None else str(contact.neighbour.address),
-            reachable=reachable and name not in left,
-            last_exchange=last,
-            exchanges=contact.exchanges,
-            failures=contact.failures,
-            refusals=contact.refusals,
-            last_error=contact.last_error,
-            left=name in left,
-        )
+    def _warnings(self) -> list[str]:
+        found = [INSECURE if self._tls is None else None, self._certificate_warning()]
+        found += [contact.suspicion for contact in self.links.contacts.values()]
+        return [warning for warning in found if warning is not None]
+
+    def _certificate_warning(self) -> str | None:
+        if self._tls is None or self._tls.until is None:
+            return None
+        days = (self._tls.until.timestamp() - time.time()) / 86_400.0
+        if days <= 0.0:
+            return "the certificate has expired"
+        return f"the certificate expires in {days:.0f} days" if days <= EXPIRY_WARNING else None
 
 
 def _changed_at(path: Path) -> tuple[int, int, int]:

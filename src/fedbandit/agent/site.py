@@ -212,7 +212,9 @@ class Site:
         return self._step(None, Link(neighbour, link.epoch if link else 0, flow.empty(self.terms.num_arms)))
 
     def leave(self, neighbour: str) -> Step[None]:
-        """A neighbour has left for good: drop its flow, refuse what it said in this life."""
+        """A neighbour has left for good: drop its flow, refuse what it said in this life. Twice is as good as once."""
+        if any(link.left for link in self.links if link.neighbour == neighbour):
+            return Step(None)
         least = min(self._link(neighbour).epoch + 1, MAX_COUNT)
         return self._step(None, Link(neighbour, least, flow.empty(self.terms.num_arms), left=True))
 

@@ -97,7 +97,8 @@ class State(_Shown):
     started: float = Field(description="when this process started, in seconds since 1970")
     insecure: bool = Field(description="gossip has no certificates; only on one machine")
     certificate_until: float | None = Field(
-        default=None, description="when this site's certificate expires, in seconds since 1970; null without TLS"
+        default=None,
+        description="when this site's certificate expires, in seconds since 1970; null without certificates",
     )
     federation: FederationState = Field(description="what all sites agreed on")
     decisions: DecisionState = Field(description="of this site, over all its runs")
@@ -110,5 +111,6 @@ class State(_Shown):
     )
     warnings: list[str] = Field(
         description="what the operator should know: a policy without privacy, one that makes a slow site chase a fast "
-        "one, a radius without a theorem, a horizon that is nearly used up, gossip without certificates"
+        "one, a radius without a theorem, a horizon that is nearly used up; gossip without certificates, a certificate "
+        "that expires within 30 days, a neighbour that spoke from an earlier life"
     )

@@ -37,6 +37,8 @@ class TlsFiles:
     certificate: bytes
     key: bytes = field(repr=False)
     ca: bytes
+    until: datetime | None = None
+    """When the certificate expires, or one that it hangs on."""
 
 
 def read_tls(config: SiteConfig, now: datetime) -> TlsFiles:
@@ -61,7 +63,9 @@ def read_tls(config: SiteConfig, now: datetime) -> TlsFiles:
             mistakes += [f"tls.ca: {tls.ca} {it}" for it in _unsigned(chain, found["ca"][1], tls.certificate, now)]
     if mistakes:
         raise ConfigError("\n".join(f"{config.path}: {mistake}" for mistake in mistakes))
-    return TlsFiles(*(found[name][0] for name in ("certificate", "key", "ca")))
+    until = min(certificate.not_valid_after_utc for certificate in found["certificate"][1])
+    certificate, key, ca = (found[name][0] for name in ("certificate", "key", "ca"))
+    return TlsFiles(certificate, key, ca, until)
 
 
 def certificates_in(content: bytes, path: Path) -> list[Certificate]:

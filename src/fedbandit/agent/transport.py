@@ -100,7 +100,8 @@ class GossipServer:
         try:
             self.port = self._listen(str(address), tls)
         except RuntimeError as error:
-            raise OSError(f"cannot listen for neighbours on {address}: {error}") from None
+            reason = str(error).partition("; set GRPC_VERBOSITY")[0]
+            raise OSError(f"cannot listen for neighbours on {address}: {reason}") from None
         if self.port == 0:
             raise OSError(f"cannot listen for neighbours on {address}")
         self._secure = tls is not None
@@ -165,6 +166,7 @@ class Dialler:
 
     def __init__(self, neighbour: str, address: Address, tls: TlsFiles | None) -> None:
         """Nothing is dialled before the first call."""
+        self._neighbour = neighbour
         if tls is None:
             self._channel = grpc.aio.insecure_channel(str(address), options=_DIALLER_OPTIONS)
         else:
@@ -180,6 +182,8 @@ class Dialler:
         except grpc.aio.AioRpcError as error:
             code, details = error.code(), error.details() or ""
             if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+                if "Hostname Verification" in details:
+                    details = f"the certificate there does not bear the name {self._neighbour}"
                 raise Unreachable(f"{code.name.lower().replace('_', ' ')}: {details}") from None
             raise TurnedAway(details or code.name, code == grpc.StatusCode.FAILED_PRECONDITION) from None
 
