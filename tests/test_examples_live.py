@@ -250,6 +250,13 @@ def test_the_page_names_every_metric_and_no_other(served):
     assert named == shown
 
 
+def test_alerts_are_about_metrics_that_there_are():
+    operations = (ROOT / "docs" / "operations.md").read_text()
+    watched = set(re.findall(r"\bfedbandit_\w+", operations))
+    assert len(watched) >= 7
+    assert watched <= set(re.findall(r"`(fedbandit_\w+)`", PAGE))
+
+
 def fields_of(shown, prefix=""):
     """Path and description of every field that holds a value."""
     for name, field in shown.model_fields.items():
