@@ -10,8 +10,10 @@ in real life only the outcome of the chosen one is ever known. Make a table, the
 import argparse
 import csv
 import random
+import sys
 
-from fedbandit import Client
+from fedbandit import AgentError, Client
+from fedbandit.checks import InvalidArgument
 
 
 def make_table(path, arms, rows, seed=1):
@@ -30,7 +32,13 @@ def run(path, client):
     arms = client.state().federation.arms
     seen = {arm: [0, 0.0] for arm in arms}
     with open(path, newline="") as file:  # noqa: PTH123
-        for row in csv.DictReader(file):
+        table = csv.DictReader(file)
+        missing = [arm for arm in arms if arm not in (table.fieldnames or [])]
+        if missing:  # before anything is asked for: a decision should have its reward
+            raise InvalidArgument(
+                "table", str(path), f"a CSV with a column for each arm; missing: {', '.join(missing)}"
+            )
+        for row in table:
             decision = client.decide()
             outcome = float(row[decision.name])
             client.reward(decision, outcome)
@@ -63,11 +71,20 @@ def main():
         parser.error("name a table, or --make one")
     with Client(options.agent, options.token) as client:
         if options.make:
-            make_table(options.make, client.state().federation.arms, options.rows)
+            arms = client.state().federation.arms
+            make_table(options.make, arms, options.rows)
+            print(f"wrote {options.make}: {options.rows} patients, outcomes under {', '.join(arms)}")
         else:
             seen = run(options.table, client)
             show(seen, client.state())
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, InvalidArgument) as error:  # a file, an option
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except AgentError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,19 +1,22 @@
 """A web shop's A/B test: each visitor sees one of the variants, and buying is the reward, which may come late.
 
 The shop is a small web server beside an agent. It asks the agent which variant a visitor sees, reports 1 when the
-visitor buys, and 0 for those who have not bought after a while. Run it, then open http://127.0.0.1:8000:
+visitor buys, and 0 for those who have not bought after a while. While the agent is away it shows its usual page. Run
+it, then open http://127.0.0.1:8000:
 
     python examples/web_shop.py --agent http://127.0.0.1:8400
 """
 
 import argparse
+import sys
 import threading
 import time
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from fedbandit import AgentError, Client
+from fedbandit.checks import InvalidArgument
 
 
 class Shop:
@@ -58,7 +61,7 @@ class Shop:
         try:
             self.agent.reward(visit, value)  # tries again by itself; the same value twice does no harm
         except AgentError as error:
-            print(f"reward of {visit} not reported: {error}")
+            print(f"reward of {visit} not reported: {error}", file=sys.stderr)
 
 
 def make_server(shop, port):
@@ -66,12 +69,18 @@ def make_server(shop, port):
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self):
+            if urlsplit(self.path).path != "/":  # browsers also ask for /favicon.ico: that is no visit
+                self._answer(404, "There is no such page.")
+                return
             decision = shop.visit()
             variant, visit = (decision.name, decision.id) if decision else ("the usual page", "")
             button = f'<button name="visit" value="{escape(visit)}">Buy</button>'
             self._answer(200, f'<h1>{escape(variant)}</h1><form method="post" action="/buy">{button}</form>')
 
         def do_POST(self):
+            if self.path != "/buy":
+                self._answer(404, "There is no such page.")
+                return
             length = min(int(self.headers.get("Content-Length") or 0), 1000)
             visit = parse_qs(self.rfile.read(length).decode()).get("visit", [""])[0]
             known = shop.buy(visit)
@@ -88,7 +97,10 @@ def make_server(shop, port):
         def log_message(self, *_):
             """Say nothing."""
 
-    return ThreadingHTTPServer(("127.0.0.1", port), Pages)
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), Pages)
+    except OSError as error:
+        raise OSError(f"port {port}: {error.strerror}") from None
 
 
 def main():
@@ -101,6 +113,10 @@ def main():
     options = parser.parse_args()
     with Client(options.agent, options.token) as agent:
         shop = Shop(agent, options.patience)
+        try:
+            agent.state()
+        except AgentError as error:
+            print(f"without the agent every visitor sees the usual page: {error}", file=sys.stderr)
         with make_server(shop, options.port) as web:
             threading.Thread(target=give_up_now_and_then, args=(shop,), daemon=True).start()
             print(f"open http://127.0.0.1:{web.server_port}", flush=True)
@@ -118,4 +134,8 @@ def give_up_now_and_then(shop):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, OverflowError, InvalidArgument) as error:  # a port in use, or none; an option
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import socket
 import ssl
 import stat
@@ -516,6 +517,24 @@ class TestCommands:
         assert {path.name for path in (tmp_path / "certs").iterdir()} == {
             *("ca.crt", "ca.key", "north.crt", "north.key", "east.crt", "east.key")
         }
+
+    @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+    def test_the_documents_way_in_which_no_key_travels(self, tmp_path, monkeypatch):
+        """The site's commands and the CA's, as printed: what comes out is what an agent accepts."""
+        monkeypatch.chdir(tmp_path)
+        text = (Path(__file__).parents[1] / "docs" / "certificates.md").read_text(encoding="utf-8")
+        ours, theirs = re.findall(r"```\n(openssl .*?)```", text, re.DOTALL)
+        assert self.invoke("init").exit_code == 0
+        said = [
+            subprocess.run(["/bin/sh", "-ec", commands], capture_output=True, text=True, check=True).stdout
+            for commands in (ours, theirs)
+        ]
+        assert "DNS:north" in said[1]
+        assert "TLS Web Server Authentication, TLS Web Client Authentication" in said[1]
+        for name in ("north.key", "north.crt"):
+            (tmp_path / name).rename(tmp_path / "certs" / name)
+        (tmp_path / "site.toml").write_text(SITE)
+        read_tls(read_config(tmp_path / "site.toml"), datetime.now(UTC) + timedelta(seconds=1))
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

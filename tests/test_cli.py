@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,11 @@ def test_only_our_own_files_are_removed(good, tmp_path):
     mine.write_text("keep")
     assert invoke("run", good, "-o", tmp_path / "out", "-q").exit_code == 0
     assert [path.name for path in mine.parent.iterdir()] == ["mine.txt"]
+
+
+def test_the_version():
+    ran = invoke("--version")
+    assert (ran.exit_code, ran.output) == (0, f"fedbandit {version('fedbandit')}\n")
 
 
 def test_help_is_fast_because_nothing_heavy_is_imported():

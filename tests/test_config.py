@@ -1,6 +1,7 @@
 """A site's file: what it means, and every mistake in words."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,13 +63,22 @@ def test_the_example():
     assert config.gossip == Address("0.0.0.0", 8500)  # noqa: S104
     assert config.token_file is None
     assert config.expire_after == 30 * 24 * 3600
-    assert config.keep == 100_000
+    assert config.keep == 30_000
     assert config.neighbours == (
         Neighbour("east", Address("east.example", 8500), 1.0),
         Neighbour("south", None, 1.0),
     )
     assert config.path == EXAMPLE
     check_insecure(config, insecure=False)
+
+
+def test_the_examples_token(tmp_path):
+    """Its command makes a file that the agent accepts, also where new files are open to others."""
+    (command,) = re.findall(r"\(umask .*\)", EXAMPLE.read_text())
+    subprocess.run(["/bin/sh", "-c", f"umask 022; {command}"], cwd=tmp_path, check=True, capture_output=True)
+    path = tmp_path / "site.toml"
+    path.write_text(EXAMPLE.read_text().replace("# token_file", "token_file"))
+    assert re.fullmatch("[0-9a-f]{64}", read_token(read_config(path)))
 
 
 def test_what_may_be_left_out_has_the_defaults_of_the_example(write):
@@ -423,7 +433,7 @@ def test_a_token(write, with_token):
 def test_a_bad_token_is_refused_and_not_told(with_token, content):
     config = with_token(content)
     assert mistakes(config.path, lambda _: read_token(config)) == [
-        f"listen.token_file: {config.token_file} must be one line of at least 16 ASCII characters without spaces: "
+        f"listen.token_file: {config.token_file} must be one line of at least 16 letters, digits or ._~+/-: "
         f"openssl rand -hex 32 > {config.token_file}"
     ]
 

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args, get_origin
 from urllib.parse import urlencode
 
 import httpx
@@ -16,6 +18,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import fedbandit
+from fedbandit.agent.config import read_config
+from fedbandit.agent.state import State
 from live import TERMS, serving
 
 ROOT = Path(__file__).parents[1]
@@ -42,6 +46,7 @@ def test_the_loop_over_a_table(served, tmp_path):
     table = tmp_path / "patients.csv"
     made = run_example("csv_loop.py", "--make", table, "--rows", 60, "--agent", served.url)
     assert made.returncode == 0, made.stderr
+    assert made.stdout == f"wrote {table}: 60 patients, outcomes under none, metformin, glipizide\n"
     assert table.read_text().splitlines()[0] == "patient,none,metformin,glipizide"
     ran = run_example("csv_loop.py", table, "--agent", served.url)
     assert ran.returncode == 0, ran.stderr
@@ -61,6 +66,37 @@ def test_the_loop_says_what_it_needs(served):
     ran = run_example("csv_loop.py", "--agent", served.url)
     assert ran.returncode == 2
     assert "name a table, or --make one" in ran.stderr
+
+
+def assert_one_line(ran, code, message):
+    assert (ran.returncode, ran.stdout) == (code, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+
+
+def test_mistakes_with_the_table_are_one_line(served, tmp_path):
+    missing = tmp_path / "none.csv"
+    assert_one_line(
+        run_example("csv_loop.py", missing, "--agent", served.url), 2, f"No such file or directory: '{missing}'"
+    )
+    other = tmp_path / "other.csv"
+    other.write_text("patient,none,metformin\n1,0,1\n")
+    assert_one_line(run_example("csv_loop.py", other, "--agent", served.url), 2, "missing: glipizide")
+    other.write_text("patient,none,metformin,glipizide\n1,2,2,2\n")
+    assert_one_line(run_example("csv_loop.py", other, "--agent", served.url), 1, "a number from 0 to 1, not 2.0")
+    assert_one_line(run_example("csv_loop.py", other, "--agent", "127.0.0.1"), 2, "url must be an address such as")
+    assert len(served.rows()["decision"]) == 1, "of the reward that was refused"
+
+
+@pytest.mark.parametrize("arguments", [["--make", "new.csv"], ["some.csv"]])
+def test_the_loop_without_an_agent(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some.csv").write_text("patient,none,metformin,glipizide\n1,0,1,1\n")
+    with serving(tmp_path) as agent:
+        url = agent.url
+    assert_one_line(run_example("csv_loop.py", *arguments, "--agent", url), 1, f"no answer from {url}")
+    assert not (tmp_path / "new.csv").exists()
 
 
 # ---------------------------------------------------------------- the shop
@@ -99,6 +135,9 @@ def test_the_shop(served):
             browser = Browser(process.stdout.readline().split("//")[1].strip())
             seen = [browser.visit() for _ in range(3)]
             assert [variant for variant, _ in seen] == list(TERMS.arms)
+            for path in ("/favicon.ico", "/robots.txt", "/buy"):
+                assert browser.request("GET", path)[0] == 404
+            assert browser.request("POST", "/", {"visit": seen[0][1]})[0] == 404
             bought = seen[1][1]
             assert browser.buy(bought)[0] == 200
             assert browser.buy(bought) == (404, "<!doctype html><title>Shop</title>This offer is over.")
@@ -120,32 +159,51 @@ def test_the_shop_stays_open_without_its_agent(tmp_path):
         port = agent.port
     shop = ROOT / "examples" / "web_shop.py"
     command = [sys.executable, shop, "--agent", f"http://127.0.0.1:{port}", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             browser = Browser(process.stdout.readline().split("//")[1].strip())
             assert browser.visit() == ("the usual page", "")
         finally:
             process.terminate()
+        (said,) = process.stderr.read().splitlines()
+    assert said.startswith(
+        f"without the agent every visitor sees the usual page: no answer from http://127.0.0.1:{port}"
+    )
+
+
+def test_a_port_in_use_is_one_line(served):
+    ran = run_example("web_shop.py", "--agent", served.url, "--port", served.port)
+    assert_one_line(ran, 2, f"port {served.port}: Address already in use")
+    assert_one_line(run_example("web_shop.py", "--agent", served.url, "--port", 70_000), 2, "port must be 0-65535")
 
 
 # ---------------------------------------------------------------- the page
 
 
 @pytest.mark.parametrize("real", [True, False], ids=["curl", "its words"])
-def test_the_commands_of_the_page(served, real):
+def test_the_commands_of_the_page(tmp_path, real):
     """Every answer is as printed: by curl where it is installed, and by its words where it is not."""
     if real and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     (session,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
-    said = re.findall(r"^\$ (.*)\n(.*)$", session, re.MULTILINE)
-    assert len(said) >= 7
-    for command, expected in said:
-        command = command.replace("http://127.0.0.1:8400", served.url)
-        if real:
-            words = [*shlex.split(command), "--noproxy", "*"]
-            assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == expected
-        else:
-            assert as_curl(command) == expected
+    first, *_ = re.findall(r'"id":"([0-9a-f]+-1)"', session)
+    begun = datetime.fromtimestamp(int(first.partition("-")[0], 16) / 1000, UTC)
+    assert 2025 < begun.year < 2040, "the id is like a real one; here lives begin at 1"
+    said = re.findall(r"^\$ (.*)\n((?:[^$].*\n)?)", session.replace(first, "1-1"), re.MULTILINE)
+    assert len(said) >= 8
+    shell = {}
+    with serving(tmp_path, terms=read_config(ROOT / "examples" / "site.toml").terms) as agent:
+        for command, expected in said:
+            if set_here := re.fullmatch(r"(\w+)=(\S+)", command):
+                shell[set_here[1]] = set_here[2]
+                continue
+            command = command.replace("http://127.0.0.1:8400", agent.url).replace("$id", shell.get("id", "$id"))
+            if real:
+                words = [*shlex.split(command), "--noproxy", "*"]
+                answer = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+            else:
+                answer = as_curl(command)
+            assert answer == expected.rstrip()
 
 
 def as_curl(command):
@@ -190,6 +248,37 @@ def test_the_page_names_every_metric_and_no_other(served):
         if family.name.startswith("fedbandit_") and not family.name.endswith("_created")  # of a histogram
     }
     assert named == shown
+
+
+def test_alerts_are_about_metrics_that_there_are():
+    operations = (ROOT / "docs" / "operations.md").read_text()
+    watched = set(re.findall(r"\bfedbandit_\w+", operations))
+    assert len(watched) >= 7
+    assert watched <= set(re.findall(r"`(fedbandit_\w+)`", PAGE))
+
+
+def fields_of(shown, prefix=""):
+    """Path and description of every field that holds a value."""
+    for name, field in shown.model_fields.items():
+        parts = [kind for kind in (field.annotation, *get_args(field.annotation)) if hasattr(kind, "model_fields")]
+        if parts:
+            many = "[]" if get_origin(field.annotation) is list else ""
+            yield from fields_of(parts[0], f"{prefix}{name}{many}.")
+        else:
+            yield f"{prefix}{name}", field.description
+
+
+def test_the_page_says_what_every_field_of_the_state_means():
+    """In the words of the types, in their order."""
+    table = PAGE.partition("## The state")[2].partition("## Metrics")[0]
+    assert re.findall(r"^\| `(\S+)` \| (.*) \|$", table, re.MULTILINE) == list(fields_of(State))
+
+
+def test_the_openapi_document_says_what_every_field_of_the_state_means(served):
+    schemas = httpx.get(f"{served.url}/openapi.json", trust_env=False).json()["components"]["schemas"]
+    shown = [schema for name, schema in schemas.items() if name.endswith("State")]
+    assert len(shown) == 6
+    assert all(field.get("description") for schema in shown for field in schema["properties"].values())
 
 
 def test_the_page_names_every_code_and_status(served):

@@ -55,9 +55,22 @@ def test_no_placeholder_is_left():
         assert not re.search(r"^[A-Z]{4,}$", path.read_text(), re.MULTILINE), path
 
 
-def test_files_it_points_to_exist():
-    for target in re.findall(r"\]\(((?!http)[^)]+)\)", README):
-        assert (ROOT / target).exists(), target
+def anchors(page):
+    """Names under which the headings of a page can be linked to."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_what_it_points_to_exists(page):
+    """Files, and headings in them."""
+    for link in re.findall(r"\]\(((?!http)[^)\s]+)\)", page.read_text()):
+        target, _, anchor = link.partition("#")
+        file = page.parent / target if target else page
+        assert file.exists(), link
+        assert not anchor or anchor in anchors(file), link
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.name)

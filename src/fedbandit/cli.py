@@ -32,6 +32,23 @@ def main() -> None:
     app()
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"fedbandit {version('fedbandit')}")
+        raise typer.Exit
+
+
+@app.callback()
+def before_any_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """What every command is told: nothing."""
+
+
 @app.command()
 @mistakes_exit_with_2
 def run(

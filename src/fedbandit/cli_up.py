@@ -27,7 +27,9 @@ upper = typer.Typer()
 @upper.command()
 @mistakes_exit_with_2
 def up(
-    agents: Annotated[int | None, typer.Option(help="How many sites. Default: the graph's size, or 3.")] = None,
+    agents: Annotated[
+        int | None, typer.Option(help="How many sites, 3 to 64. Default: the graph's size, or 3.")
+    ] = None,
     graph: Annotated[
         str, typer.Option(help="Who talks to whom: ring, path, complete, star; or with a size: grid:2x3, ring:5, ...")
     ] = "complete",

@@ -98,9 +98,9 @@ def _beliefs(axes: "Axes", found: dict[str, Any], many_arms: bool) -> None:
     axes.set_ylabel("mean reward")
     axes.set_title("What each site believes (bold: best on average)")
     grey: dict[str, Any] = {"color": "0.35", "marker": "o", "linestyle": "none"}
-    axes.plot([], [], **grey, markerfacecolor="white", label="by its own releases")
+    axes.plot([], [], **grey, markerfacecolor="white", label="own releases: noisy, may leave [0, 1]")
     axes.plot([], [], **grey, label="by gossip")
-    axes.plot([], [], color="0.35", linewidth=1.6, label="true average over all sites")
+    axes.plot([], [], color="0.35", linewidth=1.6, label="true average")
     _explain(axes, 3)
 
 

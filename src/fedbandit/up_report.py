@@ -49,7 +49,7 @@ def live_table(run: Run) -> Table:
                 exchanges,
             ]
         )
-    headings = ["site", "patients", "per\nsecond", "best arm\nlately", "alone", "together", "regret"]
+    headings = ["site", "patients", "per\nsecond", "best arm\nlately", "alone\nso far", "together\nso far", "regret"]
     return f"{run.seconds:.0f} s", [*headings, "neighbours", "exchanges"], rows
 
 
@@ -73,8 +73,15 @@ def final_table(run: Run) -> Table:
         ]
         for site in found["sites"]
     ]
-    headings = ["site", "patients", "per\nsecond", "alone", "together", "best arm\nat the end", "regret"]
-    headings += ["regret if\nuniform", "exchanges", "refused", *(["unanswered"] if unanswered else [])]
+    headings = ["site", "patients", "per\nsecond", "alone\nso far", "together\nso far"]
+    headings += [
+        "best arm\nat the end",
+        "regret",
+        "regret if\nuniform",
+        "exchanges",
+        "refused",
+        *(["unanswered"] if unanswered else []),
+    ]
     title = f"Best on average over all: {found['best_arm']} (epsilon {found['epsilon']:g}, {run.seconds:.0f} s)"
     return title, headings, rows
 
@@ -84,7 +91,8 @@ def note(run: Run) -> str:
     setting, lines = (
         run.setting,
         [
-            "alone, together: the arm with the highest mean by the site's own releases, and by gossip\n"
+            "alone, together so far: the arm with the highest mean by the site's own releases, few and noisy, and by "
+            "gossip\n"
             "best arm at the end: how many in the last quarter of the time were given the arm that is best on average\n"
             "regret: expected successes lost against that arm; if uniform: had every patient got an arm at random"
         ],
@@ -108,25 +116,25 @@ def reading(run: Run) -> str:
     words: list[str] = []
     undecided = [site["name"] for site in sites if site["together"] != best]
     if undecided:
-        lead, verb = float(np.sort(problem.gaps)[1]), "does" if len(undecided) == 1 else "do"
+        lead, verb = float(np.sort(problem.gaps)[1]), "has" if len(undecided) == 1 else "have"
         words.append(
-            f"{_listed(undecided)} {verb} not choose {best} yet, the best on average over all sites: it leads by "
+            f"{_listed(undecided)} {verb} not found {best} yet, the best on average over all sites: it leads by "
             f"{lead:.3f}, and to see that takes more patients."
         )
     else:
-        words.append(f"Together all {len(sites)} sites choose {best}, the best on average over all of them.")
+        words.append(f"Together all {len(sites)} sites have found {best}, the best on average over all of them.")
     misled = [site for site in sites if site["best_for_own_patients"] != best]
     if misled:
         named = _listed([f"{site['name']} ({site['best_for_own_patients']})" for site in misled])
         whose = "its" if len(misled) == 1 else "their"
-        words.append(f"Alone, {named} would settle on what is best for {whose} own patients only.")
+        words.append(f"Given for ever, alone {named} would settle on what is best for {whose} own patients only.")
         right = [site["name"] for site in misled if site["alone"] == best]
         if right:
             words.append(
-                f"By chance the own numbers of {_listed(right)} point to {best}, too: few there got another arm."
+                f"So far the own numbers of {_listed(right)} point to {best}, too: few patients there got another arm."
             )
     else:
-        words.append("Alone every site would find the same arm in the end: here gossip makes it sooner, not better.")
+        words.append("Given for ever, every site alone would find the same arm: gossip makes it sooner, not better.")
     lost = sum(site["regret"] for site in sites)
     uniform = sum(site["regret_of_uniform_choice"] for site in sites)
     words.append(

@@ -4,6 +4,7 @@ Here belong the file's form and its checks. Reading makes nothing: no folder, no
 ``fedbandit.agent.tls``.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "r
 
 POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # those of which a site can be one alone
 LEAST_TOKEN = 16
+_TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # what may travel in a header, RFC 6750
 MAX_RATE, MAX_HOURS, MAX_KEPT = 1000.0, 1e6, 10**8
 
 
@@ -123,7 +125,7 @@ class _Listen(Section):
 
 class _Decisions(Section):
     expire_after_hours: Annotated[float, AfterValidator(lambda v: number_between("", v, 0.0, MAX_HOURS))] = 720.0
-    keep: Annotated[int, AfterValidator(lambda v: whole_number("", v, 1, MAX_KEPT))] = 100_000
+    keep: Annotated[int, AfterValidator(lambda v: whole_number("", v, 1, MAX_KEPT))] = 30_000
 
 
 class _Neighbour(Section):
@@ -200,10 +202,9 @@ def read_token(config: SiteConfig) -> str | None:
         token = read_secret(config.token_file).removesuffix(b"\n")
     except FileError as error:
         raise ConfigError(f"{where}: {error}") from None
-    # It travels in a header: spaces, line ends and letters beyond ASCII would not arrive as they are.
-    if len(token) < LEAST_TOKEN or not all(0x21 <= letter <= 0x7E for letter in token):
+    if len(token) < LEAST_TOKEN or not _TOKEN.fullmatch(token):
         raise ConfigError(
-            f"{where}: {config.token_file} must be one line of at least {LEAST_TOKEN} ASCII characters without spaces: "
+            f"{where}: {config.token_file} must be one line of at least {LEAST_TOKEN} letters, digits or ._~+/-: "
             f"openssl rand -hex 32 > {config.token_file}"
         )
     return token.decode("ascii")

@@ -72,11 +72,11 @@ class Contact:
         if self.life is not None and epoch > self.life:
             self._log(logging.WARNING, "began a new life: its disk was lost; its old numbers are replaced")
         elif self.life is not None and epoch < self.life:
-            self.suspicion = (
-                f"{self.neighbour.name} spoke from an earlier life: two agents have this name, or an old copy of its "
-                "data folder was started"
+            told = (
+                "spoke from an earlier life: two agents have this name, or an old copy of its data folder was started"
             )
-            self._log(logging.WARNING, self.suspicion)
+            self.suspicion = f"{self.neighbour.name} {told}"
+            self._log(logging.WARNING, told)
         self.life = epoch
 
     def notice_silence(self, now: float) -> None:

@@ -38,6 +38,9 @@ _SERVER_OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 10_000),  # a stranger who only connects does not keep a descriptor
     ("grpc.max_allowed_incoming_connections", 256),  # nor do many: the application and the disk need some
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    # Certificates are looked at when a connection begins: one that has expired since is found out within the hour.
+    ("grpc.max_connection_age_ms", 3_600_000),
+    ("grpc.max_connection_age_grace_ms", 5_000),
 )
 _DIALLER_OPTIONS = (
     *_OPTIONS,
