@@ -63,7 +63,7 @@ def test_the_example():
     assert config.gossip == Address("0.0.0.0", 8500)  # noqa: S104
     assert config.token_file is None
     assert config.expire_after == 30 * 24 * 3600
-    assert config.keep == 30_000
+    assert config.keep == 20_000
     assert config.neighbours == (
         Neighbour("east", Address("east.example", 8500), 1.0),
         Neighbour("south", None, 1.0),

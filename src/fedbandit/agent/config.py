@@ -125,7 +125,7 @@ class _Listen(Section):
 
 class _Decisions(Section):
     expire_after_hours: Annotated[float, AfterValidator(lambda v: number_between("", v, 0.0, MAX_HOURS))] = 720.0
-    keep: Annotated[int, AfterValidator(lambda v: whole_number("", v, 1, MAX_KEPT))] = 30_000
+    keep: Annotated[int, AfterValidator(lambda v: whole_number("", v, 1, MAX_KEPT))] = 20_000
 
 
 class _Neighbour(Section):

@@ -54,6 +54,7 @@ async def _serve_at(door: socket.socket, agent: Agent, token: str | None, stop: 
             log_config=None,
             lifespan="off",
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=2,
         )
     )
