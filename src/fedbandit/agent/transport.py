@@ -48,13 +48,18 @@ _DIALLER_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A connection that a firewall has forgotten is noticed.
+    # A connection that is dead and not used is noticed; see also GIVES_UP_AFTER.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),  # the link's clock tries again
     ("grpc.enable_http_proxy", 0),  # a proxy from the environment would see who talks to whom
 )
+
+
+GIVES_UP_AFTER = 2
+"""Calls in a row without an answer after which a connection is taken for dead: a firewall may have forgotten it, and
+gRPC, whose pings of an open connection have limits of their own, may not notice for many minutes."""
 
 
 class TurnsAway(RuntimeError):
@@ -182,21 +187,30 @@ class Dialler:
 
     def __init__(self, neighbour: str, address: Address, tls: TlsFiles | None) -> None:
         """Nothing is dialled before the first call."""
-        self._neighbour = neighbour
-        if tls is None:
-            self._channel = grpc.aio.insecure_channel(str(address), options=_DIALLER_OPTIONS)
-        else:
-            # The neighbour's certificate must bear its name, whatever host it listens on.
-            options = (*_DIALLER_OPTIONS, ("grpc.ssl_target_name_override", neighbour))
-            credentials = grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate)
-            self._channel = grpc.aio.secure_channel(str(address), credentials, options=options)
+        self._neighbour, self._address, self._tls = neighbour, str(address), tls
+        self._unanswered = 0
+        self._channel = self._opened()
+
+    def _opened(self) -> grpc.aio.Channel:
+        if self._tls is None:
+            return grpc.aio.insecure_channel(self._address, options=_DIALLER_OPTIONS)
+        # The neighbour's certificate must bear its name, whatever host it listens on.
+        options = (*_DIALLER_OPTIONS, ("grpc.ssl_target_name_override", self._neighbour))
+        credentials = grpc.ssl_channel_credentials(self._tls.ca, self._tls.key, self._tls.certificate)
+        return grpc.aio.secure_channel(self._address, credentials, options=options)
 
     async def call(self, method: str, data: bytes, timeout: float) -> bytes:
         """Ask, and wait for the answer for at most so many seconds."""
+        if self._unanswered >= GIVES_UP_AFTER:
+            await self.close()
+            self._channel, self._unanswered = self._opened(), 0
         try:
-            return cast(bytes, await self._channel.unary_unary(f"/{SERVICE}/{method}")(data, timeout=timeout))
+            answer = cast(bytes, await self._channel.unary_unary(f"/{SERVICE}/{method}")(data, timeout=timeout))
+            self._unanswered = 0
+            return answer
         except grpc.aio.AioRpcError as error:
             code, details = error.code(), error.details() or ""
+            self._unanswered = self._unanswered + 1 if code == grpc.StatusCode.DEADLINE_EXCEEDED else 0
             if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
                 if "Hostname Verification" in details:
                     details = f"the certificate there does not bear the name {self._neighbour}"
