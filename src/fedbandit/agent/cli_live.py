@@ -25,13 +25,15 @@ __all__ = ["live"]
 
 live = typer.Typer()
 
-Config = Annotated[Path, typer.Option("-c", "--config", help="The site's file (TOML); examples/site.toml explains it.")]
+SITE_FILE = Path("site.toml")
+
+Config = Annotated[Path, typer.Option("-c", "--config", help="The site's file; examples/site.toml explains it.")]
 
 
 @live.command()
 @mistakes_exit_with_2
 def agent(
-    config: Config,
+    config: Config = SITE_FILE,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Gossip without certificates: to try things out, on loopback only.")
     ] = False,
@@ -77,7 +79,7 @@ def agent(
 @mistakes_exit_with_2
 def leave(
     name: Annotated[str, typer.Argument(help="The neighbour that has left for good.")],
-    config: Config,
+    config: Config = SITE_FILE,
 ) -> None:
     """Drop the flow of a neighbour that has left for good, so that the others converge to the mean of those who remain.
 
@@ -91,7 +93,7 @@ def leave(
 @mistakes_exit_with_2
 def rejoin(
     name: Annotated[str, typer.Argument(help="The neighbour that had left and is back.")],
-    config: Config,
+    config: Config = SITE_FILE,
 ) -> None:
     """Take back a neighbour that had left, with an empty link. What it said before it left stays refused."""
     _tell(config, name, comes_back=True)
