@@ -120,8 +120,9 @@ def one_agent(folder: Path) -> list[Row]:
         os.sched_setaffinity(0, others or [core])  # the application has another core than the agent
         port = federation.http_ports["north"]
         before = stolen()
-        alone, times = max(pairs_of(port, 1) for _ in range(WINDOWS))
-        together, _ = max(pairs_of(port, 4) for _ in range(WINDOWS))
+        windows = [pairs_of(port, 1) for _ in range(WINDOWS)]
+        alone, times = max(speed for speed, _ in windows), [took for _, times in windows for took in times]
+        together = max(pairs_of(port, 4)[0] for _ in range(WINDOWS))
         taken, elapsed = (after - earlier for after, earlier in zip(stolen(), before, strict=True))
         memory = resident(federation.process("north"))
         with Client(federation.url("north")) as client:
@@ -143,7 +144,7 @@ def one_agent(folder: Path) -> list[Row]:
             "",
         ),
         (
-            "`decide` with all neighbours dead, over one connection that asks all the time",
+            "`decide` with all neighbours dead, over one connection that asks all the time, all windows",
             f"median {1e3 * quantiles[499]:.2f} ms, 99 % below {1e3 * quantiles[989]:.2f} ms, {len(times):,} calls",
             "99 % below 10 ms",
         ),
@@ -253,11 +254,11 @@ def _counts(outcome) -> str:
 
 
 def planted_bugs(_: Path) -> list[Row]:
-    """Run the tests that plant bugs: each passes if its bug is noticed."""
+    """Run the tests that plant bugs, and their controls: each passes if its bug is noticed."""
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-k", "planted or Planted", "tests"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603  # our tests
     said = ran.stdout.strip().splitlines()[-1].split(" in ")[0]
-    return [("tests with a planted bug, which pass if it is noticed", said, "all passed")]
+    return [("tests around planted bugs, which pass if the bug is noticed; two are controls", said, "all passed")]
 
 
 def numbers(rows: list[Row]) -> str:

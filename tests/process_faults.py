@@ -10,7 +10,6 @@ import sqlite3
 import threading
 import time
 from dataclasses import dataclass, field
-from math import fsum
 from pathlib import Path
 from random import Random
 
@@ -18,6 +17,7 @@ from fedbandit.agent.client import AgentError, Client
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import SqliteJournal
 from fedbandit.agent.local import LocalFederation
+from fedbandit.agent.memory import disagreement, imbalance
 from fedbandit.agent.records import Stored
 from fedbandit.agent.site import Site
 
@@ -92,13 +92,10 @@ class Outcome:
         return wrong
 
     def imbalance(self) -> float:
-        """The largest difference, over columns, between the sum of what all gossip and the sum of what all own."""
-        columns = range(2 * len(MEANS))
-        return max(abs(fsum(x for s in self.sites.values() for x in (s.gossiped[c], -s.own[c]))) for c in columns)
+        return imbalance([*self.sites.values()])
 
     def disagreement(self) -> float:
-        """The largest difference, over columns, between what two sites gossip."""
-        return max(max(column) - min(column) for column in zip(*(s.gossiped for s in self.sites.values()), strict=True))
+        return disagreement([*self.sites.values()])
 
 
 def _reward(stored: Stored, decision_id: str) -> float | None:

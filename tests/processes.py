@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
-from math import fsum
 from pathlib import Path
 
 from fedbandit import FedBatch
@@ -132,12 +131,6 @@ def read(federation, *names):
         sites.append(Site(name, federation.terms, journal.load()))
         journal.close()
     return sites
-
-
-def imbalance(sites):
-    """The largest difference, over columns, between the sum of what all gossip and the sum of what all own."""
-    rows = zip(*(site.gossiped for site in sites), *(tuple(-x for x in site.own) for site in sites), strict=True)
-    return max(abs(fsum(column)) for column in rows)
 
 
 def edit(path, *changes):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from fedbandit.agent.memory import imbalance
 from processes import (
     ask,
     come_through,
     decide_and_reward,
     dump,
     edit,
-    imbalance,
     lines,
     measured,
     read,

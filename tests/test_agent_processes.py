@@ -13,6 +13,7 @@ import pytest
 
 from fedbandit.agent.config import read_config
 from fedbandit.agent.local import LocalFederation
+from fedbandit.agent.memory import imbalance
 from fedbandit.agent.server import change_stopped
 from fedbandit.agent.step import NotANeighbour
 from processes import (
@@ -23,7 +24,6 @@ from processes import (
     decide_and_reward,
     edit,
     exchanges,
-    imbalance,
     lines,
     measured,
     neighbour,

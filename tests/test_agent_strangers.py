@@ -18,6 +18,7 @@ from fedbandit.agent import server, wire
 from fedbandit.agent.addresses import Address
 from fedbandit.agent.config import read_config
 from fedbandit.agent.local import LocalFederation
+from fedbandit.agent.memory import imbalance
 from fedbandit.agent.tls import read_tls
 from fedbandit.agent.transport import Call, GossipServer
 from processes import (
@@ -27,7 +28,6 @@ from processes import (
     dump,
     edit,
     exchanges,
-    imbalance,
     lines,
     neighbour,
     read,

@@ -4,7 +4,8 @@ import pytest
 
 from bad_wire import BadWire
 from fedbandit.agent.local import LocalFederation
-from processes import decide_and_reward, exchanges, imbalance, neighbour, read, terms, wait_until
+from fedbandit.agent.memory import imbalance
+from processes import decide_and_reward, exchanges, neighbour, read, terms, wait_until
 
 pytestmark = pytest.mark.xdist_group("processes")
 

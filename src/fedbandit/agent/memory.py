@@ -6,7 +6,7 @@ has a seed: unfit for real data.
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import fsum
@@ -22,7 +22,7 @@ from fedbandit.agent.site import Refused, Site, Step
 from fedbandit.checks import InvalidArgument, instance
 from fedbandit.privacy.noise import GRID, NoiseSource
 
-__all__ = ["Down", "Faults", "MemoryNetwork"]
+__all__ = ["Down", "Faults", "MemoryNetwork", "disagreement", "imbalance"]
 
 _Result = TypeVar("_Result")
 
@@ -241,12 +241,20 @@ class MemoryNetwork:
     # ---------------------------------------------------------------- what to check
 
     def imbalance(self) -> float:
-        """The largest difference, over columns, between the sum of what all gossip and the sum of what all own."""
-        sites = [self.site(name) for name in self.names]
-        columns = range(2 * self.terms.num_arms)
-        return max(abs(fsum(x for s in sites for x in (s.gossiped[c], -s.own[c]))) for c in columns)
+        """``imbalance`` of all agents."""
+        return imbalance([self.site(name) for name in self.names])
 
     def disagreement(self) -> float:
-        """The largest difference, over columns, between what two agents gossip."""
-        rows = [self.site(name).gossiped for name in self.names]
-        return max(max(column) - min(column) for column in zip(*rows, strict=True))
+        """``disagreement`` of all agents."""
+        return disagreement([self.site(name) for name in self.names])
+
+
+def imbalance(sites: Sequence[Site]) -> float:
+    """The largest difference, over columns, between the sum of what all gossip and the sum of what all own."""
+    columns = range(len(sites[0].own))
+    return max(abs(fsum(x for site in sites for x in (site.gossiped[c], -site.own[c]))) for c in columns)
+
+
+def disagreement(sites: Sequence[Site]) -> float:
+    """The largest difference, over columns, between what two sites gossip."""
+    return max(max(column) - min(column) for column in zip(*(site.gossiped for site in sites), strict=True))
