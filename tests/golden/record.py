@@ -49,7 +49,7 @@ Case = Callable[[], Arrays]
 POLICIES: dict[str, Callable[[], Any]] = {
     "gossip_ucb": GossipUCB,
     "fed_ucb": partial(FedUCB, 1.0),
-    "fed_ucb_tuned": partial(FedUCB, 2.0, horizon=2000, noise_constant=0.5, sampling_constant=0.2),
+    "fed_ucb_tuned": partial(FedUCB, 2.0, horizon=2000, noise_constant=0.01, sampling_constant=0.2),
     "fed_ucb_inf": partial(FedUCB, inf, sampling_constant=0.5),
     "fed_ucb_paper": partial(FedUCB, 1.0, paper=True, noise_constant=1.0),
     "fed_ucb_assumed": partial(FedUCB, 4.0, assume_sensitivity=1.0, noise_constant=0.01, sampling_constant=0.3),
@@ -94,7 +94,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
             "problem": Problem.random(
                 5, 3, "ring", seed=2, sigma=0.5, reward_range=(0.0, 1.0), edges_per_round="matching"
             ),
-            "horizon": 800,
+            "horizon": 1400,
             "seed": 12,
         },
         "gossip_ucb fed_ucb fed_ucb_tuned batch batch_inf batch_sigma batch_safe batch_kl batch_kl_inf adap_ucb",
@@ -111,21 +111,21 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
                 weights=[0.4, 0.1, 0.2, 0.3],
                 edges_per_round="all",
             ),
-            "horizon": 1000,
+            "horizon": 1500,
             "seed": 13,
         },
         "gossip_ucb fed_ucb_tuned batch batch_first batch_ucb batch_safe batch_catching_up central_thompson "
         "central_alpha adap_ucb",
     ),
-    "bernoulli": (
+    "bernoulli": (  # arms so close that a small error changes a choice
         lambda: {
-            "problem": Problem.bernoulli([[0.2, 0.9, 0.4], [0.5, 0.1, 0.7], [0.6, 0.3, 0.8]], "complete:3"),
+            "problem": Problem.bernoulli([[0.2, 0.9, 0.4], [0.5, 0.1, 0.7], [0.7, 0.5, 0.5]], "complete:3"),
             "horizon": 1500,
             "seed": 14,
             "checkpoints": [1, 2, 10, 100, 700],
         },
         "gossip_ucb fed_ucb fed_ucb_tuned batch batch_first batch_ucb batch_safe_catching_up batch_kl local_ucb "
-        "central_ucb central_learning central_thompson_learning central_kl gse_present adap_ucb",
+        "batch_catching_up central_ucb central_learning central_thompson_learning central_kl gse_present adap_ucb",
     ),
     "bernoulli_rates": (
         lambda: {
@@ -155,7 +155,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
                 weights=[0.3, 0.05, 0.15, 0.0, 0.25, 0.25],
                 edges_per_round="matching",
             ),
-            "horizon": 600,
+            "horizon": 1500,
             "seed": 16,
         },
         "gossip_ucb fed_ucb batch batch_sigma batch_safe batch_kl_inf central_ucb central_kl dist_ucb",
@@ -165,7 +165,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
             "problem": Problem.random(
                 6, 3, "ring", seed=7, rewards="beta", concentration=4.0, same_means=True, edges_per_round="all"
             ),
-            "horizon": 700,
+            "horizon": 1300,
             "seed": 17,
         },
         "gossip_ucb fed_ucb_tuned batch batch_ucb_inf batch_safe_catching_up central_learning coop_ucb2 fed1_ucb "
@@ -183,7 +183,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
                 weights=[0.1, 0.2, 0.3, 0.2, 0.2],
                 rates=[0.9, 0.2, 1.0, 0.6, 0.4],
             ),
-            "horizon": 900,
+            "horizon": 1500,
             "seed": 18,
         },
         "gossip_ucb fed_ucb batch batch_first batch_kl central_alpha central_thompson_learning adap_ucb",
@@ -200,7 +200,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "watched": (  # counts how often an estimate is further off than its radius
         lambda: {
             "problem": Problem.random(4, 3, "path", seed=9, rewards="bernoulli"),
-            "horizon": 400,
+            "horizon": 700,
             "seed": 19,
             "watch_radii": True,
         },
@@ -210,7 +210,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "two_arms": (
         lambda: {
             "problem": Problem.random(4, 2, "complete", seed=10, rewards="bernoulli", edges_per_round=0.4),
-            "horizon": 1000,
+            "horizon": 1500,
             "seed": 20,
         },
         "gossip_ucb fed_ucb_tuned batch coop_ucb2",
@@ -218,7 +218,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "five_arms": (
         lambda: {
             "problem": Problem.random(8, 5, "path", seed=11, rewards="bernoulli"),
-            "horizon": 1200,
+            "horizon": 1500,
             "seed": 21,
         },
         "gossip_ucb fed_ucb_tuned batch batch_safe coop_ucb2 gse",
@@ -235,7 +235,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
                 rates=[1.0, 0.5, 0.25, 1.0, 0.1, 0.8, 0.6, 0.9],
                 edges_per_round="matching",
             ),
-            "horizon": 900,
+            "horizon": 1500,
             "seed": 22,
         },
         "gossip_ucb fed_ucb_tuned batch coop_ucb2",
