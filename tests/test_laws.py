@@ -66,7 +66,7 @@ def test_a_live_agent_is_light():
         "import sys\n"
         "import fedbandit.agent.journal, fedbandit.agent.memory\n"
         "from fedbandit.agent.federation import Federation\n"
-        "from fedbandit.policy import FedBatch\n"
+        "from fedbandit.policies import FedBatch\n"
         "terms = Federation('f', 2, ('a', 'b'), 0, 1, FedBatch(1.0, first_batch=1))\n"
         "network = fedbandit.agent.memory.MemoryNetwork(terms, [('x', 'y')])\n"
         "network.report('x', network.decide('x').id, 1.0)\n"

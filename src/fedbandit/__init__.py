@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedbandit import graph, hospital, privacy, theory
     from fedbandit.agent.client import AgentError, AsyncClient, Client
-    from fedbandit.baselines import GSE, AdaPUCB, CentralUCB, CoopUCB2, DistUCB, Fed1UCB, LocalUCB
     from fedbandit.checks import InvalidArgument
     from fedbandit.graph import Graph
-    from fedbandit.policy import FedBatch, FedUCB, GossipUCB, PrivacyWarning
+    from fedbandit.policies import (
+        GSE,
+        AdaPUCB,
+        CentralUCB,
+        CoopUCB2,
+        DistUCB,
+        Fed1UCB,
+        FedBatch,
+        FedUCB,
+        GossipUCB,
+        LocalUCB,
+        PrivacyWarning,
+    )
     from fedbandit.problem import Problem
     from fedbandit.simulation.replay import Tape, Trace, replay
     from fedbandit.simulation.result import Result, load
@@ -49,22 +60,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AdaPUCB": "baselines",
+    "AdaPUCB": "policies",
     "AgentError": "agent.client",
     "AsyncClient": "agent.client",
-    "CentralUCB": "baselines",
+    "CentralUCB": "policies",
     "Client": "agent.client",
-    "CoopUCB2": "baselines",
-    "DistUCB": "baselines",
-    "Fed1UCB": "baselines",
-    "FedBatch": "policy",
-    "FedUCB": "policy",
-    "GSE": "baselines",
-    "GossipUCB": "policy",
+    "CoopUCB2": "policies",
+    "DistUCB": "policies",
+    "Fed1UCB": "policies",
+    "FedBatch": "policies",
+    "FedUCB": "policies",
+    "GSE": "policies",
+    "GossipUCB": "policies",
     "Graph": "graph",
     "InvalidArgument": "checks",
-    "LocalUCB": "baselines",
-    "PrivacyWarning": "policy",
+    "LocalUCB": "policies",
+    "PrivacyWarning": "policies",
     "Problem": "problem",
     "Result": "simulation.result",
     "Tape": "simulation.replay",

@@ -307,6 +307,6 @@ def _invalid(argument: str, value: object, accepted: str) -> Exception:
 
 def _whole(argument: str, value: float) -> int:
     from fedbandit.checks import whole_number
-    from fedbandit.policy import MAX_HORIZON
+    from fedbandit.policies import MAX_HORIZON
 
     return whole_number(argument, value, 1, MAX_HORIZON)

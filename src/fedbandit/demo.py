@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from fedbandit.baselines import CentralUCB, LocalUCB
-from fedbandit.policy import FedBatch, FedUCB, GossipUCB, Policy
+from fedbandit.policies import CentralUCB, LocalUCB
+from fedbandit.policies import FedBatch, FedUCB, GossipUCB, Policy
 from fedbandit.problem import Problem
 
 if TYPE_CHECKING:

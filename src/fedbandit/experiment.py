@@ -19,7 +19,7 @@ from fedbandit import graph as graphs
 from fedbandit import hospital
 from fedbandit.checks import FileError, InvalidArgument, instance, whole_number
 from fedbandit.graph import Graph
-from fedbandit.policy import MAX_HORIZON, Policy, policy_from
+from fedbandit.policies import MAX_HORIZON, Policy, policy_from
 from fedbandit.problem import Problem
 from fedbandit.sections import Section, checked, read_toml
 

@@ -16,7 +16,7 @@ import numpy as np
 from fedbandit import theory
 from fedbandit.checks import InvalidArgument
 from fedbandit.experiment import Experiment, read_experiment
-from fedbandit.policy import FedUCB
+from fedbandit.policies import FedUCB
 from fedbandit.simulation.result import Result
 from fedbandit.simulation.run import OnProgress, checkpoint_times
 from fedbandit.simulation.sweep import run_all

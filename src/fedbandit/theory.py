@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import inf, log, pi, sqrt
 
 from fedbandit.checks import InvalidArgument, number_above, whole_number
-from fedbandit.policy import MAX_HORIZON
+from fedbandit.policies import MAX_HORIZON
 from fedbandit.rules import radius as rule
 
 __all__ = [

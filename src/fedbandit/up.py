@@ -22,7 +22,7 @@ from fedbandit.checks import InvalidArgument, number_between, whole_number
 from fedbandit.graph import Graph, parse
 from fedbandit.hospital import SHORT_ARM_NAMES
 from fedbandit.hospital import problem as hospital_problem
-from fedbandit.policy import FedBatch
+from fedbandit.policies import FedBatch
 from fedbandit.problem import Problem
 
 __all__ = ["Killed", "Run", "Setting", "Visits", "graph_of", "new_folder", "run", "setting_of"]

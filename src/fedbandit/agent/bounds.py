@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedbandit.agent.messages import MAX_N, Message, Offer
 from fedbandit.checks import InvalidArgument
-from fedbandit.policy import FedBatch, FedUCB
+from fedbandit.policies import FedBatch, FedUCB
 from fedbandit.rules.mean import epsilon_per_node
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fedbandit.agent.federation import Federation
 from fedbandit.agent.own import Own
 from fedbandit.agent.step import HorizonReached
 from fedbandit.checks import InvalidArgument, finite_number
-from fedbandit.policy import FedBatch
+from fedbandit.policies import FedBatch
 from fedbandit.rules.choose import choose, count_lagging, fewest_pulls
 from fedbandit.rules.kl import highest_kl_index, kl_index
 

@@ -16,7 +16,7 @@ from fedbandit.agent.addresses import Address, address, listening_address, site_
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.secret_files import read_secret
 from fedbandit.checks import FileError, InvalidArgument, number_between, whole_number
-from fedbandit.policy import policy_from
+from fedbandit.policies import policy_from
 from fedbandit.sections import Section, checked, read_toml
 
 __all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "read_config", "read_token"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 from fedbandit.agent.federation import Federation
-from fedbandit.policy import FedBatch
+from fedbandit.policies import FedBatch
 from fedbandit.privacy.mechanism import Release
 from fedbandit.rules.batch import (
     laplace_variance,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbandit.agent.federation import Federation
-from fedbandit.policy import FedBatch, FedUCB, GossipUCB
+from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 
 __all__ = ["Privacy", "privacy_of", "warnings_of"]
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from fedbandit.agent.bounds import Bounds
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
-from fedbandit.policy import FedBatch, FedUCB, GossipUCB
+from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.rules.batch import default_first_batch
 
 __all__ = ["Federation"]

@@ -11,7 +11,7 @@ from typing import Protocol
 from fedbandit.agent.estimate import NO_BATCH, NOTHING, Estimate, with_release
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.records import ArmSum, ArmTree, Batch, Record, Stored
-from fedbandit.policy import FedBatch, FedUCB, GossipUCB
+from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.privacy.mechanism import Batches, Tree
 from fedbandit.privacy.noise import NoiseSource
 from fedbandit.rules.batch import equivalent_rewards, released

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedbandit.policy import FedUCB, PrivacyWarning
+from fedbandit.policies import FedUCB, PrivacyWarning
 from fedbandit.privacy.attacks import Attack, log_ratio, on_tree, prefetched
 from fedbandit.privacy.mechanism import Batches
 from fedbandit.privacy.noise import GRID

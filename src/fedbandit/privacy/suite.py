@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedbandit.checks import InvalidArgument, closest
-from fedbandit.policy import FedUCB
+from fedbandit.policies import FedUCB
 from fedbandit.privacy.attacks import Attack, on_batches, on_tree
 from fedbandit.privacy.audit import SAMPLES, Finding, audit
 from fedbandit.privacy.whole_agent import on_fed_batch, on_fed_ucb, on_fed_ucb_as_printed

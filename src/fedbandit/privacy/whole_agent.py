@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.graph import path
-from fedbandit.policy import FedBatch, FedUCB, PrivacyWarning
+from fedbandit.policies import FedBatch, FedUCB, PrivacyWarning
 from fedbandit.privacy.attacks import Attack, log_ratio
 from fedbandit.privacy.noise import GRID, laplace
 from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node

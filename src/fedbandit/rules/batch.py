@@ -9,6 +9,7 @@ leaves this file except through ``released``, which takes the noise. Noise draws
 from math import ceil, inf
 
 __all__ = [
+    "BATCH_GROWTH",
     "batch_size",
     "default_first_batch",
     "equivalent_rewards",
@@ -16,7 +17,9 @@ __all__ = [
     "largest_reward_variance",
     "last_weight",
     "learnt_reward_variance",
+    "least_reward_variance",
     "mean_variance",
+    "noise_scale",
     "release_square",
     "release_variance",
     "released",
@@ -25,6 +28,9 @@ __all__ = [
 
 
 MAX_BATCH = 10**9  # more than any agent will ever fill
+
+BATCH_GROWTH = 1.25
+"""By which factor a batch makes the number of released rewards grow, unless a policy says otherwise."""
 
 
 def default_first_batch(epsilon: float) -> int:
@@ -48,8 +54,21 @@ def largest_reward_variance(low: float, high: float) -> float:
     return (high - low) * (high - low) / 4.0
 
 
+def least_reward_variance(most: float) -> float:
+    """The least that ``learnt_reward_variance`` says, half of the most.
+
+    Theta averages all sites, and a site whose own rewards hardly vary must not take those of others to do the same.
+    """
+    return 0.5 * most
+
+
+def noise_scale(sensitivity: float, epsilon: float) -> float:
+    """The scale of the Laplace noise of a sum that one reward moves by at most ``sensitivity``; 0 without privacy."""
+    return sensitivity / epsilon
+
+
 def laplace_variance(scale: float) -> float:
-    """The variance of Laplace noise, 2 scale^2; the scale is (high - low) / epsilon."""
+    """The variance of Laplace noise, 2 scale^2."""
     return 2.0 * scale * scale
 
 
@@ -73,16 +92,15 @@ def equivalent_rewards(precision: float, square: float) -> float:
     return precision * precision / square
 
 
-def learnt_reward_variance(x_mean: float, variance: float, low: float, high: float, most: float) -> float:
+def learnt_reward_variance(x_mean: float, variance: float, low: float, high: float, least: float, most: float) -> float:
     """What the mean itself tells of the variance of one reward: at most (mu - low) (high - mu) (Bhatia and Davis 2000).
 
     Rewards in a range vary most in its middle. The estimate takes x_mean for mu and adds ``variance``, that of x_mean,
-    by which it would be too small on average. Never above ``most``, and never below half of it: theta averages all
-    sites, and a site whose own rewards hardly vary must not take those of others to do the same. A function of what
-    is released already, so it costs no privacy.
+    by which it would be too small on average; never below ``least`` nor above ``most``. A function of what is
+    released already, so it costs no privacy.
     """
     inside = min(max(x_mean, low), high)
-    return min(max((inside - low) * (high - inside) + variance, 0.5 * most), most)
+    return min(max((inside - low) * (high - inside) + variance, least), most)
 
 
 def mean_variance(precision: float, square: float, reward_variance: float, learnt: float) -> float:

@@ -6,7 +6,7 @@ divergence is ``kl``'s.
 
 from collections.abc import Sequence
 
-__all__ = ["choose", "count_lagging", "fewest_pulls", "highest_belief"]
+__all__ = ["count_lagging", "fewest_pulls", "highest", "nth_lagging"]
 
 
 def count_lagging(n: Sequence[int], n_max: Sequence[int], allowed: int) -> int:
@@ -31,35 +31,13 @@ def nth_lagging(n: Sequence[int], n_max: Sequence[int], allowed: int, position: 
     raise IndexError("fewer lagging arms than position + 1")
 
 
-def highest_belief(theta: Sequence[float], radius: Sequence[float]) -> int:
-    """Algorithm 1, lines 8-10: the arm with the largest theta + radius; the first arm wins a tie."""
+def highest(belief: Sequence[float]) -> int:
+    """Algorithm 1, line 10: the arm with the largest belief; the first arm wins a tie."""
     arm = 0
-    best = theta[0] + radius[0]
-    for k in range(1, len(theta)):
-        belief = theta[k] + radius[k]  # line 9
-        if belief > best:  # line 10
-            best = belief
+    for k in range(1, len(belief)):
+        if belief[k] > belief[arm]:
             arm = k
     return arm
-
-
-def choose(
-    theta: Sequence[float],
-    radius: Sequence[float],
-    n: Sequence[int],
-    n_max: Sequence[int],
-    allowed: int,
-    lagging: int,
-    u: float,
-) -> int:
-    """Algorithm 1, lines 7-14: the arm of this round.
-
-    ``lagging`` is ``count_lagging(...)`` (0 for a policy without the consistency rule); ``u`` in [0, 1)
-    picks among lagging arms. ``radius`` is not read when an arm lags.
-    """
-    if lagging > 0:
-        return nth_lagging(n, n_max, allowed, int(u * lagging))  # line 13
-    return highest_belief(theta, radius)
 
 
 def fewest_pulls(n: Sequence[int], eligible: Sequence[bool]) -> int:

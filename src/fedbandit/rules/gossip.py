@@ -17,13 +17,13 @@ def average(theta_i: float, theta_j: float) -> float:
     return (theta_i + theta_j) / 2.0
 
 
-def with_news(theta: float, x_mean: float, x_mean_before: float, share: float) -> float:
-    """Algorithm 1, lines 20 and 22: add what this round's pull changed in the agent's own mean.
+def with_news(theta: float, published: float, published_before: float) -> float:
+    """Algorithm 1, lines 20 and 22: add what this round's pull changed in what the agent publishes.
 
-    ``share`` is N * weight_i (1 in the paper): so the agents' average of theta is sum_i weight_i x_mean_i,
-    the "convex combination" of the paper's footnote.
+    An agent publishes N * weight_i times its mean (once its mean in the paper): so the agents' average of theta is
+    sum_i weight_i x_mean_i, the "convex combination" of the paper's footnote.
     """
-    return theta + share * x_mean - share * x_mean_before
+    return theta + published - published_before
 
 
 def metropolis_weight(degree_i: int, degree_j: int) -> float:

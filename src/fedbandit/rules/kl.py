@@ -8,7 +8,10 @@ rewards' doing (kl), the rest of a large one the noise's, at the price eps per u
 from collections.abc import Sequence
 from math import exp, inf, log, sqrt
 
-__all__ = ["bernoulli_kl", "highest_kl_index", "kl_index", "private_divergence"]
+__all__ = ["NO_NOISE", "bernoulli_kl", "highest_kl_index", "kl_index", "private_divergence"]
+
+NO_NOISE = inf
+"""The epsilon with which the private divergence is kl itself."""
 
 
 def bernoulli_kl(x: float, q: float) -> float:

@@ -8,29 +8,40 @@ The paper takes rewards in [0, 1]. In other units every radius is multiplied by 
 in [low, high], sigma for Gaussian ones (1 in the paper's experiments, which use the same C).
 """
 
-from math import log, sqrt
+from math import ceil, log, sqrt
 
 __all__ = [
     "CALIBRATED_ALPHA",
+    "NOISE_CONSTANT",
     "alpha1",
+    "clean_radius",
     "coop_radius",
     "deviation",
     "dist_sampling",
     "elimination_radius",
     "gossip_sampling",
+    "gse_delay",
+    "gse_mixing",
     "gse_radius",
     "is_beaten",
     "local_sampling",
+    "noise_tail",
     "private_noise",
-    "radius",
+    "private_radius",
+    "pulls_per_phase",
+    "scaled_radius",
     "tail_level",
     "tail_slope",
     "tail_tilt",
+    "variance_radius",
     "variance_sampling",
 ]
 
 CALIBRATED_ALPHA = 2.0
-"""The alpha of the calibrated radius, in every engine."""
+"""The alpha of the calibrated radius."""
+
+NOISE_CONSTANT = 128.0
+"""The 128 of C~ (Lemma 6)."""
 
 
 def alpha1(num_agents: int) -> float:
@@ -112,6 +123,21 @@ def gse_radius(n: float, num_agents: int, log_horizon: float, delay: float, mixi
     return sqrt(log_horizon / count) + (mixing + sqrt(num_agents)) / count
 
 
+def pulls_per_phase(horizon: int) -> int:
+    """Fed1-UCB: ceil(10 log T) pulls of each live arm."""
+    return ceil(10.0 * log(max(horizon, 2)))
+
+
+def gse_delay(num_arms: int, horizon: int, presence: float) -> float:
+    """GSE's L = M log T / p."""
+    return num_arms * log(horizon) / presence
+
+
+def gse_mixing(num_agents: int, complete: bool, horizon: int, presence: float) -> float:
+    """GSE's tau = N log T / p; log T / p on the complete graph."""
+    return (1 if complete else num_agents) * log(horizon) / presence
+
+
 def is_beaten(theta: float, radius: float, best_lower: float) -> bool:
     """Successive elimination: an arm whose upper bound is under another's lower bound is dropped."""
     return theta + radius < best_lower
@@ -147,6 +173,26 @@ def tail_level(largest: float, num_releases: int, tilt: float) -> float:
     return -largest * num_releases * log(1.0 - tilt * tilt) / tilt
 
 
-def radius(sampling: float, noise: float, log_t: float, scale: float, offset: float) -> float:
-    """``scale * (sqrt((noise log t + sampling) log t) + offset)``: C for noise = 0, else C~ (Lemma 6)."""
+def noise_tail(slope: float, level: float, log_t: float) -> float:
+    """``largest`` B(E, 2 log t), from its two parts."""
+    return slope * log_t + level
+
+
+def clean_radius(sampling: float, log_t: float, scale: float, offset: float) -> float:
+    """C (Lemma 4): ``scale * (sqrt(sampling log t) + offset)``."""
+    return scale * (sqrt(sampling * log_t) + offset)
+
+
+def private_radius(sampling: float, noise: float, log_t: float, scale: float, offset: float) -> float:
+    """C~ (Lemma 6): ``scale * (sqrt((noise log t + sampling) log t) + offset)``."""
     return scale * (sqrt((noise * log_t + sampling) * log_t) + offset)
+
+
+def scaled_radius(sampling: float, log_t: float, scale: float) -> float:
+    """``scale * sqrt(sampling log t)``: of UCB1 and Dist-UCB."""
+    return scale * sqrt(sampling * log_t)
+
+
+def variance_radius(sampling: float, log_t: float) -> float:
+    """The calibrated radius, sqrt(alpha V log t); V has its unit already."""
+    return sqrt(sampling * log_t)

@@ -3,7 +3,7 @@
 Here belong tapes and traces: what a test of the algorithm compares. The rounds are the simulator's own.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.graph import Graph
-from fedbandit.policy import Policy
+from fedbandit.policies import Policy
 from fedbandit.problem import Problem
-from fedbandit.simulation.compiled import SOURCES, compile_driver
-from fedbandit.simulation.cpu import no_tape
-from fedbandit.simulation.plan import plan_of, world_of
-from fedbandit.simulation.round import name_streams, play_round, pull_every_arm_once
-from fedbandit.simulation.state import new_state
+from fedbandit.simulation import layout
+from fedbandit.simulation.round import rounds_of
+from fedbandit.simulation.run import plan_of
 
 __all__ = ["Tape", "Trace", "replay"]
 
@@ -125,27 +123,44 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
     problem = Problem(np.zeros((agents, arms)), tape.graph, "gaussian", reward_range=tape.reward_range)
-    world, plan = world_of(problem), plan_of(policy, problem, horizon)
-    draws = no_tape(agents, arms)._replace(
-        on_tape=True,
-        tape_rewards=np.ascontiguousarray(tape.rewards),
-        tape_edges=np.ascontiguousarray(tape.edges),
-        tape_picks=np.ascontiguousarray(tape.picks),
-        tape_has_noise=tape.noise is not None,
-        tape_noise=np.zeros((1, 1, 1)) if tape.noise is None else np.ascontiguousarray(tape.noise),
-        tape_has_normals=tape.normals is not None,
-        tape_normals=np.zeros((1, 1, 1)) if tape.normals is None else np.ascontiguousarray(tape.normals),
+    page, terms, links = plan_of(policy, problem, horizon)
+    population, world = layout.new_population(page, terms, arms), layout.world_of(problem)
+    nothing = np.zeros((1, 1, 1))
+    fixed = layout.Tape(
+        on=True,
+        rewards=np.ascontiguousarray(tape.rewards),
+        edges=np.ascontiguousarray(tape.edges),
+        picks=np.ascontiguousarray(tape.picks),
+        has_noise=tape.noise is not None,
+        noise=nothing if tape.noise is None else np.ascontiguousarray(tape.noise),
+        has_normals=tape.normals is not None,
+        normals=nothing if tape.normals is None else np.ascontiguousarray(tape.normals),
     )
+    columns = arms if page.network == "pooled" else len(page.averaged) * arms
     trace = Trace(
         arms=np.zeros((horizon, agents), np.int64),
         theta=np.zeros((horizon + 1, agents, arms)),
         n=np.zeros((horizon + 1, agents, arms), np.int64),
-        n_max=np.zeros((horizon + 2, agents, arms), np.int64),
+        n_max=np.ones((horizon + 2, agents, arms), np.int64),
         x_mean=np.zeros((horizon + 1, agents, arms)),
-        gossiped=np.zeros((horizon + 1, agents, 2 * arms if plan.gossips_pairs else arms)),
+        gossiped=np.zeros((horizon + 1, agents, columns)),
         releases=np.zeros((horizon + 1, agents, arms), np.int64),
     )
-    _run_tape(new_state(world, plan), world, plan, draws, *(getattr(trace, part.name) for part in fields(trace)))
+    play_rounds = rounds_of(page)
+    zero, no_misses, theta = np.uint64(0), np.zeros(agents), np.zeros((agents, arms))
+    for t in range(horizon + 1):
+        play_rounds(t, t, zero, zero, population, world, links, fixed, theta, problem.arm_means, no_misses, False)
+        if t > 0:
+            trace.arms[t - 1] = population.turns["arm"]
+        known = population.agents
+        trace.theta[t] = theta
+        trace.n[t] = known["tried"]
+        trace.n_max[t + 1] = population.seen["n_max"]
+        trace.gossiped[t] = population.averages[:, :columns]
+        if "x_mean" in page.knows:
+            trace.x_mean[t] = known["x_mean"]
+        if "releases" in page.knows:
+            trace.releases[t] = known["releases"]
     return trace
 
 
@@ -157,44 +172,3 @@ def _floats(name: str, value: Any, dimensions: int) -> NDArray[np.float64]:
     if array.ndim != dimensions or not np.isfinite(array).all():
         raise InvalidArgument(name, f"of shape {array.shape}", f"{dimensions} dimensions of finite numbers")
     return array
-
-
-def _build(sources: str) -> Any:
-    @compile_driver
-    def run_tape(
-        state: Any,
-        world: Any,
-        plan: Any,
-        draws: Any,
-        arms: Any,
-        theta: Any,
-        n: Any,
-        n_max: Any,
-        x_mean: Any,
-        gossiped: Any,
-        releases: Any,
-    ) -> None:
-        sources  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a part of the cache's key
-        num_agents, num_arms = world.means.shape
-        name_streams(0, 0, draws)
-        pull_every_arm_once(state, world, plan, draws)
-        for t in range(len(arms) + 1):
-            if t > 0:
-                play_round(t, state, world, plan, draws)
-            for i in range(num_agents):
-                if t > 0:
-                    arms[t - 1, i] = state.arms[i]
-                for c in range(gossiped.shape[2]):
-                    gossiped[t, i, c] = state.gossiped[i, c]
-                for k in range(num_arms):
-                    releases[t, i, k] = state.releases[i, k]
-                    theta[t, i, k] = state.theta[i, k]
-                    x_mean[t, i, k] = state.x_mean[i, k]
-                    n[t, i, k] = state.n[i, k]
-                    n_max[t, i, k] = state.n_max[t & 1, i, k]
-                    n_max[t + 1, i, k] = state.n_max[(t + 1) & 1, i, k]
-
-    return run_tape
-
-
-_run_tape = _build(SOURCES)

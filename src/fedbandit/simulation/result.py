@@ -18,7 +18,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.policy import Policy
+from fedbandit.policies import Policy
 from fedbandit.problem import Problem
 from fedbandit.simulation.cpu import Record
 

@@ -10,16 +10,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.baselines import GSE, Fed1UCB
 from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
-from fedbandit.policy import MAX_HORIZON, Policy
+from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
-from fedbandit.simulation.plan import plan_of, world_of
+from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
 from fedbandit.simulation.result import Result, result_of
-from fedbandit.simulation.state import Plan
 
-__all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "simulate"]
+__all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate"]
 
 MAX_TRIALS = 10**6
 MAX_RESULT_BYTES = 4 * 2**30
@@ -78,8 +76,8 @@ def simulate(
             lambda rounds: show(rounds * num_agents, total),
         )
     for policy, record in zip(call.policies.values(), records, strict=True):
-        if isinstance(policy, (Fed1UCB, GSE)):
-            record.misses[:] = np.nan  # they compare bounds to drop arms, and have no radius of a next decision
+        if policy.page().radius is None:
+            record.misses[:] = np.nan  # it has no radius of a next decision
     return result_of(
         call.problems, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii
     )
@@ -90,7 +88,7 @@ class Call(NamedTuple):
 
     problems: list[Problem]  # one, or one for each of the trials
     policies: dict[str, Policy]
-    plans: list[Plan]
+    plans: list[cpu.Plan]
     horizon: int
     trials: range
     seed: int
@@ -113,10 +111,17 @@ def check_call(
     checked_seed = whole_number("seed", seed, 0, 2**64 - 1)
     times = _times(checkpoints, rounds)
     _check_size(problems[0], len(named), len(numbers), len(times))
-    plans: list[Plan] = []
+    plans: list[cpu.Plan] = []
     for policy in named.values():  # a loop: in some Pythons a comprehension is a level of the stack of its own,
         plans.append(plan_of(policy, problems[0], rounds))  # and warnings count levels
     return Call(problems, named, plans, rounds, numbers, checked_seed, times)
+
+
+def plan_of(policy: Policy, problem: Problem, horizon: int) -> cpu.Plan:
+    """What a policy does on a problem; refused if it makes no sense there."""
+    instance("policy", policy, Policy, "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
+    policy.check(setting_of(problem, horizon))
+    return cpu.Plan(policy.page(), terms_of(policy, problem, horizon), links_of(policy, problem, horizon))
 
 
 def _problems(problem: Problems, trials: range) -> list[Problem]:

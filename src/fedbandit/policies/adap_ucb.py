@@ -1,0 +1,234 @@
+"""AdaP-UCB (Azize and Basu 2022), gossiped: the best-known private bandit's mechanism in our network.
+
+An arm, once chosen, is pulled until its count has doubled; the noisy mean of that episode alone replaces the one
+before. Value and weight are gossiped and the radius is calibrated as for FedBatch: the two differ in the mechanism only.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any, ClassVar, NamedTuple
+
+from fedbandit.checks import number_above
+from fedbandit.policies.protocol import (
+    ARMS,
+    Count,
+    Fields,
+    Flag,
+    LinkRule,
+    Now,
+    Number,
+    Page,
+    Setting,
+    check_sensitivity,
+    sensitivity,
+)
+from fedbandit.rules.batch import (
+    batch_size,
+    laplace_variance,
+    largest_reward_variance,
+    last_weight,
+    learnt_reward_variance,
+    least_reward_variance,
+    mean_variance,
+    noise_scale,
+    release_square,
+    release_variance,
+    released,
+    weighted_mean,
+)
+from fedbandit.rules.choose import fewest_pulls, highest
+from fedbandit.rules.gossip import is_known, ratio
+from fedbandit.rules.mean import clamp
+from fedbandit.rules.radius import CALIBRATED_ALPHA, variance_radius, variance_sampling
+
+__all__ = ["PAGE", "AdaPUCB", "Terms"]
+
+FIRST_EPISODE, GROWTH = 1, 2.0
+
+KNOWS = Fields(
+    current=Count,  # the arm of the present episode
+    n=Count[ARMS],  # rewards of each arm
+    total=Number[ARMS],  # sum of the episode that is under way, which nobody else sees
+    episode_end=Count[ARMS],  # the reward that ends it
+    released=Count[ARMS],  # rewards in releases
+    releases=Count[ARMS],
+    x_mean=Number[ARMS],  # of the last episode
+    sampling=Number[ARMS],  # the calibrated radius, but for the time
+    theta=Number[ARMS],
+    unknown=Flag[ARMS],  # arms that the agent cannot judge yet
+    num_unknown=Count,
+    belief=Number[ARMS],
+)
+
+
+class Terms(NamedTuple):
+    """Numbers that are fixed before the first round."""
+
+    num_agents: int
+    share: float
+    averaging: float  # variance of theta / variance of an agent's own mean, after mixing: 1 / N
+    epsilon_per_release: float
+    noise_scale: float
+    noise_variance: float
+    low: float
+    high: float
+    most_variance: float  # of one reward
+    least_variance: float
+
+
+def start(me: Any, terms: Terms) -> None:
+    """Before the first reward every arm is unknown."""
+    me.num_unknown = len(me.n)
+    for k in range(len(me.n)):
+        me.unknown[k] = 1
+        me.episode_end[k] = FIRST_EPISODE
+
+
+def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
+    """The arm of the episode that is under way; else an unknown one, in turn; else the highest theta + radius."""
+    if me.tried[me.current] > me.released[me.current]:
+        return me.current
+    if me.num_unknown > 0:
+        return fewest_pulls(me.tried, me.unknown)
+    for k in range(len(me.belief)):
+        me.belief[k] = me.theta[k] + radius(me, terms, seen, now, k)
+    return highest(me.belief)
+
+
+def noise_due(me: Any, terms: Terms, arm: int) -> int:
+    """The next reward may end the episode."""
+    return me.episode_end[arm] if me.n[arm] + 1 == me.episode_end[arm] else 0
+
+
+def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
+    """Collect the reward; at the end of the episode its noisy mean replaces the one before."""
+    me.current = arm
+    me.total[arm] += clamp(reward, terms.low, terms.high)
+    me.n[arm] += 1
+    if me.n[arm] == me.episode_end[arm]:
+        _end_episode(me, terms, arm, noise)
+
+
+def _end_episode(me: Any, terms: Terms, arm: int, noise: float) -> None:
+    n, size = me.n[arm], me.n[arm] - me.released[arm]
+    variance = release_variance(size, terms.most_variance, terms.noise_variance)
+    precision, square = 1.0 / variance, release_square(size, variance)  # of this episode alone
+    mean = released(me.total[arm], noise, size)
+    me.x_mean[arm] = weighted_mean(me.x_mean[arm], mean, last_weight(precision, variance))
+    me.total[arm] = 0.0
+    me.released[arm] = n
+    me.releases[arm] += 1
+    me.episode_end[arm] = n + batch_size(n, FIRST_EPISODE, GROWTH)
+    learnt = learnt_reward_variance(
+        me.x_mean[arm], 1.0 / precision, terms.low, terms.high, terms.least_variance, terms.most_variance
+    )
+    spread = terms.averaging * mean_variance(precision, square, terms.most_variance, learnt)
+    me.sampling[arm] = variance_sampling(CALIBRATED_ALPHA, spread)
+
+
+def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
+    """Value and weight: nothing before the first episode has ended."""
+    return terms.share * me.x_mean[arm], (terms.share if me.releases[arm] > 0 else 0.0)
+
+
+def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
+    """The ratio of value and weight, once the weight is enough to judge the arm."""
+    unknown = not is_known(seen.weight[arm], me.releases[arm], terms.share, terms.num_agents)
+    me.num_unknown += int(unknown) - me.unknown[arm]
+    me.unknown[arm] = unknown
+    if not unknown:
+        me.theta[arm] = ratio(seen.value[arm], seen.weight[arm])
+
+
+def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
+    """Theta."""
+    return me.theta[arm]
+
+
+def unknown(me: Any, arm: int) -> bool:
+    """Whether the agent cannot judge the arm yet."""
+    return me.unknown[arm] != 0
+
+
+def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """Calibrated: sqrt(2 log t V / N), V the variance of the last episode's mean."""
+    return variance_radius(me.sampling[arm], now.log_t)
+
+
+PAGE = Page(
+    knows=KNOWS,
+    averaged=("value", "weight"),
+    network="gossip",
+    start=start,
+    decide=decide,
+    noise_due=noise_due,
+    observe=observe,
+    published=published,
+    believe=believe,
+    estimate=estimate,
+    unknown=unknown,
+    radius=radius,
+)
+
+
+@dataclass(frozen=True)
+class AdaPUCB:
+    """AdaP-UCB (Azize and Basu 2022), gossiped: the best-known private bandit's mechanism in our network.
+
+    An arm, once chosen, is pulled until its count has doubled; the noisy mean of that episode alone replaces the
+    one before. Value and weight are gossiped and the radius is calibrated as for FedBatch, so that the two
+    differ in the mechanism only.
+
+    * ``assume_sensitivity``: as for FedBatch.
+    """
+
+    epsilon: float
+    assume_sensitivity: float | None = None
+
+    kind: ClassVar[str] = "adap_ucb"
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        object.__setattr__(self, "epsilon", number_above("epsilon", self.epsilon, 0.0, allow_inf=True))
+        if self.assume_sensitivity is not None:
+            checked = number_above("assume_sensitivity", self.assume_sensitivity, 0.0)
+            object.__setattr__(self, "assume_sensitivity", checked)
+
+    @property
+    def label(self) -> str:
+        """How figures and tables call it."""
+        return "AdaP-UCB gossiped" + ("" if self.epsilon == inf else f", eps={self.epsilon:g}")
+
+    def page(self) -> Page:
+        """Doubling episodes, of which the last one counts."""
+        return PAGE
+
+    def check(self, setting: Setting) -> None:
+        """Refuse unbounded rewards unless told to assume."""
+        check_sensitivity(self, setting)
+
+    def terms(self, setting: Setting) -> Terms:
+        """What follows from the parameters in this setting."""
+        scale = noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
+        bounded = setting.bounded or (setting.has_range and self.epsilon < inf)  # by themselves, or clamped
+        low, high = (setting.low, setting.high) if bounded else (-inf, inf)
+        most = least = setting.reward_variance
+        if bounded:
+            most = min(most, largest_reward_variance(low, high))
+            least = least_reward_variance(most)
+        return Terms(
+            num_agents=setting.num_agents,
+            share=setting.share,
+            averaging=setting.sum_of_squares,
+            epsilon_per_release=self.epsilon,
+            noise_scale=scale,
+            noise_variance=laplace_variance(scale),
+            low=low,
+            high=high,
+            most_variance=most,
+            least_variance=least,
+        )
+
+    def links(self, setting: Setting) -> LinkRule | None:
+        """The problem's."""
+        return None

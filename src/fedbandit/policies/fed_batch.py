@@ -1,0 +1,420 @@
+"""FedBatch: gossip of private batch means, the same epsilon as Fed_UCB at nearly the price of none (beyond the paper).
+
+An agent collects a batch of rewards of an arm and releases their noisy mean once: every reward lies in one release, so
+that it is epsilon-differentially private for ever, without a horizon. Releases are weighted by their variance. Agents
+gossip value and weight; the estimate is their ratio, so that an agent that has released nothing yet does not count as
+zero. Derivations and measurements are in docs/fedbatch.md, the proof of privacy in docs/privacy.md.
+"""
+
+from dataclasses import dataclass
+from math import inf, log
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false, whole_number
+from fedbandit.policies.protocol import (
+    ARMS,
+    INDICES,
+    Count,
+    Fields,
+    Flag,
+    Index,
+    LinkRule,
+    Now,
+    Number,
+    Page,
+    Setting,
+    check_sensitivity,
+    checked_index,
+    fill_with_normals,
+    needs_unit_range,
+    sensitivity,
+    uniform,
+)
+from fedbandit.rules.batch import (
+    BATCH_GROWTH,
+    batch_size,
+    default_first_batch,
+    equivalent_rewards,
+    laplace_variance,
+    largest_reward_variance,
+    last_weight,
+    learnt_reward_variance,
+    least_reward_variance,
+    mean_variance,
+    noise_scale,
+    release_square,
+    release_variance,
+    released,
+    weighted_mean,
+)
+from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lagging
+from fedbandit.rules.gossip import is_known, ratio
+from fedbandit.rules.kl import highest_kl_index, kl_index
+from fedbandit.rules.mean import clamp
+from fedbandit.rules.radius import (
+    CALIBRATED_ALPHA,
+    alpha1,
+    clean_radius,
+    deviation,
+    gossip_sampling,
+    noise_tail,
+    tail_level,
+    tail_slope,
+    tail_tilt,
+    variance_radius,
+    variance_sampling,
+)
+
+__all__ = ["FedBatch", "Terms", "add_release"]
+
+KNOWS = Fields(
+    n=Count[ARMS],  # rewards of each arm
+    total=Number[ARMS],  # sum of the batch that is being filled, which nobody else sees
+    batch_end=Count[ARMS],  # the reward that fills it
+    released=Count[ARMS],  # rewards in releases
+    releases=Count[ARMS],
+    x_mean=Number[ARMS],  # of all releases, weighted by 1/v
+    precision=Number[ARMS],  # sum of 1/v
+    square=Number[ARMS],  # sum of 1/(v^2 m)
+    sampling=Number[ARMS],  # the calibrated radius, but for the time
+    deviation=Number[ARMS],  # with which Thompson sampling draws
+    worth=Number[ARMS],  # how many rewards theta is worth, for the divergence
+    safe_sampling=Number[ARMS],  # the safe radius, but for the time
+    slope=Number[ARMS],  # the tail of its noise: slope log t + level
+    level=Number[ARMS],
+    theta=Number[ARMS],
+    unknown=Flag[ARMS],  # arms that the agent cannot judge yet
+    num_unknown=Count,
+    belief=Number[ARMS],
+    caught_up=Count,  # decisions by the consistency rule, if it is on
+)
+
+
+class Terms(NamedTuple):
+    """Numbers that are fixed before the first round."""
+
+    num_agents: int
+    share: float
+    averaging: float  # variance of theta / variance of an agent's own mean, after mixing: 1 / N
+    sampling_constant: float
+    scale: float
+    offset: float
+    epsilon: float
+    epsilon_per_release: float
+    noise_scale: float
+    noise_variance: float
+    first_batch: int
+    growth: float
+    low: float  # rewards are clamped to this range
+    high: float
+    width: float  # of the declared range, which begins at 0 where the index is by divergence
+    most_variance: float  # of one reward
+    least_variance: float
+
+
+def start(me: Any, terms: Terms) -> None:
+    """Before the first reward every arm is unknown."""
+    me.num_unknown = len(me.n)
+    for k in range(len(me.n)):
+        me.unknown[k] = 1
+        me.batch_end[k] = terms.first_batch
+        me.worth[k] = 1.0
+
+
+# ---------------------------------------------------------------- which arm
+
+
+def _first(me: Any, terms: Terms, seen: Any, draws: Any) -> int:
+    """An unknown arm, in turn; else one on which the agent lags, if it has heard of others' counts; else -1."""
+    if me.num_unknown > 0:
+        return fewest_pulls(me.tried, me.unknown)
+    lagging = count_lagging(me.tried, seen.n_max, terms.num_agents)  # Algorithm 1, line 6
+    if lagging > 0:
+        me.caught_up += 1
+        return nth_lagging(me.tried, seen.n_max, terms.num_agents, int(uniform(draws) * lagging))  # line 13
+    return -1
+
+
+def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
+    """The highest draw around theta."""
+    arm = _first(me, terms, seen, draws)
+    if arm >= 0:
+        return arm
+    fill_with_normals(me.belief, draws)
+    for k in range(len(me.belief)):
+        me.belief[k] = me.theta[k] + me.deviation[k] * me.belief[k]
+    return highest(me.belief)
+
+
+def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
+    """The highest theta + calibrated radius."""
+    arm = _first(me, terms, seen, draws)
+    if arm >= 0:
+        return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = me.theta[k] + radius(me, terms, seen, now, k)
+    return highest(me.belief)
+
+
+def decide_by_safe_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
+    """The highest theta + safe radius."""
+    arm = _first(me, terms, seen, draws)
+    if arm >= 0:
+        return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = me.theta[k] + safe_radius(me, terms, seen, now, k)
+    return highest(me.belief)
+
+
+def decide_by_divergence(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
+    """The arm with the largest mean that the private divergence does not rule out."""
+    arm = _first(me, terms, seen, draws)
+    if arm >= 0:
+        return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = _in_unit_range(terms, me.theta[k])
+    return highest_kl_index(me.belief, me.worth, now.log_t, terms.epsilon)
+
+
+def _in_unit_range(terms: Terms, theta: float) -> float:
+    return theta / terms.width
+
+
+def announced(me: Any, terms: Terms, arm: int) -> int:
+    """Algorithm 1, line 5, with ``catches_up``."""
+    return me.tried[arm]
+
+
+# ---------------------------------------------------------------- the own mean
+
+
+def noise_due(me: Any, terms: Terms, arm: int) -> int:
+    """The next reward may fill the batch."""
+    return me.batch_end[arm] if me.n[arm] + 1 == me.batch_end[arm] else 0
+
+
+def interval(me: Any, terms: Terms, arm: int, end: int) -> tuple[int, int]:
+    """A batch begins after the last reward that was released; batches are disjoint: one level."""
+    return me.released[arm] + 1, 0
+
+
+def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
+    """Collect the reward; if it fills the batch, release its noisy mean and begin the next one."""
+    me.total[arm] += clamp(reward, terms.low, terms.high)
+    me.n[arm] += 1
+    if me.n[arm] == me.batch_end[arm]:
+        add_release(me, terms, arm, me.total[arm], noise)
+        me.total[arm] = 0
+
+
+def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> None:
+    """Weigh a release by what it is worth, and keep what the indices need of the variance of the mean."""
+    n, size = me.n[arm], me.n[arm] - me.released[arm]
+    variance = release_variance(size, terms.most_variance, terms.noise_variance)
+    me.precision[arm] += 1.0 / variance
+    me.square[arm] += release_square(size, variance)
+    precision, square = me.precision[arm], me.square[arm]
+    weight = last_weight(precision, variance)
+    me.x_mean[arm] = weighted_mean(me.x_mean[arm], released(total, noise, size), weight)
+    me.released[arm] = n
+    me.releases[arm] += 1
+    me.batch_end[arm] = n + batch_size(n, terms.first_batch, terms.growth)
+    learnt = learnt_reward_variance(
+        me.x_mean[arm], 1.0 / precision, terms.low, terms.high, terms.least_variance, terms.most_variance
+    )
+    spread = terms.averaging * mean_variance(precision, square, terms.most_variance, learnt)
+    me.sampling[arm] = variance_sampling(CALIBRATED_ALPHA, spread)
+    me.deviation[arm] = deviation(spread)
+    me.worth[arm] = n / terms.averaging
+    _keep_safe_radius(me, terms, arm, size, weight)
+
+
+def _keep_safe_radius(me: Any, terms: Terms, arm: int, size: int, weight: float) -> None:
+    """The paper's C for as many rewards as the mean is worth, and the tail of the noise."""
+    equivalent = equivalent_rewards(me.precision[arm], me.square[arm])
+    me.safe_sampling[arm] = gossip_sampling(equivalent, terms.num_agents, terms.sampling_constant)
+    # Batches grow, and with them the share of one reward: the newest noise has the largest coefficient.
+    largest = terms.noise_scale * weight / size
+    # Chosen by the number of releases alone, on which sizes depend too: a choice by time would depend on the noise.
+    tilt = tail_tilt(me.releases[arm], 2.0 * log(max(me.n[arm], 2)))
+    me.slope[arm] = tail_slope(largest, tilt)
+    me.level[arm] = tail_level(largest, me.releases[arm], tilt)
+
+
+# ---------------------------------------------------------------- the network
+
+
+def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
+    """Value and weight: nothing before the first release."""
+    return terms.share * me.x_mean[arm], (terms.share if me.releases[arm] > 0 else 0.0)
+
+
+def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
+    """The ratio of value and weight, once the weight is enough to judge the arm."""
+    unknown = not is_known(seen.weight[arm], me.releases[arm], terms.share, terms.num_agents)
+    me.num_unknown += int(unknown) - me.unknown[arm]
+    me.unknown[arm] = unknown
+    if not unknown:
+        me.theta[arm] = ratio(seen.value[arm], seen.weight[arm])
+
+
+def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
+    """Theta."""
+    return me.theta[arm]
+
+
+def unknown(me: Any, arm: int) -> bool:
+    """Whether the agent cannot judge the arm yet."""
+    return me.unknown[arm] != 0
+
+
+def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """Calibrated: sqrt(2 log t V / N), without a theorem."""
+    return variance_radius(me.sampling[arm], now.log_t)
+
+
+def safe_radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """The paper's C with a proved bound on the noise."""
+    return clean_radius(me.safe_sampling[arm], now.log_t, terms.scale, terms.offset) + noise_tail(
+        me.slope[arm], me.level[arm], now.log_t
+    )
+
+
+def thompson_margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """The standard deviation of the draw."""
+    return me.deviation[arm]
+
+
+def divergence_margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """How far the index lies above theta."""
+    index = kl_index(_in_unit_range(terms, me.theta[arm]), now.log_t / me.worth[arm], terms.epsilon)
+    return terms.width * index - me.theta[arm]
+
+
+THOMPSON = Page(
+    knows=KNOWS,
+    averaged=("value", "weight"),
+    network="gossip",
+    start=start,
+    decide=decide_by_thompson,
+    noise_due=noise_due,
+    interval=interval,
+    observe=observe,
+    published=published,
+    believe=believe,
+    estimate=estimate,
+    unknown=unknown,
+    radius=radius,
+    margin=thompson_margin,
+)
+RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
+SAFE = THOMPSON._replace(decide=decide_by_safe_radius, radius=safe_radius, margin=None)
+DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_margin)
+
+
+@dataclass(frozen=True)
+class FedBatch:
+    """Gossip of private batch means: the same epsilon as Fed_UCB at nearly the price of no privacy (beyond the paper).
+
+    An agent collects a batch of rewards of an arm and releases their noisy mean once, so that every reward is
+    epsilon-differentially private for ever, without a horizon. Releases are weighted by their variance. Agents
+    gossip value and weight; the estimate is their ratio, so that a site that has released nothing yet does not
+    count as zero. There is no consistency rule: an agent's bonus covers the uncertainty that its own pulls can
+    remove, and a slow agent need not chase a fast one's counts.
+
+    * ``epsilon``: the privacy of one reward; may be infinite.
+    * ``index``: ``"thompson"`` draws theta + sqrt(V / N) z, V the variance of the agent's own mean; ``"ucb"`` takes
+      theta + radius; ``"kl"`` the largest mean that the divergence d_eps does not rule out (rewards with a range).
+    * ``radius``, for ``"ucb"``: ``"calibrated"`` is sqrt(2 log t V / N), without a theorem; ``"safe"`` is the paper's C
+      with a proved bound on the noise.
+    * ``first_batch``: rewards in the first batch of an arm; default: ``rules.batch.default_first_batch``.
+    * ``growth``: a batch makes the number of released rewards grow by this factor.
+    * ``sigma``: the standard deviation of one reward, if known. Without it releases are weighted as if it were
+      (high - low) / 2, the most it can be, and V takes what the private means tell of it
+      (``rules.batch.learnt_reward_variance``); for Gaussian rewards it is the problem's.
+    * ``catches_up=True`` adds the paper's consistency rule, for comparison and for the proof of the safe radius.
+    * ``assume_sensitivity``: for a problem without a ``reward_range``, pretend that one reward moves a sum
+      by at most this much, as the paper does with Gaussian rewards. Epsilon is then not met; a run warns.
+    """
+
+    epsilon: float
+    index: Index = "thompson"
+    radius: Literal["calibrated", "safe"] = "calibrated"
+    first_batch: int | None = None
+    growth: float = BATCH_GROWTH
+    sigma: float | None = None
+    catches_up: bool = False
+    assume_sensitivity: float | None = None
+
+    kind: ClassVar[str] = "fed_batch"
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        object.__setattr__(self, "epsilon", number_above("epsilon", self.epsilon, 0.0, allow_inf=True))
+        checked_index(self.index)
+        if self.radius not in ("calibrated", "safe"):
+            raise InvalidArgument("radius", self.radius, "one of calibrated, safe")
+        if self.radius == "safe" and self.index != "ucb":
+            raise InvalidArgument("radius", self.radius, "calibrated unless index is ucb, which alone uses a radius")
+        if self.first_batch is not None:
+            object.__setattr__(self, "first_batch", whole_number("first_batch", self.first_batch, 1, 10**6))
+        object.__setattr__(self, "growth", number_between("growth", self.growth, 1.0, 1e6))
+        for name in ("sigma", "assume_sensitivity"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, number_above(name, getattr(self, name), 0.0))
+        object.__setattr__(self, "catches_up", true_or_false("catches_up", self.catches_up))
+
+    @property
+    def label(self) -> str:
+        """How figures and tables call it."""
+        safe = ", safe radius" if self.radius == "safe" else ""
+        lag = ", catching up" if self.catches_up else ""
+        return f"FedBatch {INDICES[self.index]}{safe}{lag}, eps={self.epsilon:g}"
+
+    def page(self) -> Page:
+        """The page of the index."""
+        by_radius = SAFE if self.radius == "safe" else RADIUS
+        page = {"thompson": THOMPSON, "ucb": by_radius, "kl": DIVERGENCE}[self.index]
+        return page._replace(announced=announced) if self.catches_up else page
+
+    def check(self, setting: Setting) -> None:
+        """Refuse unbounded rewards unless told to assume, and a divergence for rewards outside [0, 1]."""
+        check_sensitivity(self, setting)
+        if self.index == "kl":
+            needs_unit_range(self, setting)
+
+    def terms(self, setting: Setting) -> Terms:
+        """What follows from the parameters in this setting."""
+        scale = noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
+        bounded = setting.bounded or (setting.has_range and self.epsilon < inf)  # by themselves, or clamped
+        low, high = (setting.low, setting.high) if bounded else (-inf, inf)
+        most = setting.reward_variance
+        least = most
+        if self.sigma is not None:
+            most = least = (self.sigma * setting.unit) ** 2
+        elif bounded:
+            most = min(most, largest_reward_variance(low, high))  # of what is clamped, whatever the world's sigma is
+            least = least_reward_variance(most)
+        return Terms(
+            num_agents=setting.num_agents,
+            share=setting.share,
+            averaging=setting.sum_of_squares,
+            sampling_constant=setting.mean_square_share,
+            scale=setting.scale,
+            offset=alpha1(setting.num_agents),
+            epsilon=self.epsilon,
+            epsilon_per_release=self.epsilon,
+            noise_scale=scale,
+            noise_variance=laplace_variance(scale),
+            first_batch=self.first_batch or default_first_batch(self.epsilon),
+            growth=float(self.growth),
+            low=low,
+            high=high,
+            width=setting.high - setting.low,
+            most_variance=most,
+            least_variance=least,
+        )
+
+    def links(self, setting: Setting) -> LinkRule | None:
+        """The problem's."""
+        return None

@@ -1,0 +1,119 @@
+"""Gossip_UCB: Algorithm 1 of the paper. Gossiped estimates, the consistency rule, radius C. No privacy."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting, uniform
+from fedbandit.rules.choose import count_lagging, highest, nth_lagging
+from fedbandit.rules.radius import alpha1, clean_radius, gossip_sampling
+
+__all__ = ["PAGE", "GossipUCB", "Terms", "terms_of"]
+
+KNOWS = Fields(
+    n=Count[ARMS],  # rewards of each arm
+    total=Number[ARMS],  # their sum
+    x_mean=Number[ARMS],
+    sampling=Number[ARMS],  # the part of C that changes at a pull only
+    belief=Number[ARMS],  # Q
+    caught_up=Count,  # decisions by the consistency rule
+)
+
+
+class Terms(NamedTuple):
+    """Numbers that are fixed before the first round."""
+
+    num_agents: int
+    share: float
+    sampling_constant: float
+    scale: float
+    offset: float
+
+
+def terms_of(setting: Setting, sampling_constant: float) -> Terms:
+    """The numbers of C; ``sampling_constant`` is 1 in the paper."""
+    return Terms(
+        num_agents=setting.num_agents,
+        share=setting.share,
+        sampling_constant=sampling_constant * setting.mean_square_share,
+        scale=setting.scale,
+        offset=alpha1(setting.num_agents),
+    )
+
+
+def announced(me: Any, terms: Terms, arm: int) -> int:
+    """Line 5: the own count, which enters n~."""
+    return me.tried[arm]
+
+
+def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
+    """Lines 6-14: the arm of this round."""
+    lagging = count_lagging(me.tried, seen.n_max, terms.num_agents)  # line 6
+    if lagging > 0:
+        me.caught_up += 1
+        return nth_lagging(me.tried, seen.n_max, terms.num_agents, int(uniform(draws) * lagging))  # line 13
+    for k in range(len(me.belief)):
+        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)  # lines 8-9
+    return highest(me.belief)  # line 10
+
+
+def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
+    """Lines 15-16: count the reward, update the sample mean and what C needs of the count."""
+    me.total[arm] += reward
+    me.n[arm] += 1
+    me.x_mean[arm] = me.total[arm] / me.n[arm]
+    me.sampling[arm] = gossip_sampling(me.n[arm], terms.num_agents, terms.sampling_constant)
+
+
+def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
+    """Lines 17-22: the sample mean, of which theta is the gossiped average."""
+    return (terms.share * me.x_mean[arm],)
+
+
+def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
+    """Theta."""
+    return seen.theta[arm]
+
+
+def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """C (Lemma 4)."""
+    return clean_radius(me.sampling[arm], now.log_t, terms.scale, terms.offset)
+
+
+PAGE = Page(
+    knows=KNOWS,
+    averaged=("theta",),
+    network="gossip",
+    decide=decide,
+    observe=observe,
+    published=published,
+    announced=announced,
+    estimate=estimate,
+    radius=radius,
+)
+
+
+@dataclass(frozen=True)
+class GossipUCB:
+    """Algorithm 1: gossiped estimates, the consistency rule, radius C. No privacy."""
+
+    kind: ClassVar[str] = "gossip_ucb"
+
+    @property
+    def label(self) -> str:
+        """How figures and tables call it."""
+        return "Gossip_UCB"
+
+    def page(self) -> Page:
+        """Algorithm 1."""
+        return PAGE
+
+    def check(self, setting: Setting) -> None:
+        """It makes sense everywhere."""
+
+    def terms(self, setting: Setting) -> Terms:
+        """The numbers of C."""
+        return terms_of(setting, 1.0)
+
+    def links(self, setting: Setting) -> LinkRule | None:
+        """The problem's."""
+        return None

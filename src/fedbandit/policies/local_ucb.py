@@ -1,0 +1,93 @@
+"""UCB1 on an agent's own rewards (Auer et al. 2002), no communication: the floor."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting
+from fedbandit.rules.choose import highest
+from fedbandit.rules.radius import local_sampling, scaled_radius
+
+__all__ = ["PAGE", "LocalUCB", "Terms"]
+
+KNOWS = Fields(
+    n=Count[ARMS],  # rewards of each arm
+    total=Number[ARMS],  # their sum
+    x_mean=Number[ARMS],
+    sampling=Number[ARMS],  # the part of the radius that changes at a pull only
+    belief=Number[ARMS],
+)
+
+
+class Terms(NamedTuple):
+    """Numbers that are fixed before the first round."""
+
+    scale: float
+
+
+def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
+    """The highest mean + radius."""
+    for k in range(len(me.belief)):
+        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)
+    return highest(me.belief)
+
+
+def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
+    """Count the reward and update the mean."""
+    me.total[arm] += reward
+    me.n[arm] += 1
+    me.x_mean[arm] = me.total[arm] / me.n[arm]
+    me.sampling[arm] = local_sampling(me.n[arm])
+
+
+def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
+    """The sample mean, which nobody averages."""
+    return (me.x_mean[arm],)
+
+
+def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
+    """The own mean."""
+    return seen.theta[arm]
+
+
+def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """sqrt(2 log t / n), in units of the scale."""
+    return scaled_radius(me.sampling[arm], now.log_t, terms.scale)
+
+
+PAGE = Page(
+    knows=KNOWS,
+    averaged=("theta",),
+    network="alone",
+    decide=decide,
+    observe=observe,
+    published=published,
+    estimate=estimate,
+    radius=radius,
+)
+
+
+@dataclass(frozen=True)
+class LocalUCB:
+    """UCB1 on an agent's own rewards, no communication: the floor. Linear regret under local bias."""
+
+    kind: ClassVar[str] = "local_ucb"
+
+    @property
+    def label(self) -> str:
+        """How figures and tables call it."""
+        return "Local UCB1"
+
+    def page(self) -> Page:
+        """UCB1."""
+        return PAGE
+
+    def check(self, setting: Setting) -> None:
+        """It makes sense everywhere."""
+
+    def terms(self, setting: Setting) -> Terms:
+        """The unit of the radius."""
+        return Terms(setting.scale)
+
+    def links(self, setting: Setting) -> LinkRule | None:
+        """It uses none."""
+        return None

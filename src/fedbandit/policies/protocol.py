@@ -1,0 +1,280 @@
+"""What a policy page must have, and what it may count on.
+
+A page is a policy read from top to bottom beside the paper: its parameters, what one agent knows, the numbers that are
+fixed before the first round, and a handful of functions. Engines play pages: the simulator on records of arrays, a live
+site on lists. A function of a page uses ``math`` and ``fedbandit.rules`` only: no I/O, clock or randomness.
+
+``me`` is what one agent knows (the fields that the page declares), ``terms`` its fixed numbers, ``seen`` what the
+network shows it: a row for each name in ``averaged``, and ``n_max``, the most decisions for each arm by anyone, as far
+as it has heard. An engine counts a decision in ``me.tried[arm]`` when it hands it out; its reward may come later.
+Where rewards come at once, as in the paper, ``tried`` and the page's own ``n`` are the same count.
+"""
+
+import warnings
+from collections.abc import Callable, MutableSequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+from fedbandit.checks import InvalidArgument
+
+__all__ = [
+    "ARMS",
+    "INDICES",
+    "LEVELS",
+    "Count",
+    "Field",
+    "Fields",
+    "Flag",
+    "Index",
+    "LinkRule",
+    "Now",
+    "Number",
+    "Page",
+    "Policy",
+    "PrivacyWarning",
+    "Setting",
+    "check_sensitivity",
+    "checked_index",
+    "fill_with_normals",
+    "needs_step",
+    "needs_unit_range",
+    "sensitivity",
+    "uniform",
+]
+
+ARMS = "arms"
+"""The length of a row with an entry for each arm."""
+
+LEVELS = 32
+"""The length of a row with an entry for each level of a tree: enough for a billion pulls."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """What one agent knows under one name: a single value, or a row of them."""
+
+    kind: Literal["count", "number", "flag"]
+    shape: tuple[str | int, ...] = ()
+
+    def __getitem__(self, shape: str | int | tuple[str | int, ...]) -> "Field":
+        """A row, such as ``Number[ARMS]``, or rows of rows, such as ``Number[ARMS, LEVELS]``."""
+        return replace(self, shape=shape if isinstance(shape, tuple) else (shape,))
+
+
+Count, Number, Flag = Field("count"), Field("number"), Field("flag")
+
+
+class Fields(dict[str, Field]):
+    """Names and kinds of what one agent knows; ``tried=Count[ARMS]`` is always among them."""
+
+    def __init__(self, **fields: Field) -> None:
+        """Keep the order in which the page names them."""
+        super().__init__(tried=Count[ARMS], **fields)
+
+
+class Now(NamedTuple):
+    """The time of a decision: t counts the agent's own decisions after the first of each arm."""
+
+    log_t: float
+    root_log_t: float
+
+
+class Setting(NamedTuple):
+    """What one agent may know of its world before the first round.
+
+    * ``share``: N times the agent's weight in the average that counts; 1 where all count alike
+    * ``sum_of_squares``: sum of all agents' squared weights, 1 / N where all count alike
+    * ``mean_square_share``: mean of all agents' squared shares, 1 where all count alike
+    * ``low``, ``high``: the declared range of rewards; infinite ends if there is none
+    * ``bounded``: rewards lie in their range by themselves; otherwise a private policy clamps them to it
+    * ``scale``: the unit of radii: sigma of Gaussian rewards, else high - low
+    * ``reward_variance``: the most that one reward varies, as far as is known
+    * ``unit``: what a reward of 1 is in the units of this setting: a live site counts in steps of a grid
+    * ``rewards``: the kind of rewards, for messages
+    """
+
+    num_agents: int
+    num_arms: int
+    share: float
+    sum_of_squares: float
+    mean_square_share: float
+    degree: int
+    complete: bool
+    in_step: bool
+    horizon: int
+    low: float
+    high: float
+    bounded: bool
+    scale: float
+    reward_variance: float
+    unit: float
+    rewards: str
+
+    @property
+    def has_range(self) -> bool:
+        """Whether a range is declared."""
+        return self.low > -inf
+
+
+class LinkRule(NamedTuple):
+    """Links of a policy that does not gossip over those of the problem.
+
+    Each is present in a round with a probability; ``weight`` 0 stands for Metropolis weights.
+    """
+
+    presence: float
+    weight: float = 0.0
+
+
+Network = Literal["gossip", "consensus", "alone", "pooled", "server"]
+"""How the averages come about.
+
+* ``gossip``: active links average what was known before this round; then each agent adds what its pull has changed in
+  what it publishes (Algorithm 1, lines 17-22)
+* ``consensus``: the other way round: the news first, then the average
+* ``alone``: no links
+* ``pooled``: everyone sees the sum of what all publish, at once
+* ``server``: the averages change only where the page's own ``meet`` changes them
+"""
+
+
+class Page(NamedTuple):
+    """The functions of a policy, and what they work on. Those that are ``None`` are not needed by the policy.
+
+    * ``start(me, terms)``: fill in what is not zero before the first round
+    * ``decide(me, terms, seen, now, draws)``: the arm
+    * ``noise_due(me, terms, arm)``: the interval that the next reward of this arm completes, named by its end; 0: none.
+      A tuple of ends where a policy needs several draws.
+    * ``interval(me, terms, arm, end)``: its first reward, and its level: releases of one level are disjoint
+    * ``observe(me, terms, arm, reward, noise)``: the own numbers after a reward
+    * ``published(me, terms, arm)``: what is averaged over the network, a number for each name in ``averaged``
+    * ``announced(me, terms, arm)``: what spreads by maximum
+    * ``believe(me, terms, seen, arm)``: the averages of this arm have changed: refresh what is derived from them
+    * ``estimate(me, terms, seen, arm)``: the estimate of the arm's mean over all agents
+    * ``radius(me, terms, seen, now, arm)``: how far the estimate may be off
+    * ``margin``: like ``radius``, what the index really uses, if that is something else
+    * ``unknown(me, arm)``: whether the agent has no estimate of the arm yet; ``None``: it has all from the start
+    * ``meet(agents, terms, seen, edges, present)``: what agents do to each other besides averaging, over the edges
+      whose entry in ``present`` is not 0; the number of messages that each of them has sent for it
+    """
+
+    knows: Fields
+    averaged: tuple[str, ...]
+    network: Network
+    decide: Callable[..., int]
+    observe: Callable[..., None]
+    published: Callable[..., tuple[float, ...]]
+    estimate: Callable[..., float]
+    radius: Callable[..., float] | None
+    start: Callable[..., None] | None = None
+    noise_due: Callable[..., Any] | None = None
+    interval: Callable[..., tuple[int, int]] | None = None
+    announced: Callable[..., int] | None = None
+    believe: Callable[..., None] | None = None
+    margin: Callable[..., float] | None = None
+    unknown: Callable[..., bool] | None = None
+    meet: Callable[..., int] | None = None
+
+
+class Policy(Protocol):
+    """What can be run: a frozen record of parameters that names its page and its terms."""
+
+    kind: ClassVar[str]
+
+    @property
+    def label(self) -> str:
+        """How figures and tables call it."""
+        ...
+
+    def page(self) -> Page:
+        """The functions that play it."""
+        ...
+
+    def check(self, setting: Setting) -> None:
+        """Refuse a setting in which the policy makes no sense; warn where its promise does not hold."""
+        ...
+
+    def terms(self, setting: Setting) -> Any:
+        """The numbers of one agent that are fixed before the first round, a ``NamedTuple``."""
+        ...
+
+    def links(self, setting: Setting) -> LinkRule | None:
+        """Links of its own, instead of the problem's."""
+        ...
+
+
+# ---------------------------------------------------------------- randomness that a page may ask for
+
+
+def uniform(draws: Any) -> float:
+    """A draw in [0, 1), one for each decision."""
+    return draws.u
+
+
+def fill_with_normals(row: MutableSequence[float], draws: Any) -> None:
+    """A standard normal draw for each arm, one row for each decision."""
+    for k in range(len(row)):
+        row[k] = draws.normals[k]
+
+
+# ---------------------------------------------------------------- what several policies check
+
+
+class PrivacyWarning(UserWarning):
+    """The privacy that the parameters name does not hold."""
+
+
+Index = Literal["ucb", "thompson", "kl"]
+INDICES = {"ucb": "UCB", "thompson": "Thompson", "kl": "KL"}
+
+
+def checked_index(index: str) -> str:
+    """One of the known ways to choose."""
+    if index not in INDICES:
+        raise InvalidArgument("index", index, f"one of {', '.join(INDICES)}")
+    return index
+
+
+def sensitivity(setting: Setting, assumed: float | None) -> float:
+    """How far one changed reward can move a sum of rewards: the width of their range, or what is assumed of it."""
+    if setting.has_range:
+        return setting.high - setting.low
+    return 1.0 if assumed is None else float(assumed)  # 1: nothing is promised, so nothing depends on it
+
+
+def check_sensitivity(policy: Any, setting: Setting) -> None:
+    """Refuse a promise of privacy for unbounded rewards, or warn of it."""
+    if setting.has_range or policy.epsilon == inf:
+        return
+    if policy.assume_sensitivity is None:
+        raise InvalidArgument(
+            "reward_range",
+            None,
+            f"declared for {policy.label}",
+            f"{setting.rewards.capitalize()} rewards are unbounded, so that one reward can move a sum by any amount "
+            "and no noise hides it. Give the problem a reward_range=(low, high), to which rewards are clamped, or opt "
+            "out with assume_sensitivity=1.0 as the paper does (epsilon then does not hold).",
+        )
+    warnings.warn(
+        f"{policy.label} with assume_sensitivity={policy.assume_sensitivity:g} on unbounded {setting.rewards} "
+        "rewards: epsilon does not hold, since a reward can move a sum by more than that.",
+        PrivacyWarning,
+        stacklevel=6,  # the caller of simulate
+    )
+
+
+def needs_unit_range(policy: Policy, setting: Setting) -> None:
+    """Refuse an index by divergence for rewards outside [0, 1]."""
+    if (setting.low, setting.high) != (0.0, 1.0):
+        raise InvalidArgument(
+            "reward_range",
+            (setting.low, setting.high) if setting.has_range else None,
+            f"(0, 1) for {policy.label}: its divergence is that of Bernoulli rewards",
+        )
+
+
+def needs_step(policy: Policy, setting: Setting) -> None:
+    """Refuse agents that act at rates of their own."""
+    if not setting.in_step:
+        raise InvalidArgument("rates", "given", f"left out for {policy.label}, whose agents act in step")
