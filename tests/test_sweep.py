@@ -13,10 +13,10 @@ import pytest
 import xarray as xr
 
 from fedbandit import InvalidArgument, simulate
-from fedbandit.experiment import ExperimentError, read_experiment, read_sweep
-from fedbandit.plot_sweep import sweep_figure
-from fedbandit.simulation import sweep
-from fedbandit.simulation.sweep import run_all, sweep_table
+from fedbandit.experiments import sweep
+from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
+from fedbandit.experiments.sweep import run_all, sweep_table
+from fedbandit.figures.sweep import sweep_figure
 
 FILE = """
 name = "a sweep"

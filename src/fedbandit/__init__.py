@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbandit import graph, hospital, privacy, theory
+    from fedbandit import audit, graph, hospital, privacy, theory
     from fedbandit.agent.client import AgentError, AsyncClient, Client
     from fedbandit.baselines import GSE, AdaPUCB, CentralUCB, CoopUCB2, DistUCB, Fed1UCB, LocalUCB
     from fedbandit.checks import InvalidArgument
@@ -39,6 +39,7 @@ __all__ = [
     "Result",
     "Tape",
     "Trace",
+    "audit",
     "graph",
     "hospital",
     "load",
@@ -76,7 +77,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("graph", "hospital", "privacy", "theory"):
+    if name in ("audit", "graph", "hospital", "privacy", "theory"):
         return import_module(f"fedbandit.{name}")
     if name in _HOMES:
         return getattr(import_module(f"fedbandit.{_HOMES[name]}"), name)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedbandit.agent.state import State
+from fedbandit.agent.http.state import SiteState
 from fedbandit.checks import InvalidArgument, finite_number, instance, number_above
 
 try:
@@ -129,7 +129,7 @@ def _read_decision(content: bytes) -> Decision:
 
 
 _DECIDE = _Call("POST", "/v1/decisions", _read_decision, _NOT_SENT)
-_STATE = _Call("GET", "/v1/state", State.model_validate_json, _NO_HARM)
+_STATE = _Call("GET", "/v1/state", SiteState.model_validate_json, _NO_HARM)
 
 
 def _reward(decision: Decision | str, value: float) -> _Call[None]:
@@ -199,7 +199,7 @@ class Client:
         """Report what a decision was worth; on disk when this returns. Safe to repeat."""
         self._run(_reward(decision, value))
 
-    def state(self) -> State:
+    def state(self) -> SiteState:
         """What the agent shows of itself."""
         return self._run(_STATE)
 
@@ -250,7 +250,7 @@ class AsyncClient:
         """Report what a decision was worth; on disk when this returns. Safe to repeat."""
         await self._run(_reward(decision, value))
 
-    async def state(self) -> State:
+    async def state(self) -> SiteState:
         """What the agent shows of itself."""
         return await self._run(_STATE)
 
