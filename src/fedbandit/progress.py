@@ -1,4 +1,4 @@
-"""A progress bar on the terminal: share done, how much per second, time left."""
+"""Shows a progress bar on the terminal: share done, speed, time left."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

@@ -1,7 +1,4 @@
-"""A TOML file that people write becomes checked sections, or a line per mistake.
-
-Here belong reading and wording, the same for experiments and for live sites. What a file may hold does not.
-"""
+"""Reads a TOML file into checked sections, or reports every mistake on a line of its own."""
 
 import tomllib
 from collections.abc import Iterator, Mapping

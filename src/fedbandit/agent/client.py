@@ -1,8 +1,7 @@
-"""The Python client of an agent's HTTP API, in two forms: blocking, and for asyncio.
+"""Python client of an agent's HTTP API, blocking and for asyncio.
 
-Here belongs how a call becomes a request, its answer a value or an error, and what may be repeated; nothing of the
-server is imported. A reward may be repeated at will: the same value again changes nothing. A decision may not, since a
-request that got through has handed one out: it is repeated only where nobody was there to hear it.
+Imports nothing of the server but the model of its state. A reward is idempotent and is retried freely. A decision is
+not: a request that got through has handed one out. So it is retried only where no server was there to receive it.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
-"""What a site is told in its ``site.toml``.
+"""Reads and checks a site's ``site.toml``.
 
-Here belong the file's form and its checks. Reading makes nothing: no folder, no socket. Certificates are read in
-``fedbandit.agent.gossip.tls``.
+Reading has no side effects: no folder, no socket. ``fedbandit.agent.gossip.tls`` reads the certificates.
 """
 
 import re

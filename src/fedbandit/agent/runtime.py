@@ -1,7 +1,6 @@
-"""One live agent: site, journal, links and the door for neighbours, in one asyncio loop.
+"""One running agent: site, journal, links and gossip server in one asyncio loop, from start to stop.
 
-Here belong start, stop and what runs in between: clocks, draws and files are the edges of the pure site. What is
-answered over HTTP is ``api``'s, what is said to neighbours is ``links``', the process around it is ``serving``'s.
+Clocks, random draws and files enter the pure site here. ``serve`` puts the HTTP API in front of it.
 """
 
 import asyncio

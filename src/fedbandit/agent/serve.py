@@ -1,7 +1,4 @@
-"""An agent behind its HTTP server, from the first request to the last: the order in which both start and stop.
-
-Here belong the socket, the server around ``api`` and the stop; nothing of what is answered.
-"""
+"""Runs an agent behind its HTTP server: opens the socket, starts both, and stops both in the right order."""
 
 import asyncio
 import contextlib

@@ -1,9 +1,8 @@
-"""Attacks on the mechanisms that real data pass through.
+"""Attacks on the mechanisms that real rewards pass through.
 
-Here belongs the worst case of a mechanism: two streams of rewards that differ in one, from one end of its range to
-the other, and the statistic of an attacker who knows everything else. What is attacked is the code that
-an agent runs, with OpenDP's noise; only that the noise is fetched in blocks, because a call costs more
-than a draw.
+Each attack is the worst case of a mechanism: two streams of rewards that differ in one, from one end of the range to
+the other, and the statistic of an attacker who knows everything else. The target is the code that an agent runs, with
+OpenDP's noise, fetched in blocks because a call costs more than a draw.
 """
 
 from collections.abc import Callable, Iterable, Sequence

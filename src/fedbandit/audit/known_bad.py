@@ -1,8 +1,8 @@
-"""Mechanisms that are known not to keep their epsilon, so that the audit can show that it sees it.
+"""Mechanisms that are known to break their epsilon, to show that the audit catches them.
 
-Here belongs what the paper prints, what implementations get wrong, and nothing that anybody should use. Each
-claims epsilon 1. Where the code of a real mechanism can be misused, it is; where it cannot, a few
-lines do what Algorithm 3 or a careless program would.
+They are what the paper prints and what implementations get wrong; use none of them. Each claims epsilon 1. Where the
+code of a real mechanism can be misused, it is; where it cannot, a few lines do what Algorithm 3 or a careless program
+would.
 """
 
 import warnings

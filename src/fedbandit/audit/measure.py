@@ -1,10 +1,9 @@
-"""Attack a mechanism and say how large its epsilon must be, with what confidence.
+"""Attacks a mechanism and bounds its epsilon from below, with a stated confidence.
 
-Here belongs the statistics of an attack; what is attacked is an argument. An attacker who sees one of two
-neighbouring worlds looks at an event S. If the mechanism is epsilon-private, P(S in one) <= e^epsilon P(S in the
-other), so that log P(S in one) / P(S in the other) is at most epsilon, for every event. The event is chosen
-on one half of the samples and its two probabilities are bounded on the other half (Clopper and Pearson 1934),
-which makes the bound honest: it exceeds the real epsilon with a probability of at most 1 - confidence.
+An attacker who sees one of two neighbouring worlds looks at an event S. If the mechanism is epsilon-private, P(S in
+one) <= e^epsilon P(S in the other), so that log P(S in one) / P(S in the other) is at most epsilon, for every event.
+The event is chosen on one half of the samples and its two probabilities are bounded on the other half (Clopper and
+Pearson 1934), which makes the bound valid: it exceeds the real epsilon with a probability of at most 1 - confidence.
 
 A bound below the claim proves nothing: another attack may do better. Proofs are in docs/privacy.md.
 """

@@ -1,4 +1,4 @@
-"""The rows of ``fedbandit audit``: which attacks are run on which policy, and what a table says of them."""
+"""The attacks that ``fedbandit audit`` runs on each policy, and the rows of its table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

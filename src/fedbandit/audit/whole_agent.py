@@ -1,12 +1,12 @@
 """Attacks on a whole agent as its neighbours see it: the simulator's own rounds, with OpenDP's noise on the tape.
 
-Here belongs what a coalition of all other agents can work out. Agent 0 is the victim, agent 1 exchanges with it
-in every round. A neighbour knows what it held before and after an average, so it knows what the other brought; it
-knows what the other held after the last average, so the difference is the other's news. What is left are the noisy
-means, one for each pull, and from them the noisy sums. The choice of arms, which is public, tells which pull was when.
+The attacker is a coalition of all other agents. Agent 0 is the victim, agent 1 exchanges with it in every round. A
+neighbour knows what it held before and after an average, so it knows what the other brought; it knows what the other
+held after the last average, so the difference is the other's news. What is left are the noisy means, one for each pull,
+and from them the noisy sums. The choice of arms is public and dates each pull.
 
-The only file of this room that may import the simulator. Its numbers are floats: the attacker rounds what
-it sees to the grid, below which a simulator's floats would tell it more than a live agent's whole numbers.
+No other attack imports the simulator. Its numbers are floats: the attacker rounds what it sees to the grid, below which
+a simulator's floats would tell it more than a live agent's whole numbers.
 """
 
 import warnings

@@ -1,7 +1,4 @@
-"""The commands of a live agent: ``agent``, ``leave``, ``rejoin``. Argument parsing and logging, nothing else.
-
-Heavy imports happen inside commands.
-"""
+"""The commands of a live agent: ``agent``, ``leave``, ``rejoin``. Heavy imports happen inside commands."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""``fedbandit certs``: argument parsing and printing, nothing else. Heavy imports happen inside commands."""
+"""The commands ``fedbandit certs init`` and ``issue``. Heavy imports happen inside commands."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The command line: argument parsing and printing, nothing else. Heavy imports happen inside commands."""
+"""The commands for experiments, theory and audits, and the application that joins all commands.
+
+Heavy imports happen inside commands.
+"""
 
 import sys
 import warnings

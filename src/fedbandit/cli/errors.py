@@ -1,6 +1,6 @@
-"""The caller's mistakes on the command line: a plain message and exit code 2 instead of a traceback.
+"""Turns the caller's mistakes into a plain message and exit code 2 instead of a traceback.
 
-Every command imports this, so nothing heavy may be imported here.
+Every command imports this file, so it imports nothing heavy.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""Tables on the terminal that align."""
+"""Prints tables on the terminal."""
 
 from math import inf
 from typing import TYPE_CHECKING

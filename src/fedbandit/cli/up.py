@@ -1,4 +1,4 @@
-"""The command ``up`` and what it prints, which ``demo`` prints, too. Heavy imports happen inside commands."""
+"""The command ``up`` and its live display, which ``demo`` shares. Heavy imports happen inside commands."""
 
 import re
 import sys

@@ -1,12 +1,10 @@
-"""An experiment as a TOML file: problem, graph, policies, horizon, trials, seed.
-
-Here belongs the file's form; how its mistakes are told is in ``fedbandit.toml_files``.
+"""Reads an experiment from a TOML file: problem, graph, policies, horizon, trials, seed.
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
 ``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.sigma``, ``problem.concentration``,
 ``problem.edges_per_round``, ``problem.same_means`` and ``problem.hospital`` is an experiment of its own. A list in a
 policy (``epsilon = [1, 2]``) makes a policy of each value, compared within every experiment. ``problem.redraw = true``
-draws new random means for every trial, with seeds that follow on ``problem.seed``.
+draws new random means for every trial, with consecutive seeds from ``problem.seed``.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""The page that ``fedbandit reproduce`` writes: one self-contained HTML file, the same for the same results."""
+"""Writes the page of ``fedbandit reproduce``: one self-contained HTML file, the same for the same results."""
 
 import html
 import io

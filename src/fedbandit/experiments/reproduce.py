@@ -1,7 +1,6 @@
-"""The paper's Figure 2, run again: which experiments, which claims, and what was measured.
+"""Runs the paper's Figure 2 again and compares its claims with what we measure.
 
-Here belong the claims of the paper's section "Experiments" and the numbers that answer them; how the page
-looks is ``fedbandit.experiments.report``'s.
+The claims are those of the paper's section "Experiments". ``fedbandit.experiments.report`` writes the page.
 """
 
 from collections.abc import Sequence

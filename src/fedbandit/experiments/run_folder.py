@@ -1,7 +1,7 @@
-"""The folder that ``fedbandit run`` leaves: which files, and how they are written and read.
+"""Writes and reads the folder that ``fedbandit run`` leaves.
 
 A single experiment leaves ``result.nc`` and ``regret.png`` (and ``agents.png``, if agents' rates differ), a sweep
-``sweep.nc`` and ``sweep.png``; what an earlier run of the other kind left there is removed.
+``sweep.nc`` and ``sweep.png``. Files from an earlier run of the other kind are removed.
 """
 
 from collections.abc import Sequence

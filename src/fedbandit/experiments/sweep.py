@@ -1,8 +1,8 @@
-"""Many experiments, or one long one, in a pool of processes: resumable, with one progress display.
+"""Runs experiments in a pool of processes: resumable, with one progress display.
 
-Here belong the cutting into parts, their files, and the pool. A part is some trials of one experiment; it is on
-disk, whole, as soon as it is done, under a name that says what it holds. A run that was stopped or killed
-finds its finished parts and does the rest; the outcome is the same to the last bit.
+The work is cut into parts, each some trials of one experiment. A finished part is on disk at once, under a name that
+says what it holds. A run that was stopped or killed finds its finished parts and does the rest; the result is
+bit-identical.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""Figures of one result. Here belongs how things look, and nothing that computes a result; sweeps are ``plot_sweep``'s.
+"""Draws figures of one result; ``fedbandit.figures.sweep`` draws sweeps.
 
 Curves differ in colour, dash and marker, so that they can be told apart in black and white and by the
 colour-blind (colours: Okabe and Ito 2008).

@@ -1,4 +1,4 @@
-"""Figures of sweeps: final regret against what was swept. Here belongs how they look."""
+"""Draws figures of sweeps: final regret against the swept parameters."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,4 @@
-"""The figure of ``fedbandit up``: what each site believes, alone and together, and what it has lost.
-
-Here belongs how it looks; the numbers are ``up_report``'s.
-"""
+"""Draws the figure of ``fedbandit up``: what each site believes, alone and together, and its regret."""
 
 from typing import TYPE_CHECKING, Any
 

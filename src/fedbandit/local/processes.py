@@ -1,7 +1,7 @@
-"""A whole federation on one machine: a folder, a certificate and a real process for every site.
+"""Starts, stops and kills a federation of real agent processes on this machine, for trials and tests.
 
-Here belongs what it takes to start, stop and kill them, for trying out and for tests. What runs in the processes is
-``fedbandit agent``, and nothing here reaches into it: the files and the HTTP API are all there is.
+Every site has a folder, a certificate and a process that runs ``fedbandit agent``. Nothing here reaches into it: the
+files and the HTTP API are the only interface.
 """
 
 import json

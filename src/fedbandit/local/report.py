@@ -1,7 +1,4 @@
-"""What a run of ``fedbandit up`` has shown: numbers, a table, a sentence that reads it, a file.
-
-Here belongs what follows from visits and from what agents show; nothing is run or drawn here.
-"""
+"""Numbers, tables and a summary of a run of ``fedbandit up``, from its visits and what the agents show."""
 
 import json
 from collections.abc import Sequence

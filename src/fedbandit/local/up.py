@@ -1,7 +1,6 @@
-"""A whole federation on this machine with simulated patients: real agent processes, real certificates, real time.
+"""Runs a whole federation on this machine with simulated patients: real agent processes, certificates and time.
 
-Here belong what is run, the patients, and when it ends. Agents are known by their HTTP API alone. What is printed of
-it is ``up_report``'s, the figure ``plot_up``'s.
+It knows agents by their HTTP API alone. ``report`` summarises a run, ``figure`` draws it.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""The ledger: which rewards have been released, and what that cost them. The only place that asks for noise.
+"""The privacy ledger: records which rewards have been released, at what cost. The only place that asks for noise.
 
-Here belongs the rule that makes the proofs in docs/privacy.md true of a running agent: releases of one
-level are disjoint intervals of an arm's pulls, so that a reward lies in at most one release per level, and
-no interval ever gets a second draw. Batches have one level; a tree has one for each length of its intervals.
+It enforces the rule behind the proofs in docs/privacy.md: releases of one level are disjoint intervals of an arm's
+pulls, so that a reward lies in at most one release per level, and no interval ever gets a second draw. Batches have one
+level; a tree has one for each length of its intervals.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""From raw rewards to releases, for real data: batches and the tree, all arms of one agent.
+"""Turns raw rewards into noisy releases, for real data: batches and the tree, all arms of one agent.
 
-Here belongs the order of events and the state that must survive a crash; schedules and formulas are the
-rules', noise comes through the ledger alone. No raw reward leaves a mechanism except in ``state()`` and the parts of it
-that one reward changes (``collected``, ``sums``), which are for the agent's own disk.
+Schedules and formulas are in ``fedbandit.rules``; noise comes through the ledger alone. No raw reward leaves a
+mechanism except in ``state()`` and the parts of it that one reward changes (``collected``, ``sums``), which are for the
+agent's own disk.
 
 A mechanism that is brought back from a state *before* a release would draw its noise again, and two
 noisy versions of one sum cost twice. So an agent writes the state after ``add`` to its disk before anybody

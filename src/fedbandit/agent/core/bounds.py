@@ -1,6 +1,6 @@
-"""What an honest neighbour can say: how large its numbers can be, how far ahead its epochs.
+"""Bounds on what an honest neighbour can send: the size of its numbers, how far ahead its epochs may be.
 
-Here belong the bounds and the reason for each; a message beyond them is refused, whoever sent it.
+Each bound states its reason. A message beyond them is refused, whoever sent it.
 """
 
 from dataclasses import dataclass

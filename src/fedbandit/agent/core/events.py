@@ -1,7 +1,4 @@
-"""What comes of an event: records and a result, or a refusal that changes nothing.
-
-Here belong the words between a site and whoever drives it, and no event.
-"""
+"""The result of an event at a site: records to commit and a value, or a refusal that changes nothing."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -1,6 +1,6 @@
-"""What all sites of a federation must agree on, its hash, and where two of them differ.
+"""The terms that all sites of a federation agree on, their hash, and how two sets of terms differ.
 
-Here belong the terms of the federation alone; what differs between sites (name, neighbours, files) does not.
+What may differ between sites (name, neighbours, files) is in the configuration.
 """
 
 import hashlib

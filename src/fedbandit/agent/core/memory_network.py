@@ -1,8 +1,8 @@
-"""A federation in memory, in virtual time: real sites, simulated disks, and a network that fails on purpose.
+"""Runs a federation in memory, in virtual time: real sites, simulated disks, and a network that fails on purpose.
 
-Here belong loss, repetition, delay, partitions and crashes, and nothing that a site does. The same seed and the same
-calls give the same run. Public, for tests of anything that talks to a site: see docs/agent.md. Its noise is fast and
-has a seed: unfit for real data.
+Messages can be lost, repeated and delayed, the network partitioned, sites crashed. The same seed and the same calls
+give the same run. Public, for tests of anything that talks to a site: see docs/agent.md. Its noise is fast and seeded:
+unfit for real data.
 """
 
 import heapq

@@ -1,7 +1,6 @@
-"""What neighbours say to each other: an offer and its answer.
+"""The two messages between neighbours, an offer and its answer, validated when they are constructed.
 
-Here belong the two messages and what makes them legal; an illegal one cannot be made. Bytes are the wire's, and what
-a message does is ``site``'s.
+``fedbandit.agent.gossip.wire`` turns them into bytes; ``site`` acts on them.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""What a site says of itself in words: what it promises, and what its operator should know.
-
-Here belong the sentences and when they are said; numbers are the site's.
-"""
+"""What a site tells its operator in words: its privacy promise and its warnings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

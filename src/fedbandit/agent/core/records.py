@@ -1,8 +1,7 @@
-"""What an agent must not forget, as records, and the state that they add up to.
+"""The records that a site stores, and the state they add up to.
 
-Here belong the rows that a journal keeps and how they follow each other; files are ``journal``'s. A site changes its
-own state through ``Stored.apply``, and a journal hands back what the same records add up to: so memory and disk cannot
-tell different stories.
+A site changes its own state through ``Stored.apply``, and a journal returns what the same records add up to: so memory
+and disk cannot disagree.
 """
 
 from collections.abc import Iterable

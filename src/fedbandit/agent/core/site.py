@@ -1,11 +1,11 @@
-"""One site as a state machine: an event comes in, its state changes, and it says what to write and what to tell.
+"""One site as a pure state machine: an event changes its state and yields records to write and a result to send.
 
-Here belongs what a site does, and no I/O, clock or randomness: times, draws and the source of noise are arguments,
-files are ``journal``'s, and whoever drives it sends. Formulas are the rules', privacy is the mechanism's. The driver:
+No I/O, clock or randomness: times, draws and the source of noise are arguments. Formulas are in ``fedbandit.rules``,
+privacy is in ``fedbandit.privacy.mechanism``. The driver:
 
 * commits ``step.records``, then uses ``step.result``: nothing is told before it is on disk
-* may go on after ``Refused`` and ``InvalidArgument``: nothing has changed
-* throws the site away and loads it from the journal if a commit fails, or an event raises anything else
+* may continue after ``Refused`` and ``InvalidArgument``: nothing has changed
+* discards the site and loads it from the journal if a commit fails, or if an event raises anything else
 """
 
 from dataclasses import replace

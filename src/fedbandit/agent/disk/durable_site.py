@@ -1,8 +1,7 @@
-"""A site and its journal as one: an event goes in, and its result comes out once it is on disk.
+"""Runs events on a site and returns each result only after its records are on disk.
 
-Here belongs the order of things: event, transaction, result; and what happens if the disk refuses. Nothing of what an
-event does. Events that arrive together share a transaction: while one is written the next requests queue up, so that a
-slow disk costs time, not throughput.
+Events that arrive together share a transaction: while one is being written, the next requests queue up. So a slow disk
+costs latency, not throughput.
 """
 
 import asyncio

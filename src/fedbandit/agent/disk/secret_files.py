@@ -1,6 +1,6 @@
-"""Files that hold secrets: read only if nobody else can read them, written whole or not at all.
+"""Reads secret files only if nobody else can read them, and writes files whole or not at all.
 
-What is in them is never part of a message.
+Their content never appears in a message.
 """
 
 import os

@@ -1,7 +1,6 @@
-"""A small CA of one's own, for development and for federations without one: its certificate, and those of sites.
+"""A small certificate authority for development and for federations without one: creates it and issues certificates.
 
-Here belong what is in the certificates and where they are written. Time is an argument; keys and serial numbers are
-the only randomness, and come from the system.
+Time is an argument. The only randomness, keys and serial numbers, comes from the system.
 """
 
 from dataclasses import dataclass

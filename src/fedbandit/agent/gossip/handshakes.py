@@ -1,9 +1,9 @@
-"""TLS handshakes that failed: counted from what gRPC's core writes to the standard error, for it tells nobody else.
+"""Counts failed TLS handshakes by reading what gRPC's core writes to standard error: it reports them nowhere else.
 
-Here belongs that one work-around. No certificate, one of another CA, an expired one, plain text: gRPC refuses them
-before any of our code runs, and its core says so in a line on file descriptor 2. So the descriptor is turned into a
-pipe: a thread reads it, reports the lines of failed handshakes, and passes all others on to where they went before.
-The core does not say which end of a handshake it was: those that this process began are counted, too.
+A missing, foreign or expired certificate, plain text: gRPC refuses them before any of our code runs, and its core logs
+a line on file descriptor 2. So this file replaces the descriptor by a pipe: a thread reads it, reports the lines about
+failed handshakes and passes all others on. The core does not say which end began a handshake, so those that this
+process began are counted, too.
 """
 
 import logging

@@ -1,10 +1,9 @@
-"""The links of one agent: who may talk to us, whom we dial, and when.
+"""The links of one agent: admits neighbours that call, and dials the others when their clocks ring.
 
-Here belong the neighbour list, the clock of each link that this end owns, and what an exchange over the network does
-when it fails. What an exchange means is ``site``'s, how bytes travel is ``transport``'s.
+What an exchange means is in ``core.site``, how bytes travel in ``transport``.
 
-Each link has a Poisson clock, owned by the end that can dial: all clocks together choose one uniform edge at a time if
-their rates are alike, which is the gossip of Algorithm 1, line 17, in continuous time.
+Each link has a Poisson clock, owned by the end that can dial. If their rates are equal, all clocks together choose one
+uniform edge at a time, which is the gossip of Algorithm 1, line 17, in continuous time.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""What a process has seen of one neighbour, and what it says of it in the log.
-
-Here belong counts and lines of the log; what is exchanged, and when, is ``links``'.
-"""
+"""What this process has observed of one neighbour: reachability, counts, errors, and the log lines about them."""
 
 import asyncio
 import logging

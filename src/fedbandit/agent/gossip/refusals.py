@@ -1,7 +1,4 @@
-"""Who was turned away, and why: counted, and logged without letting a stranger fill the disk with our log.
-
-Here belongs the count and the pace of the log; who is refused is decided elsewhere.
-"""
+"""Counts refused calls by reason, and limits how often they are logged, so that strangers cannot fill the disk."""
 
 import logging
 import threading

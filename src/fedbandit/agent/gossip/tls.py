@@ -1,7 +1,7 @@
-"""The certificate of a site, its key and the CA, read and checked before anybody is called.
+"""Reads a site's certificate, key and CA, and checks them before anybody is called.
 
-Here belongs what can be known from the files alone, so that a mistake is told at the start and in words. What the
-other end shows is checked with every call, by the transport.
+Whatever can be known from the files alone is reported at the start. The transport checks the other end's certificate
+with every call.
 """
 
 from collections.abc import Iterator

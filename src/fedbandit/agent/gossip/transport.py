@@ -1,8 +1,7 @@
-"""Gossip between processes: gRPC, both ends with a certificate.
+"""gRPC between neighbours, with mutual TLS.
 
-Here belongs how bytes travel and who is at the other end, and nothing of what they say. A certificate names its site in
-its one DNS name (SAN): the server hands that name on with every call, and a dialler talks to nobody but the site that
-it means. Without TLS names are taken on trust: for one machine, to try things out.
+A certificate names its site in its one DNS name (SAN). The server passes that name on with every call, and a dialler
+talks only to the site it means. Without TLS names are taken on trust: for trying things out on one machine.
 """
 
 import asyncio

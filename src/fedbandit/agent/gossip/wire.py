@@ -1,7 +1,6 @@
-"""Messages as bytes and back: the only place that reads what a neighbour has sent.
+"""Encodes messages to bytes and decodes them: the only file that parses what a neighbour has sent.
 
-Here belong sizes, versions and the form of ``exchange.proto``; what makes a message legal is ``messages``', and what
-it does is ``site``'s. Whatever the bytes are, decoding them gives a legal message or ``WireError``.
+Any bytes decode to a legal message or raise ``WireError``. The form is in ``exchange.proto``.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Who may speak to the agent over HTTP: asked before a request is routed.
+"""Checks host, origin, token and size of every HTTP request before it is routed.
 
-Here belong host, origin, token and size, as plain ASGI, and no path's own business. The server listens on loopback, and
-that alone keeps no browser out: a page from elsewhere can point its own name at 127.0.0.1 (hence the check of Host),
-and can post to 127.0.0.1 without asking (hence the check of Origin).
+Listening on loopback alone keeps no browser out: a page from elsewhere can point its own name at 127.0.0.1 (hence the
+check of Host), and can post to 127.0.0.1 without asking (hence the check of Origin).
 """
 
 import re

@@ -1,8 +1,7 @@
-"""HTTP for the application beside the agent: paths, statuses and the OpenAPI document that describes them.
+"""The HTTP API of an agent: maps paths to calls of the agent, and their results to statuses.
 
-Here belongs how a call of the application becomes a call of the agent and its outcome a status, and no rule of the
-agent. Bodies are ``bodies``', who may call is ``gate``'s. The two paths of every decision read and write their few
-bytes by hand, since the framework's way costs more than the agent's work; a test holds them to the document.
+Bodies are in ``schemas``, access control in ``access``. The two paths of every decision read and write their few bytes
+by hand, since the framework's way costs more than the agent's work; a test holds them to the OpenAPI document.
 """
 
 import json
@@ -78,7 +77,7 @@ def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] |
     * ``hosts``: names under which the server may be called, without port; IPv6 addresses in brackets. None: any, for a
       server that others than this machine reach: a page that points its name here does not know the token
     """
-    check_token(token)  # now: the framework makes the gate with the first request
+    check_token(token)  # now: the framework builds the middleware with the first request
     # Pages that show the document load scripts from elsewhere: an agent makes no page ask outside.
     app = FastAPI(
         title="fedbandit agent",

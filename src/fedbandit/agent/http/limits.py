@@ -1,7 +1,6 @@
-"""How much of a request is read, and how long a caller may take for one: below what the application sees of HTTP.
+"""Limits the size of an HTTP request and the time a caller may take for it, which uvicorn does not.
 
-Here belong the limits of one connection that uvicorn does not have: its parser keeps a line of any length, and waits
-for ever for a request. Who may call and what is answered are ``gate``'s and ``api``'s.
+Its parser keeps a line of any length, and waits for a request for ever.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from fedbandit.agent.http.schemas import HttpError
 __all__ = ["MAX_REQUEST", "PATIENCE", "BoundedHttp"]
 
 MAX_REQUEST = 2**20
-"""Bytes of one request, its lines and its body in however small pieces; ``gate`` takes far smaller bodies."""
+"""Bytes of one request, its lines and its body in however small pieces; ``access`` allows far smaller bodies."""
 
 PATIENCE = 10.0
 """Seconds until a request must be here, from the first byte on, and a new connection's first one."""

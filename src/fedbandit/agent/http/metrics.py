@@ -1,7 +1,6 @@
-"""The agent's numbers for Prometheus, read from its state when they are asked for.
+"""Prometheus metrics of an agent, computed from its state on every scrape.
 
-Here belong names of metrics and where they come from; what they mean is the state's. Times are given as points in time,
-as is the custom: the age of an exchange is ``time() - ..._timestamp_seconds``.
+Times are timestamps, by convention: the age of an exchange is ``time() - ..._timestamp_seconds``.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,4 @@
-"""The OpenAPI document of the agent: what every status means, and what is said on every path.
-
-Here belong words for people and for generators of clients, and nothing that answers a request.
-"""
+"""The agent's OpenAPI document: the meaning of every status, and the errors that every path shares."""
 
 from typing import Any
 
@@ -41,7 +38,7 @@ def path_parameter(name: str, says: str, example: str) -> dict[str, Any]:
 
 
 def describe(app: FastAPI, with_token: bool) -> None:
-    """Fix the document of an application, with what the gate and the router answer on every path."""
+    """Fix the document of an application, with what access control and router answer on every path."""
     routes = app.routes
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}

@@ -1,7 +1,6 @@
-"""What travels over HTTP besides the state: a decision, a reward, an error.
+"""Request and response bodies of the HTTP API, except the state: a decision, a reward, an error.
 
-Here belong the types of the bodies, how a body is read, and how a mistake is told; paths are ``api``'s. A body is
-read strictly: JSON has ways to say NaN and infinity that a reward must not use, and ``true`` is not 1.
+Bodies are parsed strictly: JSON can spell NaN and infinity, which a reward must not be, and ``true`` is not 1.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""A site and its statuses in the words of ``state``.
-
-Here belongs where each shown number comes from, and no number of its own.
-"""
+"""Fills the models of ``state`` from a site and the status of its neighbours."""
 
 from collections.abc import Mapping
 

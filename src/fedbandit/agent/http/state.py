@@ -1,7 +1,7 @@
-"""What an agent shows of itself: the content of ``GET /v1/state``, as the server writes it and the client reads it.
+"""The models of ``GET /v1/state``, which the server writes and the client reads.
 
-Here belong names, types and what they mean, in the words of the documents, and no rule. Nothing raw is in here: means
-and estimates are made of releases. The descriptions are in the OpenAPI document, and docs/http.md repeats them.
+They hold nothing raw: means and estimates are made of releases. The descriptions appear in the OpenAPI document, and
+docs/http.md repeats them.
 """
 
 from pydantic import BaseModel, ConfigDict, Field
