@@ -13,6 +13,7 @@ import pytest
 import xarray as xr
 
 from fedbandit import InvalidArgument, simulate
+from fedbandit.checks import FileError
 from fedbandit.experiments import sweep
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.experiments.sweep import run_all, sweep_table
@@ -113,7 +114,7 @@ def test_the_same_experiment_twice(file, tmp_path):
 
 
 def test_two_commands_in_one_folder(file, tmp_path):
-    with sweep._alone_in(tmp_path), pytest.raises(InvalidArgument, match="Another command is at work"):
+    with sweep._alone_in(tmp_path), pytest.raises(FileError, match="is in use by another run"):
         run_all(read_sweep(file), tmp_path)
 
 

@@ -55,7 +55,7 @@ _LOG = logging.getLogger("fedbandit.agent")
 
 
 class Agent:
-    """A running site. What the HTTP API asks for is in ``api.LocalAgent``."""
+    """A running site. ``http.api.LocalAgent`` lists what the HTTP API calls."""
 
     def __init__(self, config: SiteConfig, tls: TlsFiles | None) -> None:
         """Open the state; ``JournalError`` or ``OSError`` with the reason if that cannot be."""
@@ -217,7 +217,7 @@ class Agent:
                 path.name,
             )
         elif changed:
-            _LOG.warning("%s: what has changed besides needs a restart: %s", path.name, ", ".join(changed))
+            _LOG.warning("%s: restart to apply: %s", path.name, ", ".join(changed))
         self.config = taken
 
     def _notice_expiry(self) -> None:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from fedbandit.checks import InvalidArgument
+from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.experiments.experiment import Experiment
 from fedbandit.simulation.compiled import SOURCES
 from fedbandit.simulation.cpu import usable_cores
@@ -69,7 +69,7 @@ def _alone_in(folder: Path) -> Generator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InvalidArgument("folder", str(folder), "free", "Another command is at work in it.") from None
+            raise FileError(f"{folder} is in use by another run") from None
         yield
         (folder / ".lock").unlink(missing_ok=True)
 

@@ -31,7 +31,7 @@ STARTS_WITHIN = 30.0
 STOPS_WITHIN = 10.0
 
 DAYS = 90
-"""Certificates of a federation that is tried out need not last."""
+"""Lifetime of the certificates: this federation need not last."""
 
 
 class AgentDied(RuntimeError):
@@ -165,7 +165,7 @@ class LocalFederation:
             return False
 
     def process(self, name: str) -> int:
-        """The number of a site's process."""
+        """The process id of a site."""
         return self._running[name].pid
 
     def is_running(self, name: str) -> bool:

@@ -24,7 +24,7 @@ Table = tuple[str, list[str], list[list[str]]]
 
 
 def live_table(run: Run) -> Table:
-    """How things stand while it runs."""
+    """The table while a run lasts."""
     rows: list[list[str]] = []
     for i, name in enumerate(run.setting.names):
         lately = np.asarray(run.visits[i].arms)[-LATELY:]
@@ -107,7 +107,7 @@ def note(run: Run) -> str:
 
 
 def reading(run: Run) -> str:
-    """The table in words."""
+    """A summary of the table in words."""
     problem, found = run.setting.problem, numbers(run)
     sites, best = found["sites"], found["best_arm"]
     words: list[str] = []
@@ -141,7 +141,7 @@ def reading(run: Run) -> str:
 
 
 def numbers(run: Run) -> dict[str, Any]:
-    """All that was found, fit for JSON."""
+    """All results, fit for JSON."""
     setting, problem = run.setting, run.setting.problem
     sites: list[dict[str, Any]] = []
     for i, name in enumerate(setting.names):
@@ -193,7 +193,7 @@ def numbers(run: Run) -> dict[str, Any]:
 
 
 def write_numbers(run: Run, path: Path) -> None:
-    """``numbers`` as a file."""
+    """Write ``numbers`` to a file."""
     path.write_text(json.dumps(numbers(run), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

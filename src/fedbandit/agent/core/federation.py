@@ -20,7 +20,7 @@ __all__ = ["Federation"]
 
 @dataclass(frozen=True)
 class Federation:
-    """The terms: whoever has others neither gossips with these sites nor opens their files.
+    """The terms. Sites with different terms are refused, and so are their files.
 
     * ``num_agents``: N, all sites that are expected to take part
     * ``arms``: their names, in order

@@ -169,7 +169,7 @@ class Site:
         return self._step(decision, life, decision)
 
     def report(self, decision_id: str, reward: float) -> Step[None]:
-        """Take the reward of a decision. The same one again is fine and changes nothing."""
+        """Take the reward of a decision. Idempotent."""
         decision = self._stored.decisions.get(decision_id)
         if decision is None:
             raise UnknownDecision(f"no decision has the id {decision_id!r}, or it has expired")
@@ -217,7 +217,7 @@ class Site:
         return self._step(None, Link(neighbour, link.epoch if link else 0, flow.empty(self.terms.num_arms)))
 
     def leave(self, neighbour: str) -> Step[None]:
-        """A neighbour has left for good: drop its flow, refuse what it said in this life. Twice is as good as once."""
+        """A neighbour has left for good: drop its flow, refuse what it said in this life. Idempotent."""
         if any(link.left for link in self.links if link.neighbour == neighbour):
             return Step(None)
         least = min(self._link(neighbour).epoch + 1, MAX_COUNT)

@@ -21,14 +21,14 @@ _Result = TypeVar("_Result")
 
 
 class DurableSite:
-    """Runs the events of one site, in the order in which they come, in one asyncio loop.
+    """Runs the events of one site in order of arrival, in one asyncio loop.
 
     After an error of the disk nothing of the events concerned has happened: the site is thrown away, and loaded again
     from the file with the next event. So a disk that was full needs nobody to restart the agent.
     """
 
     def __init__(self, open_journal: Callable[[], SqliteJournal], make_site: Callable[[Stored], Site]) -> None:
-        """Open the file and load the site; ``JournalError`` if that cannot be."""
+        """Open the file and load the site; raises ``JournalError`` if that fails."""
         self._open_journal, self._make_site = open_journal, make_site
         self._waiting: list[tuple[tuple[Record, ...], asyncio.Future[None]]] = []
         self._journal: SqliteJournal | None = None
@@ -38,7 +38,7 @@ class DurableSite:
         self._loaded()
 
     async def do(self, event: Callable[[Site], Step[_Result]]) -> _Result:
-        """What comes of an event. ``Refused`` and ``InvalidArgument`` are the event's own; then nothing has changed."""
+        """Run an event and return its result. ``Refused`` and ``InvalidArgument`` mean that nothing has changed."""
         site = self._loaded()
         try:
             step = event(site)
@@ -58,12 +58,12 @@ class DurableSite:
         return step.result
 
     def look(self) -> Site:
-        """The site, to look at: all that it shows is on disk."""
+        """The site, for reading: all that it shows is on disk."""
         self._commit()
         return self._loaded()
 
     def close(self) -> None:
-        """Write what waits, and let go of the file."""
+        """Write what waits, and close the file."""
         self._commit_quietly()
         self._forget()
 
@@ -83,7 +83,7 @@ class DurableSite:
             journal.close()
 
     def _commit(self) -> None:
-        """Write all that waits in one transaction, then let those who wait go on; with an error, if it fails."""
+        """Write all that waits in one transaction, then resume the waiting callers; with an error, if it fails."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return

@@ -59,7 +59,7 @@ class Links:
     # ---------------------------------------------------------------- who
 
     async def use(self, neighbours: Iterable[Neighbour]) -> None:
-        """Make this the neighbour list: begin links that are new, no longer talk to those who are not in it."""
+        """Replace the neighbour list: begin new links, end those that are no longer listed."""
         listed = {neighbour.name: neighbour for neighbour in neighbours}
         async with self._changing:
             for name, status in list(self.statuses.items()):
@@ -106,7 +106,7 @@ class Links:
         return any(link.left for link in self._site.look().links if link.neighbour == name)
 
     async def close(self) -> None:
-        """Stop all clocks. An exchange that is under way comes to its end: that is at most ``TIMEOUT`` seconds."""
+        """Stop all clocks. An exchange under way may finish, within ``TIMEOUT`` seconds."""
         async with self._changing:
             await asyncio.gather(*(self._hang_up(status, TIMEOUT) for status in self.statuses.values()))
 
@@ -119,7 +119,7 @@ class Links:
             await asyncio.gather(clock, return_exceptions=True)
 
     def notice_silence(self) -> None:
-        """Look who should have called and has not. Who does not answer when we call is noticed at once."""
+        """Mark silent inbound neighbours as unreachable. Those that we dial are noticed at once."""
         for status in self.statuses.values():
             if status.neighbour.address is None and not self._has_left(status.neighbour.name):
                 status.notice_silence(self._clock())
@@ -194,7 +194,7 @@ class Links:
         return answer
 
     async def answer_compare(self, call: Call) -> bytes:
-        """A neighbour whose terms are others wants to know which."""
+        """Tell a neighbour with different terms in which fields they differ."""
         status = self._admitted(call)
         try:
             theirs = wire.decode_terms(call.data)
@@ -206,7 +206,7 @@ class Links:
         return wire.encode_terms(self._terms.terms())
 
     def _admitted(self, call: Call) -> NeighbourStatus | None:
-        """The status whose certificate came with a call; None without TLS."""
+        """The status of the neighbour whose certificate came with a call; None without TLS."""
         if call.caller is None:
             if self._tls is not None:
                 raise TurnsAway("certificate", "no name came with the call")
@@ -238,7 +238,7 @@ def _named(name: str, differences: list[str]) -> str:
 
 
 def _short(text: str, most: int = 80) -> str:
-    """What somebody else says, fit for one line of a log."""
+    """Another site's text, fit for one line of a log."""
     plain = "".join(letter if letter.isprintable() else "?" for letter in text[: most + 1])
     return plain if len(plain) <= most else f"{plain[:most]}..."
 

@@ -15,7 +15,7 @@ from fedbandit.agent.http.state import SiteState
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-"""Of the text."""
+"""The content type of the metrics."""
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 
