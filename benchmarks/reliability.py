@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from fedbandit import Client  # noqa: E402
-from fedbandit.agent.local import LocalFederation  # noqa: E402
+from fedbandit.local.processes import LocalFederation  # noqa: E402
 from process_faults import federation_terms, run_with_faults  # noqa: E402
 
 PAIRS_FOR, WINDOWS = 4.0, 4

@@ -4,7 +4,7 @@ Both add noise and look alike in a histogram. The second one adds none when the 
 nothing to hide". Run it: python examples/audit_own_mechanism.py
 """
 
-from fedbandit.privacy.audit import audit
+from fedbandit.audit.measure import audit
 from fedbandit.privacy.noise import GRID, laplace
 
 EPSILON = 1.0

@@ -9,17 +9,17 @@ from pathlib import Path
 from random import Random
 
 from fedbandit.agent.addresses import Address
-from fedbandit.agent.certs import init, issue
-from fedbandit.agent.choice import Draws
 from fedbandit.agent.config import Neighbour
-from fedbandit.agent.durable import DurableSite
-from fedbandit.agent.federation import Federation
-from fedbandit.agent.journal import SqliteJournal
-from fedbandit.agent.links import Links
-from fedbandit.agent.records import Decision
-from fedbandit.agent.site import Site
-from fedbandit.agent.tls import TlsFiles
-from fedbandit.agent.transport import Dialler, GossipServer
+from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.durable_site import DurableSite
+from fedbandit.agent.disk.journal import SqliteJournal
+from fedbandit.agent.gossip.certificates import init, issue
+from fedbandit.agent.gossip.links import Links
+from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.gossip.transport import Dialler, GossipServer
 
 
 class GrpcNetwork:
@@ -64,7 +64,7 @@ class GrpcNetwork:
     def site(self, name: str) -> Site:
         return self._sites[name].look()
 
-    def decide(self, name: str, draws: Draws) -> Decision:
+    def decide(self, name: str, draws: DecisionDraws) -> Decision:
         return self._loop.run_until_complete(self._sites[name].do(lambda site: site.decide(0.0, draws)))
 
     def report(self, name: str, decision_id: str, reward: float) -> None:
@@ -72,9 +72,9 @@ class GrpcNetwork:
 
     def exchange(self, name: str, neighbour: str) -> None:
         """One exchange, from offer to answer."""
-        contact = self._links[name].contacts[neighbour]
-        self._loop.run_until_complete(self._links[name].exchange(contact, self._diallers[name, neighbour]))
-        assert contact.last_error is None, (contact, self._refused)
+        status = self._links[name].statuses[neighbour]
+        self._loop.run_until_complete(self._links[name].exchange(status, self._diallers[name, neighbour]))
+        assert status.last_error is None, (status, self._refused)
 
     def run(self) -> None:
         """Nothing is left on its way."""

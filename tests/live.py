@@ -10,13 +10,13 @@ import uvicorn
 
 from fedbandit import FedBatch
 from fedbandit.agent.addresses import Address
-from fedbandit.agent.api import make_app
 from fedbandit.agent.config import Neighbour, SiteConfig
-from fedbandit.agent.federation import Federation
-from fedbandit.agent.journal import SqliteJournal
-from fedbandit.agent.protocol import BoundedHttp
-from fedbandit.agent.server import STATE_FILE, Agent
-from fedbandit.agent.site import Site
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.journal import SqliteJournal
+from fedbandit.agent.http.api import make_app
+from fedbandit.agent.http.limits import BoundedHttp
+from fedbandit.agent.runtime import STATE_FILE, Agent
 
 TERMS = Federation("trial", 3, ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4))
 NEIGHBOURS = ("east", "south")

@@ -14,12 +14,12 @@ from pathlib import Path
 from random import Random
 
 from fedbandit.agent.client import AgentError, Client
-from fedbandit.agent.federation import Federation
-from fedbandit.agent.journal import SqliteJournal
-from fedbandit.agent.local import LocalFederation
-from fedbandit.agent.memory import disagreement, imbalance
-from fedbandit.agent.records import Stored
-from fedbandit.agent.site import Site
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_network import disagreement, imbalance
+from fedbandit.agent.core.records import Stored
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.journal import SqliteJournal
+from fedbandit.local.processes import LocalFederation
 
 MEANS = (0.3, 0.5, 0.7)
 

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedbandit import FedBatch
-from fedbandit.agent.federation import Federation
-from fedbandit.agent.journal import SqliteJournal
-from fedbandit.agent.local import LocalFederation
-from fedbandit.agent.site import Site
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.journal import SqliteJournal
+from fedbandit.local.processes import LocalFederation
 
 MEANS = (0.2, 0.8)
 

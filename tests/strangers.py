@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from fedbandit.agent import wire
-from fedbandit.agent.certs import init
-from fedbandit.agent.records import Life, Stored
-from fedbandit.agent.site import Site
+from fedbandit.agent.core.records import Life, Stored
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.gossip import wire
+from fedbandit.agent.gossip.certificates import init
 from processes import dump, terms, wait_until
 
 DAY = timedelta(days=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbandit.agent.memory import imbalance
+from fedbandit.agent.core.memory_network import imbalance
 from processes import (
     ask,
     come_through,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedbandit.agent.journal import SqliteJournal
-from fedbandit.agent.records import Batch, Decision, Life, Release, Stored
+from fedbandit.agent.core.records import Batch, Decision, Life, Release, Stored
+from fedbandit.agent.disk.journal import SqliteJournal
 from process_faults import Outcome, Told, federation_terms, run_with_faults
 
 

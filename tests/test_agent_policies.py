@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 import literal
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning, graph
-from fedbandit.agent.bounds import Bounds
-from fedbandit.agent.federation import Federation
-from fedbandit.agent.journal import JournalError, SqliteJournal
-from fedbandit.agent.memory import Down, MemoryNetwork
-from fedbandit.agent.messages import MAX_N
-from fedbandit.agent.records import ArmTree, Decision, Heard, Life, Stored
-from fedbandit.agent.site import MAX_EXPIRED, Draws, HorizonReached, Site
+from fedbandit.agent.core.bounds import Bounds
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_network import Down, MemoryNetwork
+from fedbandit.agent.core.messages import MAX_N
+from fedbandit.agent.core.records import ArmTree, Decision, Heard, Life, Stored
+from fedbandit.agent.core.site import MAX_EXPIRED, DecisionDraws, HorizonReached, Site
+from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.kl import kl_index
 from test_agent_simulation import EXACT, TERMS, TREE, Watched, tape_on_the_grid
 
-DRAWS = Draws((0.3, -0.2, 0.1), 0.6)
+DRAWS = DecisionDraws((0.3, -0.2, 0.1), 0.6)
 NEVER = 10**9
 
 
@@ -124,7 +124,7 @@ def test_without_faults_agents_are_algorithm_1(policy, world):
             assert decision.arm == k
             act(0, i, decision)
     for t, (chosen, theta, n_max) in enumerate(story, 1):
-        draws = [Draws((), tape.picks[t - 1, i]) for i in range(agents)]
+        draws = [DecisionDraws((), tape.picks[t - 1, i]) for i in range(agents)]
         decisions = {i: network.decide(str(i), draws[i]) for i in range(agents) if acts(t, i)}
         assert {i: decision.arm for i, decision in decisions.items()} == chosen
         network.exchange(*(str(i) for i in tape.edges[t - 1]))
@@ -148,7 +148,7 @@ def lagging_site(terms, n_max, u):
         pull(site)
     offer = replace(new_site(terms, "there", ("here",)).offer("here").result, n_max=n_max)
     site.receive_offer(offer)
-    return site.decide(0.0, Draws((), u)).result.arm
+    return site.decide(0.0, DecisionDraws((), u)).result.arm
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_fed_ucb_releases_at_every_reward_and_keeps_a_record_for_each_arm():
     site = new_site(replace(TREE, arms=("a", "b")), noise=noise)
     stored = site._stored
     for reward in (0.25, 0.25, 0.5, 0.5, 1.0):  # arms 0, 1, then by the index
-        pull(site, reward, Draws((), 0.0))
+        pull(site, reward, DecisionDraws((), 0.0))
     assert len(draws) == 5
     assert sum(tree.pulls for tree in stored.trees.values()) == 5
     again = Site("here", site.terms, deepcopy(stored), silent)
@@ -465,7 +465,7 @@ def test_the_radius_that_is_shown_is_the_one_that_is_used(policy):
     source, chosen = np.random.default_rng(3), set()
     assert site.radius == (None, None, None)
     for _ in range(300):
-        draws = Draws(tuple(source.normal(size=3)), source.random())
+        draws = DecisionDraws(tuple(source.normal(size=3)), source.random())
         if None not in site.theta:
             z = draws.normals if policy == "thompson" else (1.0, 1.0, 1.0)
             beliefs = [x + r * d for x, r, d in zip(site.theta, site.radius, z, strict=True)]
@@ -579,9 +579,9 @@ def test_a_decision_is_small():
 @pytest.mark.parametrize("wrong", [{"u": 1.0}, {"u": -0.1}, {"u": math.nan}, {"normals": (math.inf,)}])
 def test_impossible_draws_are_refused(wrong):
     with pytest.raises(InvalidArgument, match=next(iter(wrong))):
-        Draws(**{"normals": (), "u": 0.5, **wrong})
+        DecisionDraws(**{"normals": (), "u": 0.5, **wrong})
     with pytest.raises(InvalidArgument, match="normals must be 3 draws"):
-        new_site(TERMS).decide(0.0, Draws((0.0,), 0.5))
+        new_site(TERMS).decide(0.0, DecisionDraws((0.0,), 0.5))
 
 
 def test_where_terms_differ_is_named():

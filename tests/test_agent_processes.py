@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from fedbandit.agent.config import read_config
-from fedbandit.agent.local import LocalFederation
-from fedbandit.agent.memory import imbalance
-from fedbandit.agent.server import change_stopped
-from fedbandit.agent.step import NotANeighbour
+from fedbandit.agent.core.events import NotANeighbour
+from fedbandit.agent.core.memory_network import imbalance
+from fedbandit.agent.runtime import change_stopped
+from fedbandit.local.processes import LocalFederation
 from processes import (
     ask,
     assert_mistake,

@@ -24,13 +24,13 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, Tape, graph, replay
-from fedbandit.agent.bounds import HELD, Bounds
-from fedbandit.agent.federation import Federation
-from fedbandit.agent.journal import MemoryJournal
-from fedbandit.agent.memory import Down, Faults, MemoryNetwork
-from fedbandit.agent.messages import Answer
-from fedbandit.agent.records import Decision
-from fedbandit.agent.site import Draws, HorizonReached, Site, Step, UnknownDecision
+from fedbandit.agent.core.bounds import HELD, Bounds
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_journal import MemoryJournal
+from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
+from fedbandit.agent.core.messages import Answer
+from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.site import DecisionDraws, HorizonReached, Site, Step, UnknownDecision
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules import flow
 from grpc_network import GrpcNetwork
@@ -129,11 +129,13 @@ def follow_the_tape(index, world, horizon, make_network):
 
     for i in range(world.num_agents):
         for k in range(num_arms):  # t = 0: every arm once, since all are unknown
-            decision = network.decide(names[i], Draws((0.0,) * num_arms, 0.0))
+            decision = network.decide(names[i], DecisionDraws((0.0,) * num_arms, 0.0))
             assert decision.arm == k
             act(0, i, decision)
     for t in range(1, horizon + 1):
-        decisions = [network.decide(name, Draws(tuple(tape.normals[t - 1, i]), 0.0)) for i, name in enumerate(names)]
+        decisions = [
+            network.decide(name, DecisionDraws(tuple(tape.normals[t - 1, i]), 0.0)) for i, name in enumerate(names)
+        ]
         np.testing.assert_array_equal([decision.arm for decision in decisions], trace.arms[t - 1])
         i, j = tape.edges[t - 1]
         network.exchange(names[i], names[j])  # theta(t - 1) is averaged: before this round's news

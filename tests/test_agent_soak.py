@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbandit.agent.local import LocalFederation
+from fedbandit.local.processes import LocalFederation
 from process_faults import Told, an_application
 from processes import terms
 

@@ -14,13 +14,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from fedbandit.agent import server, wire
+from fedbandit.agent import runtime
 from fedbandit.agent.addresses import Address
 from fedbandit.agent.config import read_config
-from fedbandit.agent.local import LocalFederation
-from fedbandit.agent.memory import imbalance
-from fedbandit.agent.tls import read_tls
-from fedbandit.agent.transport import Call, GossipServer
+from fedbandit.agent.core.memory_network import imbalance
+from fedbandit.agent.gossip import wire
+from fedbandit.agent.gossip.tls import read_tls
+from fedbandit.agent.gossip.transport import Call, GossipServer
+from fedbandit.local.processes import LocalFederation
 from processes import (
     ask,
     assert_mistake,
@@ -197,7 +198,7 @@ class TestPlantedBug:
         caplog.set_level(logging.WARNING)
 
         async def served(check):
-            agent = server.Agent(config, read_tls(config, datetime.now(UTC)))
+            agent = runtime.Agent(config, read_tls(config, datetime.now(UTC)))
             try:
                 await agent.start()
                 certificates = Certificates(federation.folder / "certs")
@@ -207,7 +208,7 @@ class TestPlantedBug:
                 await agent.stop()
 
         def run(server_class, check):
-            monkeypatch.setattr(server, "GossipServer", server_class)
+            monkeypatch.setattr(runtime, "GossipServer", server_class)
             asyncio.run(served(check))
 
         return run

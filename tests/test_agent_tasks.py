@@ -7,15 +7,15 @@ from random import Random
 
 import pytest
 
-from fedbandit.agent import server
+from fedbandit.agent import runtime
 from fedbandit.agent.config import read_config
-from fedbandit.agent.durable import DurableSite
-from fedbandit.agent.journal import JournalError, SqliteJournal
-from fedbandit.agent.links import Links
-from fedbandit.agent.local import LocalFederation
-from fedbandit.agent.refusals import SECONDS, Pace, Refusals
-from fedbandit.agent.site import Site
-from fedbandit.agent.transport import Dialler
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.durable_site import DurableSite
+from fedbandit.agent.disk.journal import JournalError, SqliteJournal
+from fedbandit.agent.gossip.links import Links
+from fedbandit.agent.gossip.refusals import SECONDS, Pace, Refusals
+from fedbandit.agent.gossip.transport import Dialler
+from fedbandit.local.processes import LocalFederation
 from processes import terms
 
 TERMS = terms()
@@ -53,12 +53,12 @@ def test_a_clock_outlives_a_mistake(config, caplog):
     async def scenario(monkeypatch):
         site = site_of(config)
         links = links_of(config, site)
-        monkeypatch.setattr("fedbandit.agent.links.Dialler", Broken)
-        monkeypatch.setattr("fedbandit.agent.links.RETRY", 0.01)
+        monkeypatch.setattr("fedbandit.agent.gossip.links.Dialler", Broken)
+        monkeypatch.setattr("fedbandit.agent.gossip.links.RETRY", 0.01)
         await links.use(config.neighbours)
         await asyncio.sleep(0.5)
-        assert links.contacts["east"].failures > 5
-        assert "ZeroDivisionError: planted" in links.contacts["east"].last_error
+        assert links.statuses["east"].failures > 5
+        assert "ZeroDivisionError: planted" in links.statuses["east"].last_error
         await links.close()
         assert clocks() == []
         site.close()
@@ -87,11 +87,11 @@ def test_changes_of_the_list_at_the_same_time_leave_one_clock(config):
 
 
 def test_house_keeping_outlives_a_mistake(config, caplog, monkeypatch):
-    monkeypatch.setattr(server, "EXPIRY_EVERY", 0.01)
-    monkeypatch.setattr(server, "WATCH_EVERY", 0.01)
+    monkeypatch.setattr(runtime, "EXPIRY_EVERY", 0.01)
+    monkeypatch.setattr(runtime, "WATCH_EVERY", 0.01)
 
     async def scenario():
-        agent = server.Agent(config, None)
+        agent = runtime.Agent(config, None)
         await agent.start()
         look, take_over = agent._look_at_disk, agent._take_over
 
@@ -105,7 +105,7 @@ def test_house_keeping_outlives_a_mistake(config, caplog, monkeypatch):
         agent._look_at_disk, agent._take_over = look, take_over
         config.path.write_text(config.path.read_text().replace('name = "east"', 'name = "west"'))
         await asyncio.sleep(0.3)
-        assert list(agent.links.contacts) == ["west"]
+        assert list(agent.links.statuses) == ["west"]
         await agent.stop()
 
     with caplog.at_level(logging.INFO):

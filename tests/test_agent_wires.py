@@ -3,8 +3,8 @@
 import pytest
 
 from bad_wire import BadWire
-from fedbandit.agent.local import LocalFederation
-from fedbandit.agent.memory import imbalance
+from fedbandit.agent.core.memory_network import imbalance
+from fedbandit.local.processes import LocalFederation
 from processes import decide_and_reward, exchanges, neighbour, read, terms, wait_until
 
 pytestmark = pytest.mark.xdist_group("processes")

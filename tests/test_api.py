@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedbandit import FedBatch, InvalidArgument
-from fedbandit.agent import protocol
-from fedbandit.agent.api import make_app
-from fedbandit.agent.state import State
+from fedbandit.agent.http import limits
+from fedbandit.agent.http.api import make_app
+from fedbandit.agent.http.state import SiteState
 from live import TERMS, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -253,7 +253,7 @@ def test_what_is_no_http_is_told_in_the_form_of_all_errors(served):
 )
 def test_who_does_not_go_on_is_hung_up_on(served, monkeypatch, said):
     """Nor does it help to say a little now and then."""
-    monkeypatch.setattr(protocol, "PATIENCE", 0.5)
+    monkeypatch.setattr(limits, "PATIENCE", 0.5)
     begun = time.monotonic()
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(said)
@@ -482,7 +482,7 @@ def test_a_token_that_no_header_can_carry_is_refused(served, token):
 def test_the_state_is_the_agents(served, http):
     answer = http.get("/v1/state")
     assert answer.status_code == 200
-    assert State.model_validate_json(answer.content) == served.call(lambda driver: driver.state())
+    assert SiteState.model_validate_json(answer.content) == served.call(lambda driver: driver.state())
 
 
 def test_metrics_agree_with_the_state(tmp_path):
@@ -493,9 +493,9 @@ def test_metrics_agree_with_the_state(tmp_path):
         decide(http)
         put_reward(http, "unknown", '{"value": 1}')
         agent.call(lambda driver: [driver.refusals.count("certificate", "a test") for _ in range(3)])
-        agent.call(lambda driver: driver.links.contacts["east"].succeeded(1_700_000_000.5))
+        agent.call(lambda driver: driver.links.statuses["east"].succeeded(1_700_000_000.5))
         answer = http.get("/metrics")
-        state = State.model_validate_json(http.get("/v1/state").content)
+        state = SiteState.model_validate_json(http.get("/v1/state").content)
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     families = {family.name: family for family in text_string_to_metric_families(answer.text)}
     seen = {}
@@ -608,7 +608,7 @@ def test_the_api_is_light():
     """An agent's process stays small: no NumPy, no engine, no client."""
     code = (
         "import sys\n"
-        "import fedbandit.agent.api\n"
+        "import fedbandit.agent.http.api\n"
         "heavy = {'numba', 'numpy', 'opendp', 'networkx', 'xarray', 'matplotlib', 'httpx', 'fedbandit.simulation'}\n"
         "print(*sorted(heavy & set(sys.modules)))\n"
     )

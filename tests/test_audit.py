@@ -17,15 +17,15 @@ from scipy.stats import beta
 from typer.testing import CliRunner
 
 from fedbandit import FedUCB, InvalidArgument
+from fedbandit.audit import whole_agent
+from fedbandit.audit.attacks import Attack, on_batches, on_mechanism
+from fedbandit.audit.known_bad import known_bad
+from fedbandit.audit.measure import FALSE_ALARM, audit, clopper_pearson, fewest_samples, lower_bound
+from fedbandit.audit.suite import Row, attacks_on, run_attacks
+from fedbandit.audit.whole_agent import noisy_sums, on_fed_batch, reconstruct
 from fedbandit.cli import app
-from fedbandit.privacy import whole_agent
-from fedbandit.privacy.attacks import Attack, on_batches, on_mechanism
-from fedbandit.privacy.audit import FALSE_ALARM, audit, clopper_pearson, fewest_samples, lower_bound
-from fedbandit.privacy.broken import known_bad
 from fedbandit.privacy.mechanism import Batches
 from fedbandit.privacy.noise import GRID
-from fedbandit.privacy.suite import Row, attacks_on, run_attacks
-from fedbandit.privacy.whole_agent import noisy_sums, on_fed_batch, reconstruct
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "audit_own_mechanism.py"
 

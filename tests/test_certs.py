@@ -29,10 +29,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from typer.testing import CliRunner
 
-from fedbandit.agent import secret_files
-from fedbandit.agent.certs import CertsError, init, issue
 from fedbandit.agent.config import ConfigError, read_config
-from fedbandit.agent.tls import read_tls
+from fedbandit.agent.disk import secret_files
+from fedbandit.agent.gossip.certificates import CertsError, init, issue
+from fedbandit.agent.gossip.tls import read_tls
 from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.cli import app
 
@@ -563,7 +563,7 @@ class TestCommands:
             "from fedbandit.cli import app\n"
             "assert 'certs' in CliRunner().invoke(app, ['--help']).output\n"
             "assert 'issue' in CliRunner().invoke(app, ['certs', '--help']).output\n"
-            "print(*sorted({'cryptography', 'fedbandit.sections', 'numpy', 'numba'} & set(sys.modules)))\n"
+            "print(*sorted({'cryptography', 'fedbandit.toml_files', 'numpy', 'numba'} & set(sys.modules)))\n"
         )
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert ran.stdout.strip() == ""

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedbandit.cli import app
-from fedbandit.experiment import ExperimentError, read_experiment
+from fedbandit.experiments.experiment import ExperimentError, read_experiment
 
 GOOD = """
 name = "small"

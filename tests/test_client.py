@@ -13,7 +13,7 @@ import pytest
 import fedbandit
 from fedbandit import AgentError, AsyncClient, Client, InvalidArgument
 from fedbandit.agent import client as module
-from fedbandit.agent.state import State
+from fedbandit.agent.http.state import SiteState
 from live import TERMS, serving
 
 TOKEN = "t0ken"  # noqa: S105
@@ -56,7 +56,7 @@ def test_decide_reward_state(served, kind):
         client.reward(decision, 1.0)
         client.reward(decision.id, 1)  # the same again
         state = client.state()
-    assert isinstance(state, State)
+    assert isinstance(state, SiteState)
     assert state == served.call(lambda driver: driver.state())
     assert state.decisions.handed_out == before + 1
     assert [row[5] for row in served.rows()["decision"] if row[0] == decision.id] == [1.0]

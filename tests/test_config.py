@@ -11,7 +11,7 @@ import pytest
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.addresses import Address, address, listening_address, site_name
 from fedbandit.agent.config import ConfigError, Neighbour, Tls, check_insecure, read_config, read_token
-from fedbandit.agent.federation import Federation
+from fedbandit.agent.core.federation import Federation
 from fedbandit.checks import InvalidArgument
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"

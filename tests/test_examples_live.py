@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import fedbandit
 from fedbandit.agent.config import read_config
-from fedbandit.agent.state import State
+from fedbandit.agent.http.state import SiteState
 from live import TERMS, serving
 
 ROOT = Path(__file__).parents[1]
@@ -271,7 +271,7 @@ def fields_of(shown, prefix=""):
 def test_the_page_says_what_every_field_of_the_state_means():
     """In the words of the types, in their order."""
     table = PAGE.partition("## The state")[2].partition("## Metrics")[0]
-    assert re.findall(r"^\| `(\S+)` \| (.*) \|$", table, re.MULTILINE) == list(fields_of(State))
+    assert re.findall(r"^\| `(\S+)` \| (.*) \|$", table, re.MULTILINE) == list(fields_of(SiteState))
 
 
 def test_the_openapi_document_says_what_every_field_of_the_state_means(served):

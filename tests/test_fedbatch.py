@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from fedbandit.simulation.plan import plan_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from fedbandit import (
 from fedbandit.rules.batch import batch_size, default_first_batch, learnt_reward_variance
 from fedbandit.rules.kl import highest_kl_index, kl_index, private_divergence
 from fedbandit.rules.radius import tail_level, tail_slope, tail_tilt
-from fedbandit.simulation.plan import plan_of
 
 GRAPHS = st.one_of(st.integers(3, 6).map(graph.path), st.integers(3, 5).map(graph.complete), st.just(graph.star(5)))
 

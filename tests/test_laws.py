@@ -13,6 +13,73 @@ import fedbandit
 SOURCE = Path(fedbandit.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 
+# The layers, lowest first: a room imports itself and the rooms above its line, never one below it.
+ROOMS = {
+    "rules": ["rules"],  # formulas; first, since a problem asks the rules for the variance of its rewards
+    "world": ["checks", "toml_files", "progress", "graph", "problem", "hospital"],
+    "policies": ["policy", "baselines"],
+    "theory": ["theory"],  # after the policies, which say how long a horizon may be
+    # A live site stands below the simulator: so it cannot import it, and starts without NumPy and Numba.
+    "privacy": ["privacy"],
+    "agent.core": ["agent.core"],
+    "agent.disk": ["agent.disk"],
+    "agent.config": ["agent.addresses", "agent.config"],
+    "agent.gossip": ["agent.gossip"],
+    "agent.http": ["agent.http"],
+    "agent": ["agent"],  # the process of all that, and the client
+    # Figures know a result by its type alone; so ``Result.plot`` may draw itself.
+    "figures": ["figures"],
+    "simulation": ["simulation"],
+    "experiments": ["experiments"],
+    "audit": ["audit"],  # attacks the simulator and the site
+    "local": ["local"],
+    "cli": ["cli", "__main__"],
+    "public names": ["__init__"],
+}
+ORDER = list(ROOMS)
+
+
+def room_of(module):
+    """The room of a dotted name such as ``fedbandit.agent.core.site``: that with the longest matching prefix."""
+    name = module.removeprefix("fedbandit").removeprefix(".") or "__init__"
+    found = [(len(part), room) for room, parts in ROOMS.items() for part in parts if f"{name}.".startswith(f"{part}.")]
+    assert found, f"{module} stands in no room"
+    return max(found)[1]
+
+
+def module_of(path):
+    return ".".join(["fedbandit", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def loaded_by(path):
+    """Modules of this package that a file imports, also inside functions; not those for annotations alone."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []  # never executed: types may name what a room must not load
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "fedbandit")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fedbandit":
+            for alias in node.names:
+                inner = SOURCE.joinpath(*node.module.split(".")[1:], alias.name)
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                yield f"{node.module}.{alias.name}" if is_module else node.module
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_room_imports_only_rooms_before_it(path):
+    here = room_of(module_of(path))
+    later = {name: room_of(name) for name in loaded_by(path) if ORDER.index(room_of(name)) > ORDER.index(here)}
+    assert not later, f"{here} must not import {later}"
+
+
+@pytest.mark.parametrize("room", ["figures", "simulation", "experiments"])
+def test_the_simulator_does_not_import_the_agent(room):
+    """Nor what protects real data: the two branches share rules, world and policies, and nothing else."""
+    for path in (SOURCE / room).rglob("*.py"):
+        assert not [name for name in loaded_by(path) if room_of(name).startswith(("privacy", "agent"))]
+
 
 def imports_of(path):
     for node in ast.walk(ast.parse(path.read_text())):
@@ -36,8 +103,7 @@ def test_a_file_states_its_law(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_all_is_honest(path):
-    module = ".".join(["fedbandit", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
-    loaded = __import__(module, fromlist=["_"])
+    loaded = __import__(module_of(path), fromlist=["_"])
     for name in getattr(loaded, "__all__", []):
         assert hasattr(loaded, name)
 
@@ -64,11 +130,11 @@ def test_a_live_agent_is_light():
     """It starts, decides, takes a reward and releases without NumPy, Numba, the simulator, or OpenDP until it draws."""
     code = (
         "import sys\n"
-        "import fedbandit.agent.journal, fedbandit.agent.memory\n"
-        "from fedbandit.agent.federation import Federation\n"
+        "import fedbandit.agent.disk.journal, fedbandit.agent.core.memory_network\n"
+        "from fedbandit.agent.core.federation import Federation\n"
         "from fedbandit.policies import FedBatch\n"
         "terms = Federation('f', 2, ('a', 'b'), 0, 1, FedBatch(1.0, first_batch=1))\n"
-        "network = fedbandit.agent.memory.MemoryNetwork(terms, [('x', 'y')])\n"
+        "network = fedbandit.agent.core.memory_network.MemoryNetwork(terms, [('x', 'y')])\n"
         "network.report('x', network.decide('x').id, 1.0)\n"
         "network.exchange('x', 'y')\n"
         "network.run()\n"
@@ -80,7 +146,7 @@ def test_a_live_agent_is_light():
     assert ran.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "agent").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((SOURCE / "agent").rglob("*.py")), ids=lambda path: path.name)
 def test_the_agent_does_not_import_the_simulator(path):
     assert not [name for name in imports_of(path) if name.startswith(("fedbandit.simulation", "numpy", "numba"))]
 
@@ -89,7 +155,7 @@ def test_the_agent_does_not_import_the_simulator(path):
     "name",
     [
         *(f"simulation/{part}.py" for part in ("decide", "exchange", "pull", "round")),
-        *(f"agent/{part}.py" for part in ("choice", "estimate", "own", "site")),
+        *(f"agent/core/{part}.py" for part in ("choice", "estimate", "own", "site")),
     ],
 )
 def test_no_formula_stands_twice(name):

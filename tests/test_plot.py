@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedbandit import CentralUCB, FedBatch, FedUCB, GossipUCB, InvalidArgument, LocalUCB, Problem, simulate
-from fedbandit.plot import agents_figure
+from fedbandit.figures.regret import agents_figure
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedbandit import FedUCB, InvalidArgument, Tape, graph, replay
-from fedbandit.privacy.budget import AlreadyReleased, Ledger
+from fedbandit.privacy.ledger import AlreadyReleased, Ledger
 from fedbandit.privacy.mechanism import Batches, Release, Tree
 from fedbandit.privacy.noise import GRID, from_grid, laplace, measurement_of, to_grid
 from fedbandit.rules.batch import batch_size, default_first_batch
@@ -406,16 +406,16 @@ def test_a_failed_draw_is_not_tried_again():
 
 
 def test_real_data_never_meet_the_simulators_noise():
-    """Only the attack on a whole agent imports the simulator, and nothing imports that but the audit's table."""
-    room = SOURCE / "privacy"
-    users = {path.name for path in room.glob("*.py") if any("simulation" in name for name in imports_of(path))}
-    assert users == {"whole_agent.py"}
-    behind = {path.name for path in room.glob("*.py") if any("whole_agent" in name for name in imports_of(path))}
-    assert behind == {"broken.py", "suite.py"}
-    for path in [*room.glob("*.py"), *(SOURCE / "agent").glob("*.py")]:
+    """Neither the mechanisms nor a site import the simulator or an attack; of the attacks, one plays the simulator."""
+    for room in ("privacy", "agent"):
+        for path in (SOURCE / room).rglob("*.py"):
+            assert not any(name.startswith(("fedbandit.simulation", "fedbandit.audit")) for name in imports_of(path))
+    attacks = list((SOURCE / "audit").glob("*.py"))
+    assert {path.name for path in attacks if any("simulation" in name for name in imports_of(path))} == {
+        "whole_agent.py"
+    }
+    for path in attacks:
         assert "fedbandit.simulation.streams" not in set(imports_of(path))
-    for path in (SOURCE / "agent").glob("*.py"):
-        assert not any("simulation" in name or "broken" in name for name in imports_of(path))
     assert "NOT fit for real data" in ast.get_docstring(ast.parse((SOURCE / "simulation" / "streams.py").read_text()))
 
 
@@ -437,7 +437,7 @@ def test_the_document_says_what_is_there():
     written = "\n".join(path.read_text() for path in (root / "tests").glob("test_*.py"))
     for name in re.findall(r"`(test_\w+)`", text):
         assert f"def {name}" in written, name
-    for path in re.findall(r"`((?:privacy|rules|simulation)/\w+\.py)`", text):
+    for path in re.findall(r"`((?:audit|privacy|rules|simulation)/\w+\.py)`", text):
         assert (SOURCE / path).exists(), path
     for target in re.findall(r"\]\(((?!http)[^)]+)\)", text):
         assert (root / "docs" / target).exists(), target

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbandit.experiment import read_sweep
+from fedbandit.experiments.experiment import read_sweep
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

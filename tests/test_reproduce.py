@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedbandit import simulate, theory
-from fedbandit.experiment import read_experiment
-from fedbandit.report import write_report
-from fedbandit.reproduce import FIGURES, experiment_file, findings, run_figures
+from fedbandit.experiments.experiment import read_experiment
+from fedbandit.experiments.report import write_report
+from fedbandit.experiments.reproduce import FIGURES, experiment_file, findings, run_figures
 from fedbandit.simulation.result import Result
 
 pytestmark = [pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning"), pytest.mark.xdist_group("processes")]
@@ -67,7 +67,7 @@ def test_order_of_the_curves(name):
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """All three figures, smaller still, with their folder."""
-    from fedbandit import reproduce
+    from fedbandit.experiments import reproduce
 
     folder = tmp_path_factory.mktemp("reproduce")
     with pytest.MonkeyPatch.context() as patch:

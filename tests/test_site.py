@@ -13,17 +13,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from fedbandit import FedBatch, FedUCB, InvalidArgument
-from fedbandit.agent.bounds import CENTURY
-from fedbandit.agent.federation import Federation
-from fedbandit.agent.journal import Crashed, JournalError, MemoryJournal, SqliteJournal
-from fedbandit.agent.memory import Down, MemoryNetwork
-from fedbandit.agent.messages import MAX_COUNT, MAX_N, MAX_VERSION, Offer
-from fedbandit.agent.records import Batch, Decision, Forgotten, Life, Release, Stored
-from fedbandit.agent.site import Draws, NotANeighbour, OtherFederation, RewardConflict, Site, UnknownDecision
+from fedbandit.agent.core.bounds import CENTURY
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_journal import Crashed, MemoryJournal
+from fedbandit.agent.core.memory_network import Down, MemoryNetwork
+from fedbandit.agent.core.messages import MAX_COUNT, MAX_N, MAX_VERSION, Offer
+from fedbandit.agent.core.records import Batch, Decision, Forgotten, Life, Release, Stored
+from fedbandit.agent.core.site import (
+    DecisionDraws,
+    NotANeighbour,
+    OtherFederation,
+    RewardConflict,
+    Site,
+    UnknownDecision,
+)
+from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 
 TERMS = Federation("test", 3, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2))
-DRAWS = Draws((0.3, -0.2, 0.1), 0.6)
-MIDDLE = Draws((0.0, 0.0, 0.0), 0.0)
+DRAWS = DecisionDraws((0.3, -0.2, 0.1), 0.6)
+MIDDLE = DecisionDraws((0.0, 0.0, 0.0), 0.0)
 NEVER = 10**9  # decisions are kept
 
 

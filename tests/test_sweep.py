@@ -13,10 +13,11 @@ import pytest
 import xarray as xr
 
 from fedbandit import InvalidArgument, simulate
-from fedbandit.experiment import ExperimentError, read_experiment, read_sweep
-from fedbandit.plot_sweep import sweep_figure
-from fedbandit.simulation import sweep
-from fedbandit.simulation.sweep import run_all, sweep_table
+from fedbandit.checks import FileError
+from fedbandit.experiments import sweep
+from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
+from fedbandit.experiments.sweep import run_all, sweep_table
+from fedbandit.figures.sweep import sweep_figure
 
 FILE = """
 name = "a sweep"
@@ -113,7 +114,7 @@ def test_the_same_experiment_twice(file, tmp_path):
 
 
 def test_two_commands_in_one_folder(file, tmp_path):
-    with sweep._alone_in(tmp_path), pytest.raises(InvalidArgument, match="Another command is at work"):
+    with sweep._alone_in(tmp_path), pytest.raises(FileError, match="is in use by another run"):
         run_all(read_sweep(file), tmp_path)
 
 

@@ -15,12 +15,13 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from typer.testing import CliRunner
 
-from fedbandit import cli_up, demo, up, up_report
-from fedbandit.agent.federation import Federation
-from fedbandit.agent.local import LocalFederation
-from fedbandit.agent.state import ArmState, DecisionState, FederationState, PrivacyState, State
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.http.state import ArmState, DecisionState, FederationState, PrivacyState, SiteState
 from fedbandit.cli import app
-from fedbandit.plot_up import up_figure
+from fedbandit.cli import up as cli_up
+from fedbandit.local import demo, report, up
+from fedbandit.local.figure import up_figure
+from fedbandit.local.processes import LocalFederation
 
 processes = pytest.mark.xdist_group("processes")
 
@@ -99,7 +100,7 @@ def test_a_short_run(tmp_path):
 
 
 def decisions_on_disk(folder, name, terms):
-    from fedbandit.agent.journal import SqliteJournal
+    from fedbandit.agent.disk.journal import SqliteJournal
 
     journal = SqliteJournal(folder / name / "data" / "state.sqlite", name, terms, epoch=1)
     try:
@@ -220,7 +221,7 @@ def state_of(name, own, estimates):
         for k, (o, e) in enumerate(zip(own, estimates, strict=True))
     ]
     federation = FederationState(name="f", num_agents=3, arms=["a", "b"], low=0, high=1, policy="", digest="")
-    return State(
+    return SiteState(
         name=name,
         version="",
         epoch=1,
@@ -251,29 +252,29 @@ def finished(tmp_path):
 
 def test_the_numbers_of_a_run(finished):
     gaps = finished.setting.problem.gaps
-    site = up_report.numbers(finished)["sites"][1]
+    site = report.numbers(finished)["sites"][1]
     assert site["regret"] == pytest.approx(30 * gaps[:4].sum())
     assert site["regret_of_uniform_choice"] == pytest.approx(500 * gaps.mean())
     assert site["best_arm_share_last_quarter"] == 1.0
     assert (site["alone"], site["together"]) == ("arm 2", "arm 5")
-    assert up_report.regret_over_time(finished, 1)[1][-1] == pytest.approx(site["regret"])
+    assert report.regret_over_time(finished, 1)[1][-1] == pytest.approx(site["regret"])
 
 
 def test_the_reading_is_honest(finished):
     setting = finished.setting
-    said = up_report.reading(finished)
+    said = report.reading(finished)
     assert "Together all 3 sites have found arm 5" in said
     assert "Given for ever, alone hospital-1 (arm 3), hospital-2 (arm 2) and hospital-3 (arm 3) would settle" in said
     finished.visits[0].state = state_of("hospital-1", setting.problem.arm_means, setting.problem.means[0])
-    said = up_report.reading(finished)
+    said = report.reading(finished)
     assert "hospital-1 has not found arm 5 yet" in said
     assert "So far the own numbers of hospital-1 point to arm 5, too" in said
 
 
 def test_a_machine_that_does_not_keep_up_is_told(finished):
-    assert "did not keep up" not in up_report.note(finished)
+    assert "did not keep up" not in report.note(finished)
     del finished.visits[2].at[200:]
-    assert "did not keep up: 20.0 patients per second at the slowest site instead of 50" in up_report.note(finished)
+    assert "did not keep up: 20.0 patients per second at the slowest site instead of 50" in report.note(finished)
 
 
 def test_the_figure_also_without_a_single_patient(finished, tmp_path):
@@ -281,7 +282,7 @@ def test_the_figure_also_without_a_single_patient(finished, tmp_path):
     finished.visits = [up.Visits() for _ in range(3)]
     up_figure(finished).savefig(tmp_path / "none.png")
     assert (tmp_path / "some.png").stat().st_size > (tmp_path / "none.png").stat().st_size
-    assert up_report.final_table(finished)[2][0][3] == "–", "nothing is known yet"
+    assert report.final_table(finished)[2][0][3] == "–", "nothing is known yet"
 
 
 @pytest.mark.parametrize(("sites", "problem"), [(3, "hospital"), (12, "hospital"), (30, "bernoulli")])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedbandit.agent import exchange_pb2 as pb
-from fedbandit.agent import wire
-from fedbandit.agent.messages import MAX_COUNT, Answer, Offer
-from fedbandit.agent.wire import MAX_BYTES, WIRE, WireError, decode_answer, decode_offer, decode_terms
+from fedbandit.agent.core.messages import MAX_COUNT, Answer, Offer
+from fedbandit.agent.gossip import exchange_pb2 as pb
+from fedbandit.agent.gossip import wire
+from fedbandit.agent.gossip.wire import MAX_BYTES, WIRE, WireError, decode_answer, decode_offer, decode_terms
 
 ROOT = Path(__file__).parent.parent
 
@@ -165,7 +165,7 @@ def test_the_generated_code_fits_the_proto_file(tmp_path):
         [ROOT / "scripts" / "protocol", tmp_path], check=True, env={"PYTHON": sys.executable, "PATH": "/usr/bin:/bin"}
     )
     for name in ("exchange_pb2.py", "exchange_pb2.pyi"):
-        written = (tmp_path / "fedbandit" / "agent" / name).read_text()
-        assert written == (ROOT / "src" / "fedbandit" / "agent" / name).read_text(), (
+        written = (tmp_path / "fedbandit" / "agent" / "gossip" / name).read_text()
+        assert written == (ROOT / "src" / "fedbandit" / "agent" / "gossip" / name).read_text(), (
             f"run scripts/protocol: {name} is old"
         )

@@ -1,17 +1,17 @@
-"""A progress bar on the terminal: share done, how much per second, time left."""
+"""Shows a progress bar on the terminal: share done, speed, time left."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-from fedbandit.simulation.run import OnProgress
 
 __all__ = ["progress_bar"]
 
 
 @contextmanager
-def progress_bar(shown: bool = True, doing: str = "simulating", unit: str = "pulls") -> Generator[OnProgress]:
+def progress_bar(
+    shown: bool = True, doing: str = "simulating", unit: str = "pulls"
+) -> Generator[Callable[[int, int], None]]:
     """A function of (agent-pulls or other units done, in all) that draws a bar while the context lasts."""
     columns = (
         TextColumn("{task.description}"),

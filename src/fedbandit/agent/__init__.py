@@ -1,7 +1,7 @@
-"""One live site: what it does with decisions, rewards and neighbours, and what it keeps on disk.
+"""One live site.
 
-``federation`` says what all sites must agree on, ``site`` is the state machine without I/O, ``records`` and ``journal``
-are what survives, ``messages`` what neighbours exchange, ``memory`` a network in memory, for tests. ``config`` is a
-site's file, ``tls`` and ``certs`` read and make its certificates. Nothing here imports the simulator,
-NumPy or Numba: an agent must start fast and stay small.
+``core`` is the site itself, without I/O; ``disk`` keeps what must survive, ``gossip`` talks to neighbours, ``http`` to
+the application. ``config`` reads a site's file, ``runtime`` runs the agent, ``serve`` runs it behind its HTTP server,
+``client`` is for applications. Nothing here imports the simulator, NumPy or Numba: an agent starts fast and stays
+small.
 """

@@ -1,7 +1,4 @@
-"""Names and addresses of sites: what they look like, and which of them never leave the machine.
-
-Here belongs their form alone; nothing is looked up.
-"""
+"""Parses and checks names and addresses of sites, and says which addresses are loopback. Looks nothing up."""
 
 import re
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
-"""The Python client of an agent's HTTP API, in two forms: blocking, and for asyncio.
+"""Python client of an agent's HTTP API, blocking and for asyncio.
 
-Here belongs how a call becomes a request, its answer a value or an error, and what may be repeated; nothing of the
-server is imported. A reward may be repeated at will: the same value again changes nothing. A decision may not, since a
-request that got through has handed one out: it is repeated only where nobody was there to hear it.
+Imports nothing of the server but the model of its state. A reward is idempotent and is retried freely. A decision is
+not: a request that got through has handed one out. So it is retried only where no server was there to receive it.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedbandit.agent.state import State
+from fedbandit.agent.http.state import SiteState
 from fedbandit.checks import InvalidArgument, finite_number, instance, number_above
 
 try:
@@ -129,7 +128,7 @@ def _read_decision(content: bytes) -> Decision:
 
 
 _DECIDE = _Call("POST", "/v1/decisions", _read_decision, _NOT_SENT)
-_STATE = _Call("GET", "/v1/state", State.model_validate_json, _NO_HARM)
+_STATE = _Call("GET", "/v1/state", SiteState.model_validate_json, _NO_HARM)
 
 
 def _reward(decision: Decision | str, value: float) -> _Call[None]:
@@ -199,7 +198,7 @@ class Client:
         """Report what a decision was worth; on disk when this returns. Safe to repeat."""
         self._run(_reward(decision, value))
 
-    def state(self) -> State:
+    def state(self) -> SiteState:
         """What the agent shows of itself."""
         return self._run(_STATE)
 
@@ -250,7 +249,7 @@ class AsyncClient:
         """Report what a decision was worth; on disk when this returns. Safe to repeat."""
         await self._run(_reward(decision, value))
 
-    async def state(self) -> State:
+    async def state(self) -> SiteState:
         """What the agent shows of itself."""
         return await self._run(_STATE)
 

@@ -1,7 +1,6 @@
-"""What a site is told in its ``site.toml``.
+"""Reads and checks a site's ``site.toml``.
 
-Here belong the file's form and its checks. Reading makes nothing: no folder, no socket. Certificates are read in
-``fedbandit.agent.tls``.
+Reading has no side effects: no folder, no socket. ``fedbandit.agent.gossip.tls`` reads the certificates.
 """
 
 import re
@@ -13,11 +12,11 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedbandit.agent.addresses import Address, address, listening_address, site_name
-from fedbandit.agent.federation import Federation
-from fedbandit.agent.secret_files import read_secret
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.checks import FileError, InvalidArgument, number_between, whole_number
 from fedbandit.policies import policy_from
-from fedbandit.sections import Section, checked, read_toml
+from fedbandit.toml_files import Section, checked, read_toml
 
 __all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "read_config", "read_token"]
 

@@ -1,17 +1,15 @@
-"""What protects people, and what attacks it.
+"""Differential privacy for real rewards, independent of the simulator.
 
-``noise`` draws, ``budget`` keeps the ledger, ``mechanism`` turns rewards into releases: the path of real data,
-which never touches the simulator. ``audit`` measures any mechanism; ``attacks``, ``whole_agent`` and ``broken`` are
-what it is pointed at, ``suite`` the table that ``fedbandit audit`` prints.
+``noise`` draws, ``ledger`` accounts for every draw, ``mechanism`` turns rewards into releases.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbandit.privacy import audit, budget, mechanism, noise
+    from fedbandit.privacy import ledger, mechanism, noise
 
-__all__ = ["audit", "budget", "mechanism", "noise"]
+__all__ = ["ledger", "mechanism", "noise"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
-"""From raw rewards to releases, for real data: batches and the tree, all arms of one agent.
+"""Turns raw rewards into noisy releases, for real data: batches and the tree, all arms of one agent.
 
-Here belongs the order of events and the state that must survive a crash; schedules and formulas are the
-rules', noise comes through the ledger alone. No raw reward leaves a mechanism except in ``state()`` and the parts of it
-that one reward changes (``collected``, ``sums``), which are for the agent's own disk.
+Schedules and formulas are in ``fedbandit.rules``; noise comes through the ledger alone. No raw reward leaves a
+mechanism except in ``state()`` and the parts of it that one reward changes (``collected``, ``sums``), which are for the
+agent's own disk.
 
 A mechanism that is brought back from a state *before* a release would draw its noise again, and two
 noisy versions of one sum cost twice. So an agent writes the state after ``add`` to its disk before anybody
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, number_above, number_between, whole_number
-from fedbandit.privacy.budget import Ledger, Lines
+from fedbandit.privacy.ledger import Ledger, Lines
 from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace, to_grid
 from fedbandit.rules.batch import batch_size, default_first_batch, released
 from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node, last_end, trailing_zeros
@@ -23,7 +23,7 @@ __all__ = ["Batches", "Mechanism", "Release", "Tree"]
 
 MAX_PULLS = 10**12
 
-State = dict[str, Any]
+MechanismState = dict[str, Any]
 """Plain numbers in lists, fit for JSON."""
 
 
@@ -51,7 +51,7 @@ class Mechanism(Protocol):
         """What somebody with ``group`` rewards pays at most."""
         ...
 
-    def state(self) -> State:
+    def state(self) -> MechanismState:
         """All that must survive."""
         ...
 
@@ -106,7 +106,7 @@ class Batches:
         """What somebody with ``group`` rewards pays at most, in however many batches they lie."""
         return whole_number("group", group, 1, MAX_PULLS) * self.ledger.epsilon()
 
-    def state(self) -> State:
+    def state(self) -> MechanismState:
         """All that must survive, in plain numbers: parameters, unreleased sums (raw!), the ledger's lines."""
         return {
             "epsilon": self._epsilon,
@@ -183,7 +183,7 @@ class Tree:
         """What somebody with ``group`` rewards pays at most over all ``max_pulls``."""
         return whole_number("group", group, 1, MAX_PULLS) * self.ledger.epsilon()
 
-    def state(self) -> State:
+    def state(self) -> MechanismState:
         """All that must survive, in plain numbers: parameters, sums of intervals (raw!), the ledger's lines."""
         return {
             "epsilon": self._epsilon,

@@ -1,9 +1,8 @@
-"""Noise that protects people: exact discrete Laplace on an integer grid, drawn by OpenDP.
+"""Draws the noise that protects people: exact discrete Laplace on an integer grid, by OpenDP.
 
-Here belong the grid and the only function of the package that draws noise for real data. Rewards become
-whole numbers before anything is added up, so that no rounding of floating point ever touches noise or
-sums (Mironov 2012). The simulator has fast noise of its own, which is unfit for real data; nothing here
-may import it.
+This is the only file that draws noise for real data. Rewards become whole numbers before anything is added up, so that
+no rounding of floating point ever touches noise or sums (Mironov 2012). The simulator has fast noise of its own, which
+is unfit for real data; nothing here may import it.
 """
 
 from collections.abc import Callable

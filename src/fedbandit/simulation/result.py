@@ -1,6 +1,6 @@
 """What a simulation found: labelled arrays, a summary, a file.
 
-Here belong results and their files; figures are ``fedbandit.plot``'s.
+Here belong results and their files; figures are ``fedbandit.figures.regret``'s.
 """
 
 import json
@@ -156,8 +156,8 @@ class Result:
         return target
 
     def plot(self, **options: Any) -> "Figure":
-        """Mean regret per agent over time with a band; see ``fedbandit.plot.regret_figure``."""
-        from fedbandit.plot import regret_figure
+        """Mean regret per agent over time with a band; see ``fedbandit.figures.regret.regret_figure``."""
+        from fedbandit.figures.regret import regret_figure
 
         return regret_figure(self, **options)
 

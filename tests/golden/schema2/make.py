@@ -21,11 +21,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.federation import Federation
 from fedbandit.agent.journal import SqliteJournal
 from fedbandit.agent.records import Life, Stored
 from fedbandit.agent.site import Draws, Site
+
+from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.privacy.noise import GRID, NoiseSource
 
 FOLDER = Path(__file__).parent

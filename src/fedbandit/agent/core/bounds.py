@@ -1,0 +1,102 @@
+"""Bounds on what an honest neighbour can send: the size of its numbers, how far ahead its epochs may be.
+
+Each bound states its reason. A message beyond them is refused, whoever sent it.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedbandit.agent.core.messages import MAX_N, Message, Offer
+from fedbandit.checks import InvalidArgument
+from fedbandit.policies import FedBatch, FedUCB
+from fedbandit.rules.mean import epsilon_per_node
+
+if TYPE_CHECKING:
+    from fedbandit.agent.core.federation import Federation
+
+__all__ = ["CENTURY", "HELD", "SAFETY", "SCALES", "Bounds"]
+
+SCALES = 100.0
+"""No Laplace draw is larger than so many scales: it would be with probability e^-100."""
+
+SAFETY = 16.0
+"""What is gossiped lies between what sites own, and a flow moves at most what all own, N times it, while links agree.
+After faults they do not for a while: a lost disk forgets what balanced a large flow. The most that was seen in any
+schedule of faults is far below this factor (docs/agent.md)."""
+
+HELD = 0.25
+"""The share of these bounds that a site lets itself come to by an exchange: own means move, and links are dropped, each
+with its flow, before the next one."""
+
+CENTURY = 36525 * 24 * 3600 * 1000
+"""100 years in milliseconds, the unit of epochs."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The largest size of a gossiped or flowing value and weight, the most decisions for an arm; how many there are."""
+
+    value: float
+    weight: float
+    n_max: int
+    num_arms: int
+    num_counts: int
+
+    @classmethod
+    def of(cls, terms: "Federation") -> "Bounds":
+        """What the terms allow."""
+        most = SAFETY * terms.num_agents
+        return cls(
+            value=most * _largest_own(terms),
+            weight=most,
+            n_max=MAX_N if terms.max_pulls is None else terms.max_pulls,
+            num_arms=terms.num_arms,
+            num_counts=terms.num_arms if terms.catches_up else 0,
+        )
+
+    def check(self, message: Message, born: int, epoch: int) -> None:
+        """Refuse what no honest neighbour says to a site that was ``born`` at one epoch and is now in another."""
+        self._check_row("flow", message.flow)
+        if isinstance(message, Offer):
+            self._check_row("gossiped", message.gossiped)
+        if len(message.n_max) != self.num_counts:
+            raise InvalidArgument("n_max", f"{len(message.n_max)} counts", f"{self.num_counts} counts")
+        for k, n in enumerate(message.n_max):
+            if n > self.n_max:
+                raise InvalidArgument(f"n_max[{k}]", n, f"at most {self.n_max}")
+        # An epoch is the time at which a file was made, or one more than a neighbour knew. A clock may stand at 1970,
+        # and then all others are half a century ahead. ``to_epoch`` can move this site's epoch, which its other
+        # neighbours must then believe: so they believe twice as much, whenever they were born themselves.
+        _check_epoch("to_epoch", message.to_epoch, max(born + CENTURY, epoch))
+        _check_epoch("epoch", message.epoch, born + 2 * CENTURY)
+
+    def check_held(self, flow: tuple[float, ...], gossiped: tuple[float, ...]) -> None:
+        """Refuse an exchange after which this site would come near to what its neighbours no longer accept.
+
+        So neighbours that lie within the bounds cannot make this site one whom the others refuse.
+        """
+        self._check_row("flow", flow, HELD)
+        self._check_row("gossiped", gossiped, HELD)
+
+    def _check_row(self, name: str, row: tuple[float, ...], share: float = 1.0) -> None:
+        if len(row) != 2 * self.num_arms:
+            raise InvalidArgument(name, f"{len(row)} columns", f"{2 * self.num_arms} columns")
+        for c, x in enumerate(row):
+            most = share * (self.value if c < self.num_arms else self.weight)
+            if abs(x) > most:
+                raise InvalidArgument(f"{name}[{c}]", x, f"at most {most:g} in size, as the range and its noise allow")
+
+
+def _check_epoch(name: str, epoch: int, most: int) -> None:
+    if epoch > most:
+        raise InvalidArgument(name, epoch, f"at most {most}: no clock is so far ahead")
+
+
+def _largest_own(terms: "Federation") -> float:
+    """The largest size of a site's own mean of an arm: an end of the range, and the noise of the smallest release."""
+    end, width, policy = max(abs(terms.low), abs(terms.high)), terms.high - terms.low, terms.policy
+    if isinstance(policy, FedBatch):  # a weighted mean of releases, none of fewer rewards than the first
+        return end + SCALES * width / policy.epsilon / terms.first_batch
+    if isinstance(policy, FedUCB) and terms.max_pulls is not None:  # a sum of at most n draws, divided by n
+        return end + SCALES * width / epsilon_per_node(policy.epsilon, terms.max_pulls)
+    return end

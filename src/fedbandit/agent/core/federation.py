@@ -1,0 +1,145 @@
+"""The terms that all sites of a federation agree on, their hash, and how two sets of terms differ.
+
+What may differ between sites (name, neighbours, files) is in the configuration.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any, cast
+
+from fedbandit.agent.core.bounds import Bounds
+from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
+from fedbandit.policies import FedBatch, FedUCB, GossipUCB
+from fedbandit.rules.batch import default_first_batch
+
+__all__ = ["Federation"]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The terms. Sites with different terms are refused, and so are their files.
+
+    * ``num_agents``: N, all sites that are expected to take part
+    * ``arms``: their names, in order
+    * ``low``, ``high``: the range of a reward
+    * ``policy``: ``FedBatch`` with a finite epsilon, without the paper's consistency rule, which makes a slow site
+      chase a fast one's counts for ever (docs/fedbatch.md); or, with that rule, ``FedUCB`` with a finite epsilon and a
+      horizon, the most decisions of an arm at a site after the first; or ``GossipUCB``, which is not private
+    """
+
+    name: str
+    num_agents: int
+    arms: tuple[str, ...]
+    low: float
+    high: float
+    policy: FedBatch | FedUCB | GossipUCB
+
+    def __post_init__(self) -> None:
+        """Check the terms."""
+        instance("name", self.name, str, "text")
+        object.__setattr__(self, "num_agents", whole_number("num_agents", self.num_agents, 1, 10**6))
+        object.__setattr__(self, "arms", tuple(self.arms))
+        for k, arm in enumerate(self.arms):
+            instance(f"arms[{k}]", arm, str, "text")
+        if len(self.arms) < 2 or len(set(self.arms)) < len(self.arms):
+            raise InvalidArgument("arms", self.arms, "two or more different names")
+        for name in ("low", "high"):
+            value = finite_number(name, getattr(self, name))
+            if abs(value) > LARGEST:
+                raise InvalidArgument(name, value, f"at most {LARGEST:g} in size")
+            object.__setattr__(self, name, value)
+        if not self.low < self.high:
+            raise InvalidArgument("high", self.high, f"above low ({self.low:g})")
+        self._check_policy()
+        largest = Bounds.of(self).value
+        if largest > LARGEST:
+            raise InvalidArgument(
+                "high",
+                self.high,
+                f"such that what sites gossip stays below {LARGEST:g}",
+                f"With this range, epsilon and num_agents it could reach {largest:g}.",
+            )
+
+    def _check_policy(self) -> None:
+        policy = self.policy
+        instance("policy", policy, FedBatch | FedUCB | GossipUCB, "a FedBatch, FedUCB or GossipUCB")
+        if isinstance(policy, GossipUCB):
+            return
+        if policy.epsilon == inf:
+            raise InvalidArgument("policy.epsilon", inf, "finite", "The policy without privacy is gossip_ucb.")
+        if policy.assume_sensitivity is not None:
+            raise InvalidArgument(
+                "policy.assume_sensitivity", policy.assume_sensitivity, "left out: rewards have a range"
+            )
+        if isinstance(policy, FedUCB):
+            if policy.paper:
+                raise InvalidArgument("policy.paper", True, "False: as printed, epsilon is not met")
+            if policy.horizon is None:
+                raise InvalidArgument("policy.horizon", None, "given: the tree is made for so many decisions of an arm")
+            return
+        if policy.catches_up:
+            raise InvalidArgument("policy.catches_up", True, "False: live sites do not act in step")
+        if policy.index == "kl" and (self.low, self.high) != (0.0, 1.0):
+            raise InvalidArgument("policy.index", "kl", "for rewards in [0, 1] only")
+
+    @property
+    def num_arms(self) -> int:
+        """M."""
+        return len(self.arms)
+
+    @property
+    def first_batch(self) -> int:
+        """How many rewards the first release of an arm holds."""
+        if isinstance(self.policy, FedBatch):
+            return self.policy.first_batch or default_first_batch(self.policy.epsilon)
+        return 1
+
+    @property
+    def max_pulls(self) -> int | None:
+        """The most decisions of an arm at one site: T, and the first one at t = 0; None without a horizon."""
+        horizon = self.policy.horizon if isinstance(self.policy, FedUCB) else None
+        return None if horizon is None else horizon + 1
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether the paper's consistency rule holds (Algorithm 1, lines 5, 6 and 13)."""
+        return not isinstance(self.policy, FedBatch)
+
+    def terms(self) -> dict[str, Any]:
+        """The terms in plain text, numbers, lists and mappings, fit for JSON."""
+        plain = asdict(self)
+        return {**plain, "arms": list(self.arms), "policy": {"kind": self.policy.kind, **plain["policy"]}}
+
+    def digest(self) -> str:
+        """A hash of the terms: equal if and only if the terms are."""
+        return hashlib.sha256(json.dumps(self.terms(), sort_keys=True).encode()).hexdigest()
+
+    def difference(self, other_terms: Mapping[str, object]) -> list[str]:
+        """The fields that differ from another's ``terms()``, such as "policy.epsilon: 1.0 here, 2.0 there"."""
+        here, there = _flat(self.terms()), _flat(other_terms)
+        return [
+            f"{name}: {_shown(here, name)} here, {_shown(there, name)} there"
+            for name in dict.fromkeys([*here, *there])
+            if name not in here or name not in there or here[name] != there[name]
+        ]
+
+
+def _flat(terms: Mapping[str, object]) -> dict[str, object]:
+    """The fields, and those of the policy; no deeper, whatever another site says."""
+    flat: dict[str, object] = {}
+    for name, value in terms.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": x for inner, x in cast(Mapping[str, object], value).items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _shown(flat: Mapping[str, object], name: str) -> str:
+    if name not in flat:
+        return "absent"
+    text = json.dumps(flat[name], ensure_ascii=False, default=repr)
+    return text if len(text) <= 200 else text[:197] + "..."  # what another site says may be of any length

@@ -1,0 +1,262 @@
+"""Runs a federation in memory, in virtual time: real sites, simulated disks, and a network that fails on purpose.
+
+Messages can be lost, repeated and delayed, the network partitioned, sites crashed. The same seed and the same calls
+give the same run. Public, for tests of anything that talks to a site: see docs/agent.md. Its noise is fast and seeded:
+unfit for real data.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import fsum
+from random import Random
+from typing import TypeVar
+
+from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_journal import Crash, Crashed, MemoryJournal
+from fedbandit.agent.core.messages import Answer, Offer
+from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.site import Refused, Site, Step
+from fedbandit.checks import InvalidArgument, instance
+from fedbandit.privacy.noise import GRID, NoiseSource
+
+__all__ = ["Down", "Faults", "MemoryNetwork", "disagreement", "imbalance"]
+
+_Result = TypeVar("_Result")
+
+
+class Down(RuntimeError):
+    """The agent that was asked is not running, or died before it could answer."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What happens to a message: lost or repeated with these probabilities, late by a uniform time in ``delay``.
+
+    Messages with different delays overtake each other.
+    """
+
+    loss: float = 0.0
+    duplication: float = 0.0
+    delay: tuple[float, float] = (0.0, 0.0)
+
+
+class MemoryNetwork:
+    """Agents and the links between them.
+
+    * ``links``: pairs of names; every name is an agent, which starts at once on an empty disk
+    * ``noise``: the source for releases; default: rounded Laplace noise from the seed
+    * ``faults`` may be changed at any time; ``now`` is the virtual time
+    """
+
+    def __init__(
+        self,
+        terms: Federation,
+        links: Iterable[tuple[str, str]],
+        seed: int = 0,
+        faults: Faults = Faults(),  # noqa: B008  # frozen
+        noise: NoiseSource | None = None,
+    ) -> None:
+        """Start all agents."""
+        instance("terms", terms, Federation, "a Federation")
+        self.terms, self.faults, self.now = terms, faults, 0.0
+        self.links = list(links)
+        self.refused: list[str] = []
+        self.exchanges = 0
+        self._random = Random(seed)  # noqa: S311  # a simulation, from an explicit seed
+        self._noise = noise or self._laplace
+        self._disks: dict[str, MemoryJournal] = {}
+        self._sites: dict[str, Site] = {}
+        self._left: set[str] = set()
+        self._apart: frozenset[str] = frozenset()
+        self._flying: list[tuple[float, int, Offer | Answer]] = []
+        self._sent = 0
+        self._lives = 0
+        for name in dict.fromkeys(name for link in self.links for name in link):
+            self.restart(name)
+
+    def _laplace(self, epsilon: float, count: int) -> list[int]:
+        scale, draw = GRID / epsilon, self._random.expovariate
+        return [round(scale * (draw(1.0) - draw(1.0))) for _ in range(count)]
+
+    # ---------------------------------------------------------------- what an application does
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All agents that have not left, running or not."""
+        return tuple(self._disks)
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The agents that answer."""
+        return tuple(self._sites)
+
+    def site(self, name: str) -> Site:
+        """A running agent's site, to look at."""
+        if name not in self._sites:
+            raise Down(f"{name} is not running")
+        return self._sites[name]
+
+    def decide(self, name: str, draws: DecisionDraws | None = None) -> Decision:
+        """Ask an agent for an arm; ``draws`` come from the seed unless given."""
+        drawn = draws or DecisionDraws(
+            tuple(self._random.gauss(0.0, 1.0) for _ in self.terms.arms), self._random.random()
+        )
+        return self._do(name, lambda site: site.decide(self.now, drawn))
+
+    def report(self, name: str, decision_id: str, reward: float) -> None:
+        """Tell an agent a reward. It is acknowledged if this returns."""
+        self._do(name, lambda site: site.report(decision_id, reward))
+
+    def expire(self, name: str, before: float, keep: int = 10**9) -> int:
+        """Let an agent forget old decisions, and all but the newest ``keep``."""
+        forgotten = 0
+        while some := self._do(name, lambda site: site.expire(before, keep)):
+            forgotten += some
+        return forgotten
+
+    def _do(self, name: str, event: Callable[[Site], Step[_Result]]) -> _Result:
+        """One event: on disk before anything comes of it."""
+        step = event(self.site(name))
+        try:
+            self._disks[name].commit(step.records)
+        except Crashed as crash:
+            self.crash(name)
+            raise Down(f"{name} died {crash}") from crash
+        return step.result
+
+    # ---------------------------------------------------------------- messages
+
+    def exchange(self, name: str, neighbour: str) -> None:
+        """Let an agent offer an exchange to a neighbour. ``run`` carries the messages."""
+        self.exchanges += 1
+        self.send(self._do(name, lambda site: site.offer(neighbour)))
+
+    def send(self, message: Offer | Answer) -> None:
+        """Put a message on its way, once, more often or not at all."""
+        copies = 1 + (self._random.random() < self.faults.duplication)
+        for _ in range(copies):
+            if self._random.random() >= self.faults.loss:
+                self._sent += 1
+                heapq.heappush(self._flying, (self.now + self._random.uniform(*self.faults.delay), self._sent, message))
+
+    def run(self, until: float | None = None) -> None:
+        """Let time pass: deliver what arrives by ``until``, or until nothing is on its way."""
+        while self._flying and (until is None or self._flying[0][0] <= until):
+            arrives, _, message = heapq.heappop(self._flying)
+            self.now = max(self.now, arrives)
+            self._deliver(message)
+        self.now = self.now if until is None else max(self.now, until)
+
+    def _deliver(self, message: Offer | Answer) -> None:
+        cut = (message.sender in self._apart) != (message.receiver in self._apart)
+        if cut or message.receiver not in self._sites:
+            return
+        try:
+            if isinstance(message, Offer):
+                self.send(self._do(message.receiver, lambda site: site.receive_offer(message)))
+            else:
+                self._do(message.receiver, lambda site: site.receive_answer(message))
+        except Down:
+            return
+        except (Refused, InvalidArgument) as refusal:
+            self.refused.append(str(refusal))
+
+    # ---------------------------------------------------------------- faults
+
+    def partition(self, *names: str) -> None:
+        """Cut these agents off from all others, until ``heal``. What is on its way across is lost."""
+        self._apart = frozenset(names)
+
+    def heal(self) -> None:
+        """End a partition."""
+        self._apart = frozenset()
+
+    def crash(self, name: str, at_next_write: Crash | None = None) -> None:
+        """Kill an agent: now, or *before*, in the middle of (*torn*) or *after* the next time it writes."""
+        if at_next_write is None:
+            self._sites.pop(name, None)
+            self._disks[name].crash_at_next_write = None
+        else:
+            self._disks[name].crash_at_next_write = at_next_write
+
+    def lose_disk(self, name: str, clock_behind: bool = False) -> None:
+        """Kill an agent and wipe its disk; with ``clock_behind`` others will think that its next life is an old one."""
+        self.crash(name)
+        self._disks[name] = self._new_disk(behind=clock_behind)
+
+    def restart(self, name: str) -> None:
+        """Start an agent from its disk, or on an empty one if it has none; a running one is killed first."""
+        if name not in self._disks:
+            self._disks[name] = self._new_disk()
+        self.crash(name)
+        self._sites[name] = self.open_site(name, self._disks[name])
+        for neighbour in self._neighbours(name):
+            self._do(name, lambda site, other=neighbour: site.join(other))
+        for neighbour in sorted(self._left & {*self.site(name).neighbours}):
+            self._do(name, lambda site, other=neighbour: site.leave(other))
+
+    def open_site(self, name: str, disk: MemoryJournal) -> Site:
+        """A site as its disk knows it. A test may plant another one here."""
+        return Site(name, self.terms, disk.load(), self._noise)
+
+    def new_disk(self, epoch: int) -> MemoryJournal:
+        """An empty disk. A test may plant another one here."""
+        return MemoryJournal(epoch)
+
+    def _new_disk(self, behind: bool = False) -> MemoryJournal:
+        self._lives += 1
+        return self.new_disk(1 if behind else self._lives)
+
+    def _neighbours(self, name: str) -> list[str]:
+        return [b if a == name else a for a, b in self.links if name in (a, b)]
+
+    # ---------------------------------------------------------------- who is there
+
+    def leave(self, name: str) -> None:
+        """An agent leaves for good: it is stopped, and its neighbours drop its flows (those that are down: later)."""
+        neighbours = self._neighbours(name)
+        self.crash(name)
+        del self._disks[name]
+        self._left.add(name)
+        self.links = [link for link in self.links if name not in link]
+        for neighbour in neighbours:
+            if neighbour in self._sites and name in self._sites[neighbour].neighbours:
+                with suppress(Down):
+                    self._do(neighbour, lambda site: site.leave(name))
+
+    def join(self, name: str, neighbours: Iterable[str]) -> None:
+        """A new agent, or one that had left, begins on an empty disk with links to these neighbours."""
+        if name in self._disks:
+            raise InvalidArgument("name", name, "an agent that is not there yet")
+        added = [(name, neighbour) for neighbour in neighbours]
+        self.links += added
+        self._left.discard(name)
+        self.restart(name)
+        for _, neighbour in added:
+            if neighbour in self._sites:
+                with suppress(Down):
+                    self._do(neighbour, lambda site: site.join(name))
+
+    # ---------------------------------------------------------------- what to check
+
+    def imbalance(self) -> float:
+        """``imbalance`` of all agents."""
+        return imbalance([self.site(name) for name in self.names])
+
+    def disagreement(self) -> float:
+        """``disagreement`` of all agents."""
+        return disagreement([self.site(name) for name in self.names])
+
+
+def imbalance(sites: Sequence[Site]) -> float:
+    """The largest difference, over columns, between the sum of what all gossip and the sum of what all own."""
+    columns = range(len(sites[0].own))
+    return max(abs(fsum(x for site in sites for x in (site.gossiped[c], -site.own[c]))) for c in columns)
+
+
+def disagreement(sites: Sequence[Site]) -> float:
+    """The largest difference, over columns, between what two sites gossip."""
+    return max(max(column) - min(column) for column in zip(*(site.gossiped for site in sites), strict=True))

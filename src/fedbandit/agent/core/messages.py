@@ -1,0 +1,89 @@
+"""The two messages between neighbours, an offer and its answer, validated when they are constructed.
+
+``fedbandit.agent.gossip.wire`` turns them into bytes; ``site`` acts on them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
+from fedbandit.rules.flow import Stamp
+
+__all__ = ["MAX_COUNT", "MAX_N", "MAX_VERSION", "Answer", "Message", "Offer"]
+
+MAX_COUNT = 2**62
+"""The largest epoch. Which ones a site believes is ``bounds``'."""
+
+MAX_VERSION = 10**15
+"""The largest version of a link: an exchange in every millisecond for 30,000 years."""
+
+MAX_N = 10**12
+"""The most decisions for an arm."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One end's copy of a link on its way to the other.
+
+    * ``epoch``: the life of the sender, which a lost disk ends
+    * ``to_epoch``: the life of the receiver that it is meant for, 0 if the sender knows of none
+    * ``federation``: the hash of the terms
+    * ``flow``, ``stamp``: the register of the link (``fedbandit.rules.flow``)
+    * ``n_max``: the most decisions for each arm by anyone, as far as the sender knows (Algorithm 1, line 5); empty for
+      a policy without the consistency rule
+    """
+
+    sender: str
+    receiver: str
+    epoch: int
+    to_epoch: int
+    federation: str
+    flow: tuple[float, ...]
+    stamp: Stamp
+    n_max: tuple[int, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse what no honest neighbour sends."""
+        for name in ("sender", "receiver", "federation"):
+            instance(name, getattr(self, name), str, "text")
+        object.__setattr__(self, "epoch", whole_number("epoch", self.epoch, 1, MAX_COUNT))
+        object.__setattr__(self, "to_epoch", whole_number("to_epoch", self.to_epoch, 0, MAX_COUNT))
+        object.__setattr__(self, "flow", _row("flow", self.flow))
+        version, writer = self.stamp
+        instance("stamp[1]", writer, str, "text")
+        if writer not in ({self.sender, self.receiver} if version else {""}):
+            raise InvalidArgument("stamp[1]", writer, "an end of the link")
+        object.__setattr__(self, "stamp", (whole_number("stamp[0]", version, 0, MAX_VERSION), writer))
+        counts = tuple(whole_number(f"n_max[{k}]", n, 0, MAX_N) for k, n in enumerate(self.n_max))
+        object.__setattr__(self, "n_max", counts)
+
+
+@dataclass(frozen=True)
+class Offer(Message):
+    """The beginning of an exchange: also what the sender gossips now."""
+
+    gossiped: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what no honest neighbour sends."""
+        super().__post_init__()
+        object.__setattr__(self, "gossiped", _row("gossiped", self.gossiped))
+        if len(self.gossiped) != len(self.flow):
+            raise InvalidArgument(
+                "gossiped", f"{len(self.gossiped)} columns", f"{len(self.flow)} columns, as in the flow"
+            )
+
+
+@dataclass(frozen=True)
+class Answer(Message):
+    """The end of an exchange: the register as the one who was asked holds it now, on its disk."""
+
+
+def _row(name: str, row: Sequence[float]) -> tuple[float, ...]:
+    if not row:
+        raise InvalidArgument(name, "nothing", "a value and a weight for each arm")
+    checked = tuple(finite_number(f"{name}[{c}]", x) for c, x in enumerate(row))
+    for c, x in enumerate(checked):
+        if abs(x) > LARGEST:
+            raise InvalidArgument(f"{name}[{c}]", x, f"at most {LARGEST:g} in size")
+    return checked

@@ -1,0 +1,75 @@
+"""What a site tells its operator in words: its privacy promise and its warnings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedbandit.agent.core.federation import Federation
+from fedbandit.policies import FedBatch, FedUCB, GossipUCB
+
+__all__ = ["Privacy", "privacy_of", "warnings_of"]
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What is promised to the one whose reward it is; ``epsilon_per_reward`` is None where nothing is."""
+
+    mechanism: str
+    epsilon_per_reward: float | None
+    releases: int
+    promise: str
+
+
+def privacy_of(terms: Federation, releases: int) -> Privacy:
+    """The promise of the terms (docs/privacy.md), and how many releases there were."""
+    match terms.policy:
+        case GossipUCB():
+            return Privacy(
+                "exact means after every reward, without noise",
+                None,
+                releases,
+                "None: neighbours can compute every reward from what is gossiped.",
+            )
+        case FedBatch():
+            mechanism = f"noisy means of batches, the first of {terms.first_batch} rewards; a reward is in one of them"
+            lasts = "for ever"
+        case FedUCB():
+            mechanism = f"noisy sums in a tree over the first {terms.max_pulls} rewards of an arm"
+            lasts = f"for {terms.max_pulls} rewards of an arm, after which no more are taken"
+    epsilon = terms.policy.epsilon
+    return Privacy(
+        mechanism,
+        epsilon,
+        releases,
+        f"If one reward were another, all other sites together would see what they see with at most e^{epsilon:g} "
+        f"times the probability, {lasts}. That somebody was treated, and how often, is not hidden.",
+    )
+
+
+def warnings_of(terms: Federation, tried: Sequence[int], n_max: Sequence[int]) -> tuple[str, ...]:
+    """What an operator should know before it hurts."""
+    policy = terms.policy
+    said: list[str] = []
+    if isinstance(policy, GossipUCB):
+        said.append("gossip_ucb is not private: neighbours can compute every reward. fed_batch is.")
+    if isinstance(policy, FedBatch):
+        if policy.radius == "safe":
+            said.append(
+                "the safe radius is proved for sites that act in step; here it is a wide radius without a theorem."
+            )
+        return tuple(said)
+    here, heard = sum(tried), sum(n_max)
+    started = here > terms.num_arms * terms.num_agents  # before, the difference that the rule allows says nothing
+    if started and heard >= 2 * here:
+        said.append(
+            f"this site is slower than others ({here} decisions, where {heard} have been heard of), and the "
+            f"consistency rule of {policy.kind} makes it chase their counts instead of choosing good arms. fed_batch "
+            "has no such rule."
+        )
+    else:
+        said.append(
+            f"the consistency rule of {policy.kind} makes a slow site chase a fast one's counts: use it only where all "
+            "sites decide about equally often. fed_batch has no such rule."
+        )
+    if terms.max_pulls is not None and 10 * max(tried) >= 9 * terms.max_pulls:
+        said.append(f"an arm has had {max(tried)} of the {terms.max_pulls} decisions for which policy.horizon pays.")
+    return tuple(said)

@@ -1,0 +1,114 @@
+"""Runs events on a site and returns each result only after its records are on disk.
+
+Events that arrive together share a transaction: while one is being written, the next requests queue up. So a slow disk
+costs latency, not throughput.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from fedbandit.agent.core.events import Refused, Step
+from fedbandit.agent.core.records import Record, Stored
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.journal import JournalError, SqliteJournal
+from fedbandit.checks import InvalidArgument
+
+__all__ = ["DurableSite"]
+
+_Result = TypeVar("_Result")
+
+
+class DurableSite:
+    """Runs the events of one site in order of arrival, in one asyncio loop.
+
+    After an error of the disk nothing of the events concerned has happened: the site is thrown away, and loaded again
+    from the file with the next event. So a disk that was full needs nobody to restart the agent.
+    """
+
+    def __init__(self, open_journal: Callable[[], SqliteJournal], make_site: Callable[[Stored], Site]) -> None:
+        """Open the file and load the site; raises ``JournalError`` if that fails."""
+        self._open_journal, self._make_site = open_journal, make_site
+        self._waiting: list[tuple[tuple[Record, ...], asyncio.Future[None]]] = []
+        self._journal: SqliteJournal | None = None
+        self._site: Site | None = None
+        self.problem: JournalError | None = None
+        """Why a write failed, until somebody who has seen that the disk takes writes again takes it away."""
+        self._loaded()
+
+    async def do(self, event: Callable[[Site], Step[_Result]]) -> _Result:
+        """Run an event and return its result. ``Refused`` and ``InvalidArgument`` mean that nothing has changed."""
+        site = self._loaded()
+        try:
+            step = event(site)
+        except (Refused, InvalidArgument):
+            self._commit()  # what it was refused for must be true after a crash, too
+            raise
+        except BaseException:
+            self._commit()
+            self._forget()  # half of the event may be in memory
+            raise
+        loop = asyncio.get_running_loop()
+        written: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._commit_quietly)
+        self._waiting.append((step.records, written))
+        await written
+        return step.result
+
+    def look(self) -> Site:
+        """The site, for reading: all that it shows is on disk."""
+        self._commit()
+        return self._loaded()
+
+    def close(self) -> None:
+        """Write what waits, and close the file."""
+        self._commit_quietly()
+        self._forget()
+
+    def _loaded(self) -> Site:
+        if self._site is None:
+            self._journal = self._open_journal()
+            try:
+                self._site = self._make_site(self._journal.load())
+            except BaseException:
+                self._forget()
+                raise
+        return self._site
+
+    def _forget(self) -> None:
+        journal, self._journal, self._site = self._journal, None, None
+        if journal is not None:
+            journal.close()
+
+    def _commit(self) -> None:
+        """Write all that waits in one transaction, then resume the waiting callers; with an error, if it fails."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        try:
+            if self._journal is None:
+                raise JournalError("the file was closed after an error")
+            self._journal.commit([record for records, _ in waiting for record in records])
+        except BaseException as error:
+            self._forget()
+            self.problem = _told(error)
+            for _, written in waiting:
+                if not written.done():
+                    written.set_exception(_told(error))
+            raise
+        for _, written in waiting:
+            if not written.done():
+                written.set_result(None)
+
+    def _commit_quietly(self) -> None:
+        with suppress(JournalError):  # those who wait have been told
+            self._commit()
+
+
+def _told(error: BaseException) -> JournalError:
+    """The error for one of those who wait, with what the disk said as its cause."""
+    told = JournalError(str(error))
+    told.__cause__ = error.__cause__ or error
+    return told

@@ -1,0 +1,96 @@
+"""Reads secret files only if nobody else can read them, and writes files whole or not at all.
+
+Their content never appears in a message.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fedbandit.checks import FileError
+
+__all__ = ["OWNER_ONLY", "READABLE", "read_public", "read_secret", "write_together"]
+
+OWNER_ONLY, READABLE = 0o600, 0o644
+
+
+def read_public(path: Path) -> bytes:
+    """The content of a file that anybody may read."""
+    return _read(path, secret=False)
+
+
+def read_secret(path: Path) -> bytes:
+    """The content of a file that only its owner may be able to use."""
+    return _read(path, secret=True)
+
+
+def _read(path: Path, secret: bool) -> bytes:
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if secret and mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise FileError(f"{path} has mode {mode:04o}, open to others than its owner: chmod 600 {path}")
+            return file.read()
+    except FileNotFoundError:
+        raise FileError(f"{path}: no such file") from None
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None
+
+
+def write_together(files: Mapping[Path, tuple[bytes, int]], replace: bool = False) -> None:
+    """Write files, each with its content and mode.
+
+    Every file appears at once and complete, and all are on disk when this returns. A file that exists is refused, and
+    then none is written. With ``replace``, old ones give way, one after the other.
+    """
+    waiting: dict[Path, Path] = {}
+    placed: list[Path] = []
+    try:
+        for path, (content, mode) in files.items():
+            if not replace and path.exists():
+                raise FileError(f"{path} exists already")
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            waiting[path] = _written_beside(path, content, mode)
+        for path, beside in waiting.items():
+            if replace:
+                beside.replace(path)
+            else:
+                path.hardlink_to(beside)  # unlike a rename, this never takes the place of a file
+                placed.append(path)
+    except BaseException:
+        _remove(placed)
+        raise
+    finally:
+        _remove(waiting.values())
+    for folder in {path.parent for path in files}:
+        _sync(folder)
+
+
+def _written_beside(path: Path, content: bytes, mode: int) -> Path:
+    """The content under a name of its own in the same folder; from the start, nobody else can read it."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        Path(name).unlink()
+        raise
+    return Path(name)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Gossip with neighbours over gRPC and mutual TLS."""

@@ -1,0 +1,157 @@
+"""A small certificate authority for development and for federations without one: creates it and issues certificates.
+
+Time is an argument. The only randomness, keys and serial numbers, comes from the system.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedbandit.agent.addresses import site_name
+from fedbandit.agent.disk.secret_files import OWNER_ONLY, READABLE, read_public, read_secret, write_together
+from fedbandit.agent.gossip.tls import certificates_in, key_in, public_bytes
+from fedbandit.checks import FileError, InvalidArgument, whole_number
+
+__all__ = ["CA_CERTIFICATE", "CA_KEY", "CertsError", "Written", "init", "issue"]
+
+CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
+CLOCKS_DIFFER = timedelta(minutes=5)  # a certificate is valid at once, also where the clock is behind
+MAX_DAYS = 36_500
+LONGEST_COMMON_NAME = 64
+
+
+class CertsError(FileError):
+    """Certificates that cannot be made, or not written."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where a certificate and its key were written, and until when the certificate is valid."""
+
+    certificate: Path
+    key: Path
+    until: datetime
+
+
+def init(folder: Path, name: str, days: int, now: datetime) -> Written:
+    """Make a CA: ``ca.crt`` and ``ca.key`` in a folder that has none."""
+    if not 1 <= len(name) <= LONGEST_COMMON_NAME or not name.isprintable():
+        raise InvalidArgument("--name", name, f"1 to {LONGEST_COMMON_NAME} characters that can be printed")
+    until = now + timedelta(days=whole_number("--days", days, 1, MAX_DAYS))
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _common_name(name)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    certificate = (
+        _builder(subject, subject, key.public_key(), now, until)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _write(folder / CA_CERTIFICATE, folder / CA_KEY, certificate, key, renew=False)
+
+
+def issue(
+    folder: Path, name: str, days: int, now: datetime, output: Path | None = None, renew: bool = False
+) -> Written:
+    """Make a site's certificate and key, signed by the CA in ``folder``; its one name is the site's.
+
+    ``renew`` puts them in place of older ones, with a new key.
+    """
+    site_name(name, "NAME")
+    if name == Path(CA_KEY).stem:
+        raise InvalidArgument("NAME", name, f"different from '{name}': {CA_CERTIFICATE} and {CA_KEY} are the CA's")
+    days = whole_number("--days", days, 1, MAX_DAYS)
+    target = folder if output is None else output
+    paths = target / f"{name}.crt", target / f"{name}.key"
+    for path in paths:
+        if path.exists() and not renew:
+            raise CertsError(f"{path} exists already; --renew replaces certificate and key")
+    ca, ca_key = _ca(folder, now)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _common_name(name) if len(name) <= LONGEST_COMMON_NAME else x509.Name([])
+    until = min(now + timedelta(days=days), ca.not_valid_after_utc)
+    ca_identifier = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    certificate = (
+        _builder(subject, ca.subject, key.public_key(), now, until)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=not list(subject))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca_identifier), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    return _write(*paths, certificate, key, renew)
+
+
+def _ca(folder: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    paths = folder / CA_CERTIFICATE, folder / CA_KEY
+    if not any(path.exists() for path in paths):
+        raise CertsError(f"{folder} has no CA: make one with 'fedbandit certs init --folder {folder}'")
+    certificate = certificates_in(read_public(paths[0]), paths[0])[0]
+    key = key_in(read_secret(paths[1]), paths[1])
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or public_bytes(certificate.public_key()) != public_bytes(
+        key.public_key()
+    ):
+        raise CertsError(f"{paths[1]} does not belong to {paths[0]}")
+    try:
+        certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+        authority = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        authority = False
+    if not authority:
+        raise CertsError(f"{paths[0]} is not the certificate of a CA as 'fedbandit certs init' makes it")
+    if now > certificate.not_valid_after_utc:
+        raise CertsError(f"{paths[0]} has expired: make a new CA in another folder")
+    return certificate, key
+
+
+def _write(
+    path: Path, key_path: Path, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, renew: bool
+) -> Written:
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    files = {key_path: (pem, OWNER_ONLY), path: (certificate.public_bytes(Encoding.PEM), READABLE)}
+    write_together(files, replace=renew)
+    return Written(path, key_path, certificate.not_valid_after_utc)
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, until: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCKS_DIFFER)
+        .not_valid_after(until)
+    )
+
+
+def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

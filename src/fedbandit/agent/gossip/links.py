@@ -1,0 +1,251 @@
+"""The links of one agent: admits neighbours that call, and dials the others when their clocks ring.
+
+What an exchange means is in ``core.site``, how bytes travel in ``transport``.
+
+Each link has a Poisson clock, owned by the end that can dial. If their rates are equal, all clocks together choose one
+uniform edge at a time, which is the gossip of Algorithm 1, line 17, in continuous time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from random import Random
+
+import grpc
+
+from fedbandit.agent.config import Neighbour
+from fedbandit.agent.core.events import NotANeighbour, OtherFederation, Refused
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.messages import Message
+from fedbandit.agent.disk.durable_site import DurableSite
+from fedbandit.agent.disk.journal import JournalError
+from fedbandit.agent.gossip import wire
+from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
+from fedbandit.agent.gossip.refusals import Pace
+from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.gossip.transport import Call, Dialler, TurnedAway, TurnsAway, Unreachable
+from fedbandit.agent.gossip.wire import WireError
+from fedbandit.checks import InvalidArgument
+
+__all__ = ["Links"]
+
+TIMEOUT = 2.0
+"""Seconds until an exchange is given up."""
+
+RETRY = 0.5
+"""Seconds between attempts while a neighbour cannot be reached: it should be found soon after it is back."""
+
+_LOG = logging.getLogger("fedbandit.gossip")
+
+
+class Links:
+    """Talks to neighbours on behalf of a site."""
+
+    def __init__(
+        self,
+        name: str,
+        terms: Federation,
+        site: DurableSite,
+        tls: TlsFiles | None,
+        clock: Callable[[], float],
+        random: Random,
+    ) -> None:
+        """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970."""
+        self._name, self._terms, self._site, self._tls = name, terms, site, tls
+        self._clock, self._random = clock, random
+        self._changing = asyncio.Lock()  # one change of the list at a time, or a clock could be lost, or run twice
+        self.statuses: dict[str, NeighbourStatus] = {}
+
+    # ---------------------------------------------------------------- who
+
+    async def use(self, neighbours: Iterable[Neighbour]) -> None:
+        """Replace the neighbour list: begin new links, end those that are no longer listed."""
+        listed = {neighbour.name: neighbour for neighbour in neighbours}
+        async with self._changing:
+            for name, status in list(self.statuses.items()):
+                if listed.get(name) != status.neighbour:
+                    del self.statuses[name]
+                    await self._hang_up(status)
+                    if name not in listed and not self._has_left(name):
+                        _LOG.warning("%s: no longer a neighbour; its flow stays until 'fedbandit leave %s'", name, name)
+            for name, neighbour in listed.items():
+                if name not in self.statuses:
+                    await self._begin(neighbour)
+
+    async def leave(self, name: str) -> None:
+        """A neighbour has left for good: drop its flow, no longer dial nor hear it."""
+        async with self._changing:
+            await self._site.do(lambda site: site.leave(name))
+            if name in self.statuses:
+                await self._hang_up(self.statuses[name])
+        _LOG.warning("%s: has left for good; its flow is dropped", name)
+
+    async def rejoin(self, name: str) -> None:
+        """Take back a neighbour that had left, with an empty link."""
+        async with self._changing:
+            if name not in self.statuses:
+                raise NotANeighbour(f"{_short(name)} is not among the neighbours in the configuration of {self._name}")
+            if not self._has_left(name):
+                return
+            neighbour = self.statuses[name].neighbour
+            await self._site.do(lambda site: site.join(name))
+            await self._begin(neighbour)
+        _LOG.info("%s: is a neighbour again", name)
+
+    async def _begin(self, neighbour: Neighbour) -> None:
+        name, left = neighbour.name, self._has_left(neighbour.name)
+        if not left:
+            await self._site.do(lambda site: site.join(name))
+        self.statuses[name] = status = NeighbourStatus(neighbour, began=self._clock(), pace=Pace(self._clock))
+        if left:
+            _LOG.warning("%s: has left, so it is neither dialled nor heard; 'fedbandit rejoin' takes it back", name)
+        elif neighbour.address is not None:
+            status.clock = asyncio.create_task(self._run_clock(status), name=f"link to {name}")
+
+    def _has_left(self, name: str) -> bool:
+        return any(link.left for link in self._site.look().links if link.neighbour == name)
+
+    async def close(self) -> None:
+        """Stop all clocks. An exchange under way may finish, within ``TIMEOUT`` seconds."""
+        async with self._changing:
+            await asyncio.gather(*(self._hang_up(status, TIMEOUT) for status in self.statuses.values()))
+
+    async def _hang_up(self, status: NeighbourStatus, patience: float = 0.0) -> None:
+        status.hang_up.set()
+        clock, status.clock = status.clock, None
+        if clock is not None:
+            await asyncio.wait({clock}, timeout=patience)
+            clock.cancel()
+            await asyncio.gather(clock, return_exceptions=True)
+
+    def notice_silence(self) -> None:
+        """Mark silent inbound neighbours as unreachable. Those that we dial are noticed at once."""
+        for status in self.statuses.values():
+            if status.neighbour.address is None and not self._has_left(status.neighbour.name):
+                status.notice_silence(self._clock())
+
+    # ---------------------------------------------------------------- we dial
+
+    async def _run_clock(self, status: NeighbourStatus) -> None:
+        """Exchange at the ticks of a Poisson clock; at once when the agent starts; often while nobody answers."""
+        neighbour, pause = status.neighbour, 0.0
+        if neighbour.address is None:
+            return
+        dialler = Dialler(neighbour.name, neighbour.address, self._tls)
+        try:
+            while not await _is_set_within(status.hang_up, pause):
+                await self.exchange(status, dialler)
+                ticks = self._random.expovariate(neighbour.rate)
+                pause = ticks if status.reachable else RETRY * (0.5 + self._random.random())
+        finally:
+            await dialler.close()
+
+    async def exchange(self, status: NeighbourStatus, dialler: Dialler) -> None:
+        """One exchange, begun by us. Whatever goes wrong is counted, logged and left to the next tick."""
+        name = status.neighbour.name
+        try:
+            offer = await self._site.do(lambda site: site.offer(name))
+            answer = wire.decode_answer(await dialler.call("Exchange", wire.encode(offer), TIMEOUT))
+            self._check_sender(answer, name)
+            status.heard_from(answer.epoch)
+            await self._site.do(lambda site: site.receive_answer(answer))
+        except TurnedAway as refusal:
+            reason = await self._differences(name, dialler) if refusal.other_terms else None
+            status.failed(f"it refuses: {reason or refusal}")
+        except (Unreachable, Refused, JournalError, InvalidArgument, WireError) as error:
+            status.failed(str(error))
+        except Exception as error:  # a clock that dies would leave the link dead until a restart
+            reason = f"a mistake in the agent: {type(error).__name__}: {error}"
+            if reason != status.last_error:
+                _LOG.exception("%s: a mistake in the agent", name)
+            status.failed(reason)
+        else:
+            status.succeeded(self._clock())
+
+    async def _differences(self, name: str, dialler: Dialler) -> str | None:
+        """In which terms a neighbour differs. It is told, too."""
+        try:
+            data = await dialler.call("Compare", wire.encode_terms(self._terms.terms()), TIMEOUT)
+            return _named(name, self._terms.difference(wire.decode_terms(data)))
+        except (TurnedAway, Unreachable, WireError):
+            return None
+
+    # ---------------------------------------------------------------- they dial
+
+    async def answer_exchange(self, call: Call) -> bytes:
+        """An exchange that a neighbour begins."""
+        status = self._admitted(call)
+        try:
+            offer = wire.decode_offer(call.data)
+            self._check_sender(offer, status.neighbour.name if status else None)
+            status = status or self._listed(offer.sender)
+            status.heard_from(offer.epoch)
+            answer = wire.encode(await self._site.do(lambda site: site.receive_offer(offer)))
+        except OtherFederation as error:
+            told = str(error) if status is None or status.differs is None else status.differs
+            raise self._refusal(status, "other terms", told, grpc.StatusCode.FAILED_PRECONDITION) from None
+        except NotANeighbour as error:
+            raise self._refusal(status, "not a neighbour", str(error), grpc.StatusCode.PERMISSION_DENIED) from None
+        except (WireError, InvalidArgument) as error:
+            raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
+        except JournalError:
+            raise self._refusal(status, "disk", "cannot write now", grpc.StatusCode.UNAVAILABLE) from None
+        status.succeeded(self._clock())
+        return answer
+
+    async def answer_compare(self, call: Call) -> bytes:
+        """Tell a neighbour with different terms in which fields they differ."""
+        status = self._admitted(call)
+        try:
+            theirs = wire.decode_terms(call.data)
+        except WireError as error:
+            raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
+        differences = self._terms.difference(theirs)
+        if status is not None and differences:
+            status.differs_in(_named(status.neighbour.name, differences))
+        return wire.encode_terms(self._terms.terms())
+
+    def _admitted(self, call: Call) -> NeighbourStatus | None:
+        """The status of the neighbour whose certificate came with a call; None without TLS."""
+        if call.caller is None:
+            if self._tls is not None:
+                raise TurnsAway("certificate", "no name came with the call")
+            return None
+        return self._listed(call.caller)
+
+    def _listed(self, name: str) -> NeighbourStatus:
+        status = self.statuses.get(name)
+        if status is None:
+            raise TurnsAway("not a neighbour", f"{_short(name)} is no neighbour of {self._name}")
+        return status
+
+    @staticmethod
+    def _check_sender(message: Message, name: str | None) -> None:
+        """A message must come from the one whose certificate came with it."""
+        if name is not None and message.sender != name:
+            raise InvalidArgument("sender", message.sender, f"{name}, as in the certificate")
+
+    @staticmethod
+    def _refusal(status: NeighbourStatus | None, reason: str, message: str, code: grpc.StatusCode) -> TurnsAway:
+        if status is not None:
+            status.refused(message)
+        return TurnsAway(reason, message, code)
+
+
+def _named(name: str, differences: list[str]) -> str:
+    told = "; ".join(differences) or "not in a term that this version knows"
+    return f"the federation differs at {name}: {_short(told, 1000)}"
+
+
+def _short(text: str, most: int = 80) -> str:
+    """Another site's text, fit for one line of a log."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text[: most + 1])
+    return plain if len(plain) <= most else f"{plain[:most]}..."
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,0 +1,106 @@
+"""Encodes messages to bytes and decodes them: the only file that parses what a neighbour has sent.
+
+Any bytes decode to a legal message or raise ``WireError``. The form is in ``exchange.proto``.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from fedbandit.agent.core.messages import Answer, Message, Offer
+from fedbandit.agent.gossip import exchange_pb2 as pb
+from fedbandit.checks import InvalidArgument
+
+__all__ = ["MAX_BYTES", "WIRE", "WireError", "decode_answer", "decode_offer", "decode_terms", "encode", "encode_terms"]
+
+WIRE = 1
+"""The version of the format. A field that is added leaves it as it is: others skip what they do not know."""
+
+MAX_BYTES = 2**20
+"""The largest message; one of 10,000 arms has about 500,000 bytes."""
+
+_Form = TypeVar("_Form", pb.Offer, pb.Answer, pb.Terms)
+
+
+class WireError(ValueError):
+    """The sender's mistake: bytes that are no legal message."""
+
+
+def encode(message: Offer | Answer) -> bytes:
+    """A message as bytes."""
+    flow, (version, writer) = message.flow, message.stamp
+    fields: dict[str, Any] = {
+        "wire": WIRE,
+        "sender": message.sender,
+        "receiver": message.receiver,
+        "epoch": message.epoch,
+        "to_epoch": message.to_epoch,
+        "federation": message.federation,
+        "link": pb.Register(flow=flow, version=version, writer=writer),
+        "n_max": message.n_max,
+    }
+    if isinstance(message, Offer):
+        return pb.Offer(gossiped=message.gossiped, **fields).SerializeToString()
+    return pb.Answer(**fields).SerializeToString()
+
+
+def decode_offer(data: bytes) -> Offer:
+    """The offer that these bytes are."""
+    form = _parsed(pb.Offer(), data)
+    return _legal(Offer, form, gossiped=tuple(form.gossiped))
+
+
+def decode_answer(data: bytes) -> Answer:
+    """The answer that these bytes are."""
+    return _legal(Answer, _parsed(pb.Answer(), data))
+
+
+def encode_terms(terms: Mapping[str, Any]) -> bytes:
+    """The terms of a federation as bytes."""
+    return pb.Terms(wire=WIRE, terms=json.dumps(terms)).SerializeToString()
+
+
+def decode_terms(data: bytes) -> dict[str, Any]:
+    """The terms that these bytes are. Somebody else's: names and values only."""
+    form = _parsed(pb.Terms(), data)
+    try:
+        terms = json.loads(form.terms)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"terms must be JSON: {error}") from None
+    if not isinstance(terms, dict):
+        raise WireError("terms must be a JSON object")
+    return terms  # pyright: ignore[reportUnknownVariableType]
+
+
+def _parsed(form: _Form, data: bytes) -> _Form:
+    if len(data) > MAX_BYTES:
+        raise WireError(f"a message must have at most {MAX_BYTES} bytes, not {len(data)}")
+    try:
+        form.ParseFromString(data)
+    except DecodeError as error:
+        raise WireError(f"not a message of this format: {error}") from None
+    if form.wire != WIRE:
+        raise WireError(f"wire must be {WIRE}, the version that this agent speaks, not {form.wire}")
+    return form
+
+
+_Kind = TypeVar("_Kind", bound=Message)
+
+
+def _legal(kind: type[_Kind], form: pb.Offer | pb.Answer, **more: Any) -> _Kind:
+    try:
+        return kind(
+            sender=form.sender,
+            receiver=form.receiver,
+            epoch=form.epoch,
+            to_epoch=form.to_epoch,
+            federation=form.federation,
+            flow=tuple(form.link.flow),
+            stamp=(form.link.version, form.link.writer),
+            n_max=tuple(form.n_max),
+            **more,
+        )
+    except InvalidArgument as error:
+        raise WireError(str(error)) from None

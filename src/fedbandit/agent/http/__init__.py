@@ -1,0 +1,1 @@
+"""The HTTP API for the application beside the agent."""

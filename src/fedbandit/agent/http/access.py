@@ -1,0 +1,111 @@
+"""Checks host, origin, token and size of every HTTP request before it is routed.
+
+Listening on loopback alone keeps no browser out: a page from elsewhere can point its own name at 127.0.0.1 (hence the
+check of Host), and can post to 127.0.0.1 without asking (hence the check of Origin).
+"""
+
+import re
+from collections.abc import Iterable
+from hmac import compare_digest
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fedbandit.agent.http.schemas import MAX_BODY, HttpError
+from fedbandit.checks import InvalidArgument
+
+__all__ = ["LOOPBACK", "OPEN", "AccessControl", "check_token", "read_body"]
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""Names under which a server on loopback is called."""
+
+OPEN = ("/healthz", "/readyz")
+"""What may be asked without the token: it says nothing about the site."""
+
+_AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a bearer token may be, RFC 6750
+
+
+class AccessControl:
+    """Turns requests away before they are routed."""
+
+    def __init__(self, app: ASGIApp, token: str | None, hosts: Iterable[str] | None) -> None:
+        """Let in those that call one of ``hosts`` (None: by any name) and know the token, if there is one."""
+        self._app = app
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it here."""
+        if scope["type"] == "http":
+            try:
+                self._check(scope)
+            except HttpError as error:
+                await error.response()(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        host = origin = authorization = length = None
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = b"" if host is not None else value  # two hosts: none
+            elif name == b"origin":
+                origin = value
+            elif name == b"authorization":
+                authorization = value
+            elif name == b"content-length":
+                length = value
+        self._check_host(host or b"", origin)
+        self._check_token(authorization, scope["path"])
+        if length is not None and length.isdigit() and int(length) > MAX_BODY:
+            raise _too_large()
+
+    def _check_host(self, host: bytes, origin: bytes | None) -> None:
+        called = host.decode("latin-1").lower()
+        name = _AUTHORITY.fullmatch(called)
+        if name is None or (self._hosts is not None and name[1] not in self._hosts):
+            accepted = ", ".join(sorted(self._hosts or ["HOST", "HOST:PORT"]))
+            raise HttpError(421, "wrong_host", f"this agent is not called {called!r}", "Host", accepted)
+        if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != called:
+            raise HttpError(403, "wrong_origin", "pages from elsewhere may not call this agent", "Origin", called)
+
+    def _check_token(self, authorization: bytes | None, path: str) -> None:
+        if self._expected is None or path in OPEN:
+            return
+        if not compare_digest(authorization or b"", self._expected):
+            raise HttpError(
+                401,
+                "unauthorised",
+                "this agent asks for its token" if authorization is None else "this is not the agent's token",
+                "Authorization",
+                "Bearer, and the token of this agent",
+                {"WWW-Authenticate": 'Bearer realm="fedbandit"'},
+            )
+
+
+def check_token(token: str | None) -> None:
+    """Refuse a token that no header can carry, without printing it."""
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise InvalidArgument("token", "(hidden)", "letters, digits and . _ ~ + / - without spaces")
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The body of a request; one without a declared length is read no further than it may be long."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HttpError(400, "invalid", "the request broke off", "body")  # nobody hears this
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            raise _too_large()
+        if not message.get("more_body", False):
+            return body
+
+
+def _too_large() -> HttpError:
+    """The rest of the body is not read, so the connection ends."""
+    accepted = f"at most {MAX_BODY} bytes"
+    return HttpError(
+        413, "too_large", f"the body is too large; it must be {accepted}", "body", accepted, {"Connection": "close"}
+    )

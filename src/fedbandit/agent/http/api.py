@@ -1,0 +1,318 @@
+"""The HTTP API of an agent: maps paths to calls of the agent, and their results to statuses.
+
+Bodies are in ``schemas``, access control in ``access``. The two paths of every decision read and write their few bytes
+by hand, since the framework's way costs more than the agent's work; a test holds them to the OpenAPI document.
+"""
+
+import json
+from collections.abc import Callable, Coroutine, Iterable
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+
+from fedbandit.agent.core.events import HorizonReached, NotANeighbour, Refused, RewardConflict, UnknownDecision
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Decision
+from fedbandit.agent.disk.journal import JournalError
+from fedbandit.agent.http.access import LOOPBACK, AccessControl, check_token, read_body
+from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
+from fedbandit.agent.http.openapi import describe, errors, path_parameter
+from fedbandit.agent.http.schemas import (
+    Alive,
+    DecisionBody,
+    HttpError,
+    Ready,
+    read_nothing,
+    read_reward,
+    reward_schema,
+)
+from fedbandit.agent.http.state import SiteState
+from fedbandit.checks import InvalidArgument
+
+__all__ = ["LocalAgent", "make_app"]
+
+
+class LocalAgent(Protocol):
+    """What the application may ask of an agent. Any of the calls may raise ``JournalError``: nothing has changed."""
+
+    async def decide(self) -> Decision:
+        """Hand out a decision; it is on disk when this returns."""
+        ...
+
+    async def report(self, decision_id: str, reward: float) -> None:
+        """Take a reward; raises ``UnknownDecision``, ``RewardConflict`` or ``InvalidArgument``."""
+        ...
+
+    async def leave(self, neighbour: str) -> None:
+        """A neighbour has left for good; raises ``NotANeighbour``."""
+        ...
+
+    async def rejoin(self, neighbour: str) -> None:
+        """Take a neighbour back that had left; raises ``NotANeighbour`` if the configuration does not name it."""
+        ...
+
+    def state(self) -> SiteState:
+        """What it shows of itself."""
+        ...
+
+    def not_ready(self) -> str | None:
+        """Why it cannot serve now; None if it can."""
+        ...
+
+    @property
+    def terms(self) -> Federation:
+        """What all sites agreed on."""
+        ...
+
+
+def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] | None = LOOPBACK) -> FastAPI:
+    """The HTTP API of an agent.
+
+    * ``token``: asked of every call but ``/healthz`` and ``/readyz``; None: no token
+    * ``hosts``: names under which the server may be called, without port; IPv6 addresses in brackets. None: any, for a
+      server that others than this machine reach: a page that points its name here does not know the token
+    """
+    check_token(token)  # now: the framework builds the middleware with the first request
+    # Pages that show the document load scripts from elsewhere: an agent makes no page ask outside.
+    app = FastAPI(
+        title="fedbandit agent",
+        version=version("fedbandit"),
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # Spans and logs of errors would carry rewards to whatever collector the environment names.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
+    app.router.route_class = _Direct
+    app.add_middleware(AccessControl, token=token, hosts=None if hosts is None else tuple(hosts))
+    metrics = Metrics(agent.state, agent.not_ready)
+    _answer_errors(app)
+    _add_decisions(app, agent, metrics)
+    _add_neighbours(app, agent)
+    _add_views(app, agent, metrics)
+    describe(app, token is not None)
+    return app
+
+
+class _Direct(APIRoute):
+    """A route whose function takes the request and makes the response: nothing is injected, nothing is converted."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function itself."""
+        return self.endpoint
+
+
+_DESCRIPTION = """Ask for an arm, use it, report what it was worth.
+
+Every answer that is not a success has one form, `ErrorBody`, and has changed nothing. A decision and a reward are
+on disk when they are answered."""
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
+    terms = agent.terms
+    names = [json.dumps(name) for name in terms.arms]
+    nothing = {"type": "object", "additionalProperties": False, "maxProperties": 0}
+    link = {"operationId": "reward", "parameters": {"decision_id": "$response.body#/id"}}
+
+    @app.post(
+        "/v1/decisions",
+        operation_id="decide",
+        summary="Ask for an arm",
+        status_code=201,
+        response_model=DecisionBody,
+        response_description="Use this arm. Not idempotent: each call hands out another decision.",
+        responses=errors(400, 409, 413, 415, 422, 503),
+        openapi_extra={
+            "requestBody": {"required": False, "content": {"application/json": {"schema": nothing, "example": {}}}},
+            "responses": {"201": {"links": {"reward": link}}},
+        },
+    )
+    async def decide(request: Request) -> Response:
+        await _expect_nothing(request)
+        with metrics.decide_seconds.time():
+            decision = await agent.decide()
+        body = f'{{"id":{json.dumps(decision.id)},"arm":{decision.arm},"name":{names[decision.arm]}}}'
+        return Response(body, 201, media_type="application/json")
+
+    @app.put(
+        "/v1/decisions/{decision_id}/reward",
+        operation_id="reward",
+        summary="Report what a decision was worth",
+        description="However late. The same value again is fine and changes nothing; so it is safe to repeat a call.",
+        status_code=204,
+        response_class=Response,
+        response_description="It is on disk.",
+        responses=errors(400, 404, 409, 413, 415, 422, 503),
+        openapi_extra={
+            "parameters": [path_parameter("decision_id", "Of the decision.", "19a8c3f2b10-42")],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": reward_schema(terms)}}},
+        },
+    )
+    async def reward(request: Request) -> Response:
+        _check_type(request)
+        value = read_reward(await read_body(request.receive), terms)
+        with metrics.reward_seconds.time():
+            try:
+                await agent.report(request.path_params["decision_id"], value)
+            except InvalidArgument as error:  # as the application knows it
+                raise InvalidArgument("value", error.value, error.accepted, error.hint) from None
+        return Response(status_code=204)
+
+    _ = decide, reward  # the application keeps them
+
+
+async def _expect_nothing(request: Request) -> None:
+    raw = await read_body(request.receive)
+    if raw:
+        _check_type(request)
+        read_nothing(raw)
+
+
+def _check_type(request: Request) -> None:
+    said = request.headers.get("content-type", "")
+    if said.partition(";")[0].strip().lower() != "application/json":
+        accepted = "application/json"
+        message = f"the body must be {accepted}" + (f", not {said}" if said else ", and the request must say so")
+        raise HttpError(415, "unsupported_type", message, "Content-Type", accepted)
+
+
+# ---------------------------------------------------------------- neighbours
+
+
+def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
+    name = path_parameter("name", "Of the neighbour, as in the configuration.", "east")
+    path, extra = "/v1/neighbours/{name}", {"parameters": [name]}
+    refusals = errors(400, 404, 413, 415, 422, 503)
+
+    @app.delete(
+        path,
+        operation_id="leave",
+        summary="A neighbour has left for good",
+        description="Its flow is dropped, so that the rest converge to the mean of those who remain. Tell all of them.",
+        status_code=204,
+        response_class=Response,
+        response_description="It is on disk.",
+        responses=refusals,
+        openapi_extra=extra,
+    )
+    async def leave(request: Request) -> Response:
+        await _expect_nothing(request)
+        await agent.leave(request.path_params["name"])
+        return Response(status_code=204)
+
+    @app.put(
+        path,
+        operation_id="rejoin",
+        summary="Take a neighbour back that had left",
+        status_code=204,
+        response_class=Response,
+        response_description="It is on disk.",
+        responses=refusals,
+        openapi_extra=extra,
+    )
+    async def rejoin(request: Request) -> Response:
+        await _expect_nothing(request)
+        await agent.rejoin(request.path_params["name"])
+        return Response(status_code=204)
+
+    _ = leave, rejoin
+
+
+# ---------------------------------------------------------------- what can be seen
+
+
+def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
+    @app.get("/v1/state", operation_id="state", summary="What the agent shows of itself", response_model=SiteState)
+    async def state(_: Request) -> Response:
+        return Response(agent.state().model_dump_json(), media_type="application/json")
+
+    @app.get("/healthz", operation_id="healthz", summary="The process lives", response_model=Alive)
+    async def healthz(_: Request) -> Response:
+        return Response(Alive().model_dump_json(), media_type="application/json")
+
+    @app.get(
+        "/readyz",
+        operation_id="readyz",
+        summary="The agent hands out decisions",
+        response_model=Ready,
+        responses=errors(503),
+    )
+    async def readyz(_: Request) -> Response:
+        reason = agent.not_ready()
+        if reason is not None:
+            raise HttpError(503, "not_ready", reason)
+        return Response(Ready().model_dump_json(), media_type="application/json")
+
+    @app.get(
+        "/metrics",
+        operation_id="metrics",
+        summary="Numbers for Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def show_metrics(_: Request) -> Response:
+        return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    _ = state, healthz, readyz, show_metrics
+
+
+# ---------------------------------------------------------------- errors
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """Every mistake has one form."""
+
+    def turned_away(_: Request, error: Exception) -> Response:
+        return _told(error).response()
+
+    for kind in (HttpError, Refused, InvalidArgument, JournalError, Exception):
+        app.add_exception_handler(kind, turned_away)
+
+    def not_routed(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+        if error.status_code == 405:
+            allowed = ", ".join(sorted(_methods(app, request)))  # the framework names those of one route alone
+            message = f"{request.method} is not among the methods of this path: {allowed}"
+            return HttpError(405, "method_not_allowed", message, None, allowed, {"Allow": allowed}).response()
+        return HttpError(404, "not_found", f"there is nothing at {request.url.path}").response()
+
+    app.add_exception_handler(HTTPException, not_routed)
+
+
+def _told(error: Exception) -> HttpError:
+    match error:
+        case HttpError():
+            return error
+        case UnknownDecision():
+            return HttpError(404, "unknown_decision", str(error), "decision_id")
+        case NotANeighbour():
+            return HttpError(404, "not_a_neighbour", str(error), "name")
+        case HorizonReached():
+            return HttpError(409, "horizon_reached", str(error))
+        case RewardConflict():
+            return HttpError(409, "reward_conflict", str(error), "value", "the reward that was reported first")
+        case InvalidArgument():
+            return HttpError(422, "invalid", str(error), error.argument, error.accepted)
+        case JournalError():
+            # Its own message begins with the file's path, which is nobody's business here.
+            reason = str(error.__cause__ or "it cannot be written")
+            return HttpError(503, "unavailable", f"the agent's journal: {reason}", headers={"Retry-After": "1"})
+        case _:
+            return HttpError(500, "internal", "a mistake in the agent; its log says more")
+
+
+def _methods(app: FastAPI, request: Request) -> set[str]:
+    found: set[str] = set()
+    for route in app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    return found

@@ -1,0 +1,55 @@
+"""The agent's OpenAPI document: the meaning of every status, and the errors that every path shares."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from fedbandit.agent.http.access import OPEN
+from fedbandit.agent.http.schemas import ErrorBody
+
+__all__ = ["describe", "errors", "path_parameter"]
+
+_MEANINGS = {
+    400: "The body is not JSON, or broke off.",
+    401: "The token is missing or wrong.",
+    403: "A page from elsewhere called.",
+    404: "There is no such thing, or no longer.",
+    405: "The path has other methods.",
+    409: "The decision has another reward already, or the privacy of the terms is spent.",
+    413: "The body is too large.",
+    415: "The body is not application/json.",
+    421: "The Host header does not name this agent.",
+    422: "The body is JSON, but not what is accepted here.",
+    500: "A mistake in the agent; its log says more.",
+    503: "The agent cannot serve now. Nothing has changed; try again.",
+}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Statuses that an operation answers with an error."""
+    return {status: {"model": ErrorBody, "description": _MEANINGS[status]} for status in statuses}
+
+
+def path_parameter(name: str, says: str, example: str) -> dict[str, Any]:
+    """A part of a path."""
+    schema = {"type": "string", "minLength": 1}
+    return {"name": name, "in": "path", "required": True, "description": says, "schema": schema, "example": example}
+
+
+def describe(app: FastAPI, with_token: bool) -> None:
+    """Fix the document of an application, with what access control and router answer on every path."""
+    routes = app.routes
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
+    for path, operations in document["paths"].items():
+        is_open = path in OPEN
+        for operation in operations.values():
+            for status in (401, 403, 405, 413, 421, 500):
+                if status != 401 or (with_token and not is_open):
+                    operation["responses"][str(status)] = {"description": _MEANINGS[status], "content": error}
+            if with_token and not is_open:
+                operation["security"] = [{"token": []}]
+    if with_token:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    app.openapi = lambda: document

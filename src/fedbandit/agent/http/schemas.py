@@ -1,0 +1,175 @@
+"""Request and response bodies of the HTTP API, except the state: a decision, a reward, an error.
+
+Bodies are parsed strictly: JSON can spell NaN and infinity, which a reward must not be, and ``true`` is not 1.
+"""
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import Response
+
+from fedbandit.agent.core.federation import Federation
+
+__all__ = [
+    "MAX_BODY",
+    "Alive",
+    "Code",
+    "DecisionBody",
+    "ErrorBody",
+    "ErrorDetail",
+    "HttpError",
+    "Ready",
+    "RewardBody",
+    "read_nothing",
+    "read_reward",
+    "reward_range",
+    "reward_schema",
+]
+
+MAX_BODY = 64 * 1024
+"""Bytes of a body that are read; a reward needs about twenty."""
+
+Code = Literal[
+    "internal",
+    "invalid",
+    "invalid_json",
+    "method_not_allowed",
+    "not_a_neighbour",
+    "not_found",
+    "not_ready",
+    "horizon_reached",
+    "reward_conflict",
+    "too_large",
+    "unauthorised",
+    "unavailable",
+    "unknown_decision",
+    "unsupported_type",
+    "wrong_host",
+    "wrong_origin",
+]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class DecisionBody(_Body):
+    """A decision: use this arm, and report its reward under this id."""
+
+    id: str = Field(description="Report the reward under it.", examples=["19a8c3f2b10-42"])
+    arm: int = Field(ge=0, description="The number of the arm, from 0.", examples=[2])
+    name: str = Field(description="The name of the arm.", examples=["glipizide"])
+
+
+class RewardBody(_Body):
+    """The reward of a decision."""
+
+    value: float = Field(allow_inf_nan=False, description="In the federation's range.", examples=[0.5])
+
+
+class Alive(_Body):
+    """The process lives."""
+
+    alive: Literal[True] = True
+
+
+class Ready(_Body):
+    """The agent hands out decisions."""
+
+    ready: Literal[True] = True
+
+
+class ErrorDetail(_Body):
+    """What was wrong."""
+
+    code: Code = Field(description="For programs.")
+    message: str = Field(description="For people.", examples=["value must be a number from 0 to 1, not 2.0"])
+    field: str | None = Field(default=None, description="The part of the request that was wrong.", examples=["value"])
+    accepted: str | None = Field(default=None, description="What it accepts.", examples=["a number from 0 to 1"])
+
+
+class ErrorBody(_Body):
+    """The body of every answer that is not a success. Nothing has changed."""
+
+    error: ErrorDetail
+
+
+class HttpError(Exception):
+    """A request that is turned away, as its answer."""
+
+    def __init__(
+        self,
+        status: int,
+        code: Code,
+        message: str,
+        field: str | None = None,
+        accepted: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Say it to a program and to a person."""
+        super().__init__(message)
+        self.status, self.headers = status, headers
+        self.detail = ErrorDetail(code=code, message=message, field=field, accepted=accepted)
+
+    def response(self) -> Response:
+        """The answer."""
+        body = ErrorBody(error=self.detail).model_dump_json()
+        return Response(body, self.status, self.headers, media_type="application/json")
+
+
+def reward_range(terms: Federation) -> str:
+    """The rewards that are accepted, in words."""
+    return f"a number from {terms.low:g} to {terms.high:g}"
+
+
+def reward_schema(terms: Federation) -> dict[str, Any]:
+    """``RewardBody`` as a JSON schema, with the range of this federation."""
+    schema = RewardBody.model_json_schema()
+    schema["properties"]["value"] |= {"minimum": terms.low, "maximum": terms.high, "examples": [terms.high]}
+    return schema
+
+
+def read_reward(raw: bytes, terms: Federation) -> float:
+    """The value in a body; whether it is in the range is the site's to say."""
+    try:
+        return RewardBody.model_validate_json(raw).value
+    except ValidationError as error:
+        raise _mistake(error, "value", reward_range(terms), '{"value": a number}') from None
+
+
+def read_nothing(raw: bytes) -> None:
+    """Refuse a body that says something where there is nothing to say."""
+    if not raw:
+        return
+    try:
+        said = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise _not_json("no body, or {}") from None
+    if said != {} or not isinstance(said, dict):
+        raise HttpError(422, "invalid", "the body must be left out, or be {}", "body", "no body, or {}")
+
+
+def _mistake(error: ValidationError, name: str, accepted: str, body: str) -> HttpError:
+    """The first mistake in a body, in the words of this API: pydantic's are about Python."""
+    first = error.errors(include_url=False)[0]
+    kind, place = first["type"], first["loc"]
+    if kind == "json_invalid":
+        return _not_json(body)
+    if not place:
+        return HttpError(422, "invalid", f"the body must be {body}", "body", body)
+    if kind == "extra_forbidden":
+        other = str(place[0])
+        return HttpError(422, "invalid", f"{_short(other)} is not a field; there is one, {name}", other, body)
+    if kind == "missing":
+        return HttpError(422, "invalid", f"{name} is missing; it must be {accepted}", name, accepted)
+    return HttpError(422, "invalid", f"{name} must be {accepted}, not {_short(first['input'])}", name, accepted)
+
+
+def _not_json(accepted: str) -> HttpError:
+    return HttpError(400, "invalid_json", f"the body is not JSON; it must be {accepted}", "body", accepted)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

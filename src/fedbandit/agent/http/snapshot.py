@@ -1,0 +1,63 @@
+"""Fills the models of ``state`` from a site and the status of its neighbours."""
+
+from collections.abc import Mapping
+
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
+from fedbandit.agent.http.state import ArmState, FederationState, NeighbourState
+
+__all__ = ["arm_states", "federation_state", "neighbour_states"]
+
+
+def federation_state(terms: Federation) -> FederationState:
+    """What all sites agreed on."""
+    return FederationState(
+        name=terms.name,
+        num_agents=terms.num_agents,
+        arms=list(terms.arms),
+        low=terms.low,
+        high=terms.high,
+        policy=terms.policy.label,
+        digest=terms.digest(),
+    )
+
+
+def arm_states(site: Site) -> list[ArmState]:
+    """Every arm, as the site sees it."""
+    row, own, theta, radius = site.gossiped, site.estimates, site.theta, site.radius
+    return [
+        ArmState(
+            name=name,
+            estimate=theta[k],
+            radius=radius[k],
+            own_mean=own[k].x_mean if own[k].releases else None,
+            weight=row[site.terms.num_arms + k],
+            pulls=site.tried[k],
+            rewards=site.rewards[k],
+            releases=own[k].releases,
+        )
+        for k, name in enumerate(site.terms.arms)
+    ]
+
+
+def neighbour_states(site: Site, statuses: Mapping[str, NeighbourStatus]) -> list[NeighbourState]:
+    """Every neighbour in the list, then those that have left and are in it no longer."""
+    left = {link.neighbour for link in site.links if link.left}
+    listed = [_neighbour_state(name, status, name in left) for name, status in statuses.items()]
+    return listed + [_neighbour_state(name, None, True) for name in sorted(left - statuses.keys())]
+
+
+def _neighbour_state(name: str, status: NeighbourStatus | None, left: bool) -> NeighbourState:
+    address = None if status is None else status.neighbour.address
+    return NeighbourState(
+        name=name,
+        address=None if address is None else str(address),
+        reachable=status is not None and status.reachable and not left,
+        last_exchange=None if status is None else status.last_exchange,
+        exchanges=0 if status is None else status.exchanges,
+        failures=0 if status is None else status.failures,
+        refusals=0 if status is None else status.refusals,
+        last_error=None if status is None else status.last_error,
+        left=left,
+    )

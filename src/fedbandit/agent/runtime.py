@@ -1,0 +1,315 @@
+"""One running agent: site, journal, links and gossip server in one asyncio loop, from start to stop.
+
+Clocks, random draws and files enter the pure site here. ``serve`` puts the HTTP API in front of it.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import tempfile
+import time
+from dataclasses import asdict, fields, replace
+from importlib.metadata import version
+from pathlib import Path
+
+from fedbandit.agent.config import ConfigError, SiteConfig, check_insecure, read_config
+from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core.events import NotANeighbour, Step
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Decision, Forgotten, Life, Stored
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.durable_site import DurableSite
+from fedbandit.agent.disk.journal import JournalError, SqliteJournal
+from fedbandit.agent.gossip.links import Links
+from fedbandit.agent.gossip.refusals import Refusals
+from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.gossip.transport import GossipServer
+from fedbandit.agent.http.snapshot import arm_states, federation_state, neighbour_states
+from fedbandit.agent.http.state import DecisionState, PrivacyState, SiteState
+from fedbandit.privacy.noise import measurement_of
+
+__all__ = ["Agent", "change_stopped"]
+
+STATE_FILE = "state.sqlite"
+
+EXPIRY_EVERY = 1.0
+"""Seconds between looks for decisions that have expired."""
+
+EXPIRY_WARNING = 30.0
+"""Days before its end from which on a certificate is warned of."""
+
+WATCH_EVERY = 1.0
+"""Seconds between looks whether the configuration file has changed."""
+
+ROOM = 65_536
+"""Bytes that must be free before a disk that was full counts as taking writes again."""
+
+INSECURE = "INSECURE: gossip has no certificates; anybody on this machine can pretend to be a neighbour"
+
+_GONE = "the file is gone; a restart begins a new life, with fresh batches of every arm"
+
+_REPLACED = "another file is in its place; a restart goes on with that one, whatever it holds"
+
+_LOG = logging.getLogger("fedbandit.agent")
+
+
+class Agent:
+    """A running site. ``http.api.LocalAgent`` lists what the HTTP API calls."""
+
+    def __init__(self, config: SiteConfig, tls: TlsFiles | None) -> None:
+        """Open the state; ``JournalError`` or ``OSError`` with the reason if that cannot be."""
+        self.config, self._tls = config, tls
+        self.refusals = Refusals(_LOG, time.monotonic)
+        self.gossip_port: int | None = None
+        self._random = secrets.SystemRandom()
+        self._started = time.time()
+        self._problem: str | None = "starting"
+        self._changed = _changed_at(config.path)
+        self._state_file: tuple[int, int] | None = None
+        self._said_of_certificate: str | None = None
+        config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.site = DurableSite(self._open_journal, self._make_site)
+        measurement_of(1.0)  # loads the source of noise now, not in the middle of the first release
+        self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random)
+        self._server: GossipServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _open_journal(self) -> SqliteJournal:
+        path = self.config.data / STATE_FILE
+        if not path.exists():
+            if self._state_file is not None:  # a new life in the middle of this process would be without its links
+                raise JournalError(f"{path}: {_GONE}") from FileNotFoundError(_GONE)
+            _LOG.warning("%s: no state yet: a new life begins, with fresh batches of every arm", path)
+        elif self._state_file not in (None, _identity(path)):  # an older copy would release its rewards a second time
+            raise JournalError(f"{path}: {_REPLACED}") from FileNotFoundError(_REPLACED)
+        journal = SqliteJournal(path, self.config.name, self.terms, time.time_ns() // 1_000_000)
+        self._state_file = _identity(path)
+        return journal
+
+    def _make_site(self, stored: Stored) -> Site:
+        return Site(self.config.name, self.terms, stored)
+
+    # ---------------------------------------------------------------- the application
+
+    @property
+    def terms(self) -> Federation:
+        """The terms of the federation."""
+        return self.config.terms
+
+    async def decide(self) -> Decision:
+        """Hand out an arm."""
+        draws = DecisionDraws(tuple(self._random.gauss(0.0, 1.0) for _ in self.terms.arms), self._random.random())
+        return await self.site.do(lambda site: site.decide(time.time(), draws))
+
+    async def report(self, decision_id: str, reward: float) -> None:
+        """Take a reward."""
+        await self.site.do(lambda site: site.report(decision_id, reward))
+
+    async def leave(self, neighbour: str) -> None:
+        """A neighbour has left for good."""
+        await self.links.leave(neighbour)
+
+    async def rejoin(self, neighbour: str) -> None:
+        """A neighbour that had left is back."""
+        await self.links.rejoin(neighbour)
+
+    def not_ready(self) -> str | None:
+        """Why the agent cannot serve now; None if it can."""
+        if self._problem is not None:
+            return self._problem
+        try:
+            self.site.look()
+        except JournalError as error:
+            return _in_words(error)
+        return None if self.site.problem is None else _in_words(self.site.problem)
+
+    # ---------------------------------------------------------------- running
+
+    async def start(self) -> None:
+        """Listen for neighbours, dial them, let old decisions expire, watch the configuration."""
+        if self.config.gossip is not None:
+            handlers = {"Exchange": self.links.answer_exchange, "Compare": self.links.answer_compare}
+            self._server = GossipServer(self.config.gossip, self._tls, handlers, self.refusals.count)
+            self.gossip_port = self._server.port
+        await self.links.use(self.config.neighbours)
+        if self._server is not None:  # only now: a neighbour who calls before it is known here would be refused
+            await self._server.start()
+        self._tasks = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_configuration())]
+        self._problem = None
+
+    async def hang_up(self) -> None:
+        """Talk to neighbours no more; an exchange that is under way comes to its end."""
+        self._problem = "stopping"
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        server, self._server = self._server, None
+        await asyncio.gather(self.links.close(), *([] if server is None else [server.stop(grace=1.0)]))
+
+    async def stop(self) -> None:
+        """End what runs, answer who is waiting, let go of the file."""
+        await self.hang_up()
+        self.site.close()
+
+    async def _keep_house(self) -> None:
+        """Forget decisions by the policy of the configuration, and see whether the disk is still there."""
+        said = None
+        while True:
+            try:
+                await self._look_at_disk()
+                self.links.notice_silence()
+                self._notice_expiry()
+                before = time.time() - self.config.expire_after
+                while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
+                    pass
+                if said is not None:
+                    _LOG.info("this is over: %s", said)
+                said = None
+            except Exception as error:  # this must go on, whatever it was
+                if str(error) != said:
+                    said = str(error)
+                    _LOG.error("%s", error, exc_info=not isinstance(error, JournalError))
+            await asyncio.sleep(EXPIRY_EVERY)
+
+    async def _look_at_disk(self) -> None:
+        if self._state_file not in (None, _identity(self.config.data / STATE_FILE)):
+            self.site.close()  # what is written to a file that was deleted is lost: nobody must be told it was taken
+        if self.site.problem is not None:
+            _check_room(self.config.data)
+            await self.site.do(_written_again)
+            self.site.problem = None
+
+    async def _watch_configuration(self) -> None:
+        """Take over a changed neighbour list. Taking a name out of it is how a site is kept out."""
+        said = None
+        while True:
+            await asyncio.sleep(WATCH_EVERY)
+            changed = _changed_at(self.config.path)
+            if changed == self._changed:
+                continue
+            try:
+                await self._take_over()
+            except Exception as error:  # this must go on, whatever it was
+                if (changed, str(error)) != said:
+                    said = changed, str(error)
+                    known = isinstance(error, ConfigError | OSError | JournalError)
+                    _LOG.error("the configuration has changed and is not taken over: %s", error, exc_info=not known)
+                if not isinstance(error, ConfigError):
+                    continue  # not the file's fault: once more
+            self._changed = changed
+
+    async def _take_over(self) -> None:
+        config, path = read_config(self.config.path), self.config.path
+        if config.name != self.config.name:
+            raise ConfigError(f"{path}: name is {config.name!r}, and {self.config.name!r} runs; this needs a restart")
+        if self._tls is None:
+            check_insecure(config, insecure=True)
+        await self.links.use(config.neighbours)
+        if config.neighbours != self.config.neighbours:
+            _LOG.info("neighbours taken over from %s", path.name)
+        taken = replace(self.config, neighbours=config.neighbours)
+        changed = [field.name for field in fields(config) if getattr(config, field.name) != getattr(taken, field.name)]
+        if "terms" in changed:
+            _LOG.warning(
+                "%s: the [federation] section has changed, and this agent goes on with the old one. Other terms are "
+                "another federation: all sites need them, and an empty data folder each",
+                path.name,
+            )
+        elif changed:
+            _LOG.warning("%s: restart to apply: %s", path.name, ", ".join(changed))
+        self.config = taken
+
+    def _notice_expiry(self) -> None:
+        """Say once a day that the certificate ends soon."""
+        warning = self._certificate_warning()
+        if warning is not None and warning != self._said_of_certificate:
+            _LOG.warning("%s", warning)
+        self._said_of_certificate = warning
+
+    # ---------------------------------------------------------------- what is shown
+
+    def state(self) -> SiteState:
+        """What ``GET /v1/state`` shows: nothing that is not on disk."""
+        site, until = self.site.look(), None if self._tls is None else self._tls.until
+        return SiteState(
+            name=self.config.name,
+            version=version("fedbandit"),
+            epoch=site.epoch,
+            started=self._started,
+            insecure=self._tls is None,
+            certificate_until=None if until is None else until.timestamp(),
+            federation=federation_state(self.terms),
+            decisions=DecisionState(handed_out=site.decided, pending=site.pending, remembered=site.remembered),
+            arms=arm_states(site),
+            neighbours=neighbour_states(site, self.links.statuses),
+            privacy=PrivacyState(**asdict(site.privacy())),
+            refused=self.refusals.counts(),
+            warnings=[*site.warnings(), *self._warnings()],
+        )
+
+    def _warnings(self) -> list[str]:
+        found = [INSECURE if self._tls is None else None, self._certificate_warning()]
+        found += [status.suspicion for status in self.links.statuses.values()]
+        return [warning for warning in found if warning is not None]
+
+    def _certificate_warning(self) -> str | None:
+        if self._tls is None or self._tls.until is None:
+            return None
+        days = (self._tls.until.timestamp() - time.time()) / 86_400.0
+        if days <= 0.0:
+            return "the certificate has expired"
+        return f"the certificate expires in {days:.0f} days" if days <= EXPIRY_WARNING else None
+
+
+def _changed_at(path: Path) -> tuple[int, int, int]:
+    try:
+        seen = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return seen.st_mtime_ns, seen.st_size, seen.st_ino
+
+
+def _check_room(folder: Path) -> None:
+    """``JournalError`` if there is no room for more than the next few writes."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise JournalError(f"{folder}: {reason}") from OSError(reason)
+
+
+def _written_again(site: Site) -> Step[None]:
+    """An event that writes to where a decision does, and changes nothing."""
+    nobody = Decision(site.epoch, 0, 0, 0.0)
+    return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is, whatever its name; None if there is none."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return seen.st_dev, seen.st_ino
+
+
+def _in_words(error: JournalError) -> str:
+    """What the disk says; the file's path is nobody's business over HTTP."""
+    return f"the agent's journal: {error.__cause__ or 'it cannot be written'}"
+
+
+def change_stopped(config: SiteConfig, neighbour: str, comes_back: bool) -> None:
+    """Write to the file of an agent that does not run that a neighbour has left, or is back."""
+    path = config.data / STATE_FILE
+    if not path.exists():
+        raise JournalError(f"{path}: {config.name} has no state yet, and no agent of it runs")
+    if comes_back and neighbour not in {it.name for it in config.neighbours}:
+        raise NotANeighbour(f"{neighbour} is not among the neighbours in {config.path}")
+    journal = SqliteJournal(path, config.name, config.terms, epoch=1)
+    try:
+        site = Site(config.name, config.terms, journal.load())
+        journal.commit((site.join if comes_back else site.leave)(neighbour).records)
+    finally:
+        journal.close()

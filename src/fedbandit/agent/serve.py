@@ -1,0 +1,80 @@
+"""Runs an agent behind its HTTP server: opens the socket, starts both, and stops both in the right order."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Generator
+
+import uvicorn
+
+from fedbandit.agent.config import SiteConfig
+from fedbandit.agent.http.access import LOOPBACK
+from fedbandit.agent.http.api import make_app
+from fedbandit.agent.http.limits import BoundedHttp
+from fedbandit.agent.runtime import Agent
+
+__all__ = ["serve"]
+
+_LOG = logging.getLogger("fedbandit.agent")
+
+
+class _Http(uvicorn.Server):
+    """The HTTP server without its own signal handlers: the agent stops it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+async def serve(agent: Agent, token: str | None, stop: asyncio.Event) -> None:
+    """Run an agent until ``stop`` is set."""
+    try:
+        with _listening(agent.config) as door:
+            await _serve_at(door, agent, token, stop)
+    finally:
+        await agent.stop()
+        _LOG.info("stopped")
+
+
+async def _serve_at(door: socket.socket, agent: Agent, token: str | None, stop: asyncio.Event) -> None:
+    host, port = agent.config.http.host, door.getsockname()[1]
+    # Beyond this machine an agent may have any name; there it has a token, which ``read_config`` sees to.
+    hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if agent.config.http.is_loopback else None
+    http = _Http(
+        uvicorn.Config(
+            make_app(agent, token, hosts),
+            loop="asyncio",
+            http=BoundedHttp,
+            log_level="error",  # whoever sends garbage must not fill our log with it
+            access_log=False,
+            log_config=None,
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=2,
+        )
+    )
+    await agent.start()
+    serving = asyncio.create_task(http.serve(sockets=[door]))
+    gossip = "nobody can dial this agent" if agent.gossip_port is None else f"gossip on port {agent.gossip_port}"
+    _LOG.info("ready: http://%s:%d for the application, %s", host, port, gossip)
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    http.should_exit = True
+    await asyncio.gather(serving, agent.hang_up())
+
+
+def _listening(config: SiteConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.http.host else socket.AF_INET
+    # Named TCP, or asyncio does not switch Nagle's algorithm off, and every answer waits for 40 ms.
+    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((config.http.host, config.http.port))
+        door.listen(128)
+    except OSError as error:
+        door.close()
+        raise OSError(f"cannot listen for the application on {config.http}: {error.strerror or error}") from None
+    return door

@@ -1,0 +1,19 @@
+"""Attacks on the mechanisms that protect rewards.
+
+``measure`` bounds the epsilon of any mechanism from below. ``attacks``, ``whole_agent`` and ``known_bad`` are its
+targets; ``suite`` makes the table that ``fedbandit audit`` prints.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedbandit.audit import measure
+
+__all__ = ["measure"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return import_module(f"fedbandit.audit.{name}")
+    raise AttributeError(f"module 'fedbandit.audit' has no attribute '{name}'")

@@ -1,0 +1,128 @@
+"""The commands of a live agent: ``agent``, ``leave``, ``rejoin``. Heavy imports happen inside commands."""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, cast
+
+import typer
+
+from fedbandit.checks import FileError
+from fedbandit.cli.errors import errors_exit_with_2
+
+__all__ = ["live"]
+
+live = typer.Typer()
+
+SITE_FILE = Path("site.toml")
+
+Config = Annotated[Path, typer.Option("-c", "--config", help="The site's file; examples/site.toml explains it.")]
+
+
+@live.command()
+@errors_exit_with_2
+def agent(
+    config: Config = SITE_FILE,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Gossip without certificates: to try things out, on loopback only.")
+    ] = False,
+) -> None:
+    """Run the agent of one site: HTTP for its application, gossip over mutual TLS, state on disk. SIGTERM stops it."""
+    # An agent does without NumPy. OpenDP would load it because it is there, and never use it: 10 MB and a thread.
+    sys.modules["numpy"] = cast(ModuleType, None)
+    os.umask(0o077)  # the state holds raw rewards
+    # Many systems begin with 1,024 descriptors, which a few idle callers use up: then nobody is answered.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    from fedbandit.agent.config import check_insecure, read_config, read_token
+    from fedbandit.agent.gossip.handshakes import watch_handshakes
+    from fedbandit.agent.gossip.tls import read_tls
+    from fedbandit.agent.runtime import INSECURE, Agent
+    from fedbandit.agent.serve import serve
+
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z"
+    )
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its name alarms, and what it says we say
+    site = read_config(config)
+    check_insecure(site, insecure)
+    tls = None if insecure else read_tls(site, datetime.now(UTC))
+    token = read_token(site)
+    if insecure:
+        logging.getLogger("fedbandit.agent").warning(INSECURE)
+    with _plain_errors():
+        running = Agent(site, tls)
+    watch_handshakes(running.refusals.count)
+
+    async def until_stopped() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve(running, token, stop)
+
+    with _plain_errors():
+        asyncio.run(until_stopped())
+
+
+@live.command()
+@errors_exit_with_2
+def leave(
+    name: Annotated[str, typer.Argument(help="The neighbour that has left for good.")],
+    config: Config = SITE_FILE,
+) -> None:
+    """Drop the flow of a neighbour that has left for good, so that the others converge to the mean of those who remain.
+
+    Run it at every neighbour of that site, also at one whose agent is not running now.
+    """
+    _tell(config, name, comes_back=False)
+    typer.echo(f"{name} has left: its flow is dropped. Take it out of [[neighbours]] in {config}")
+
+
+@live.command()
+@errors_exit_with_2
+def rejoin(
+    name: Annotated[str, typer.Argument(help="The neighbour that had left and is back.")],
+    config: Config = SITE_FILE,
+) -> None:
+    """Take back a neighbour that had left, with an empty link. What it said before it left stays refused."""
+    _tell(config, name, comes_back=True)
+    typer.echo(f"{name} is a neighbour again")
+
+
+def _tell(path: Path, name: str, comes_back: bool) -> None:
+    """Tell the running agent; if none runs, write to its file."""
+    from fedbandit.agent.client import Client, Unreachable
+    from fedbandit.agent.config import read_config, read_token
+
+    site = read_config(path)
+    with _plain_errors(), Client(f"http://{site.http}", token=read_token(site)) as client:
+        try:
+            its_name = client.state().name
+            if its_name != site.name:
+                raise FileError(f"{path}: listen.http: the agent of {its_name!r} listens at {site.http}")
+            (client.rejoin if comes_back else client.leave)(name)
+        except Unreachable:
+            from fedbandit.agent.runtime import change_stopped
+
+            change_stopped(site, name, comes_back)
+
+
+@contextmanager
+def _plain_errors() -> Generator[None]:
+    """What an agent, its file or its client refuses is told as a mistake of the caller's is."""
+    from fedbandit.agent.client import AgentError
+    from fedbandit.agent.core.events import Refused
+    from fedbandit.agent.disk.journal import JournalError
+
+    try:
+        yield
+    except (AgentError, JournalError, Refused) as error:
+        raise FileError(str(error)) from None

@@ -1,0 +1,315 @@
+"""The commands for experiments, theory and audits, and the application that joins all commands.
+
+Heavy imports happen inside commands.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedbandit.cli.agent import live
+from fedbandit.cli.certs import certs
+from fedbandit.cli.errors import errors_exit_with_2
+from fedbandit.cli.tables import print_audit, print_summary, print_sweep, print_table, print_theory
+from fedbandit.cli.up import missing_extra, show_live, upper
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Federated bandits by gossip: run experiments, look at results, ask the theory, run a site's agent.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(certs, name="certs")
+app.add_typer(live)
+app.add_typer(upper)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"fedbandit {version('fedbandit')}")
+        raise typer.Exit
+
+
+@app.callback()
+def before_any_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """What every command is told: nothing."""
+
+
+@app.command()
+@errors_exit_with_2
+def run(
+    experiment: Annotated[Path, typer.Argument(help="An experiment file (TOML).")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Folder for result, figure and a copy of the file. Default: out/NAME."),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
+    horizon: Annotated[float | None, typer.Option(help="Instead of the file's, e.g. 1e5.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but warnings and errors.")] = False,
+) -> None:
+    """Run an experiment file: a table, and result, figure and a copy of the file in a folder.
+
+    A file with lists is a sweep: all combinations are run. A run that was stopped goes on where it was.
+    """
+    from fedbandit.experiments import run_folder
+    from fedbandit.experiments.experiment import read_sweep
+    from fedbandit.experiments.sweep import run_all
+    from fedbandit.progress import progress_bar
+
+    folder = output or Path("out") / experiment.stem
+    if folder.exists() and not folder.is_dir():
+        raise _invalid("--output", str(folder), "a folder")
+    changes: dict[str, Any] = {"trials": trials, "seed": seed}
+    changes["horizon"] = None if horizon is None else _whole("--horizon", horizon)
+    given = {name: value for name, value in changes.items() if value is not None}
+    plans = read_sweep(experiment, given)
+    with progress_bar(shown=not quiet and sys.stderr.isatty()) as show:
+        results = run_all(plans, folder / run_folder.RUNS, show)
+    options = "".join(f" --{name} {value}" for name, value in given.items())
+    heading = f"# Run with{options} instead of the values below.\n" if given else ""
+    (folder / "experiment.toml").write_text(heading + plans[0].text, encoding="utf-8")
+    if len(plans) == 1:
+        run_folder.keep_result(plans[0], results[0], folder)
+        if not quiet:
+            print_summary(results[0], plans[0].name)
+    else:
+        table = run_folder.keep_sweep(plans, results, folder)
+        if not quiet:
+            print_sweep(table)
+    if not quiet:
+        typer.echo(f"result, figure and experiment are in {folder}")
+
+
+@app.command()
+@errors_exit_with_2
+def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")]) -> None:
+    """Print the summary of a result, or of a sweep."""
+    from fedbandit.experiments import run_folder
+
+    sweep = run_folder.load_sweep(folder)
+    if sweep is not None:
+        print_sweep(sweep)
+        return
+    result = run_folder.load_result(folder)
+    print_summary(result, str(folder))
+    about = result.experiment
+    rewards, (first, last) = about["problem"]["rewards"], about["trials"]
+    typer.echo(
+        f"graph {about['graph']['name']}, {rewards} rewards, horizon {about['horizon']}, "
+        f"trials {first} to {last - 1}, seed {about['seed']}"
+    )
+
+
+@app.command()
+@errors_exit_with_2
+def plot(
+    folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")],
+    band: Annotated[str, typer.Option(help="minmax (as in the paper), quantiles or none.")] = "minmax",
+    scale: Annotated[str, typer.Option(help="Time axis: linear, log or both.")] = "both",
+    regret: Annotated[
+        str, typer.Option(help="Regret axis: linear, log or auto (log where policies end 100 times apart).")
+    ] = "auto",
+    title: Annotated[str | None, typer.Option(help="A line above the figure.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File; .png, .pdf or .svg. Default: FOLDER/regret.png.")
+    ] = None,
+) -> None:
+    """Draw the regret of a result over time, or of a sweep against what was swept."""
+    from fedbandit.experiments import run_folder
+
+    sweep = run_folder.load_sweep(folder)
+    target = output or folder / (run_folder.FIGURE if sweep is None else run_folder.SWEEP_FIGURE)
+    if target.suffix not in (".png", ".pdf", ".svg"):
+        raise _invalid("--output", str(target), "a file that ends in .png, .pdf or .svg")
+    if sweep is None:
+        figure = run_folder.load_result(folder).plot(band=band, scale=scale, title=title, regret=regret)
+    else:
+        from fedbandit.figures.sweep import sweep_figure
+
+        figure = sweep_figure(sweep)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target)
+    typer.echo(f"wrote {target}")
+
+
+@app.command()
+@errors_exit_with_2
+def graph(
+    spec: Annotated[
+        str,
+        typer.Argument(
+            help="Such as path:10, ring:20, complete:3, star:5, grid:3x4, erdos_renyi:20:0.3:7, random_regular:20:3:7."
+        ),
+    ],
+) -> None:
+    """Describe a graph: its size, diameter and lambda_2."""
+    from fedbandit import theory
+    from fedbandit.graph import parse
+
+    described = parse(spec)
+    degrees = [len(agents) for agents in described.neighbours]
+    print_table(
+        described.name,
+        ["", ""],
+        [
+            ["agents", f"{described.num_agents}"],
+            ["edges", f"{len(described.edges)}"],
+            ["neighbours per agent", f"{min(degrees)} to {max(degrees)}"],
+            ["diameter", f"{described.diameter}"],
+            ["lambda_2", f"{described.lambda2:.5f}"],
+            ["mixing horizon L", f"{theory.mixing_horizon(described.lambda2, described.num_agents)}"],
+        ],
+    )
+
+
+@app.command("theory")
+@errors_exit_with_2
+def theory_command(
+    graph: Annotated[str, typer.Option(help="Such as path:10.")],
+    arms: Annotated[int, typer.Option(help="M.")],
+    horizon: Annotated[float, typer.Option(help="T, e.g. 1e6.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy of one reward, for Fed_UCB.")] = float("inf"),
+    gap: Annotated[float, typer.Option(help="How much worse every other arm is than the best one.")] = 0.1,
+) -> None:
+    """Print the paper's numbers for a setting: L, the alphas, radii, Theorems 1 and 2."""
+    from fedbandit.checks import number_above, number_between, whole_number
+    from fedbandit.graph import parse
+
+    number_above("--epsilon", epsilon, 0.0, allow_inf=True)
+    g = parse(graph)
+    m, steps = whole_number("--arms", arms, 2, 10**4), _whole("--horizon", horizon)
+    gaps = [0.0] + [number_between("--gap", gap, 0.0, 1.0)] * (m - 1)
+    print_theory(g, m, steps, epsilon, gaps)
+
+
+@app.command()
+@errors_exit_with_2
+def reproduce(
+    figures: Annotated[list[str] | None, typer.Argument(help="2a, 2b, 2c or all (the default).")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="20 trials of 100,000 rounds instead of 100 of a million.")
+    ] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for report.html.")] = Path("out"),
+) -> None:
+    """Run the paper's Figure 2 and write a page with figures and numbers beside the paper's claims.
+
+    Stopped or killed, the same command goes on where it was.
+    """
+    from fedbandit.experiments.report import write_report
+    from fedbandit.experiments.reproduce import FIGURES, run_figures
+    from fedbandit.progress import progress_bar
+
+    chosen = list(FIGURES) if not figures or "all" in figures else list(dict.fromkeys(figures))
+    warnings.simplefilter("ignore")  # the report says what they would
+    with progress_bar(shown=sys.stderr.isatty()) as show:
+        found = run_figures(chosen, output / "reproduce", quick, show)
+    folder = [] if output == Path("out") else ["-o", str(output)]
+    command = " ".join(["fedbandit reproduce", *(figures or ["all"]), *(["--quick"] if quick else []), *folder])
+    report = write_report(found, output / "report.html", command)
+    for finding in found:
+        rows = [
+            [c.subject, c.paper, c.measured, {True: "holds", False: "does not hold", None: ""}[c.holds]]
+            for c in finding.claims
+        ]
+        print_table(finding.experiment.name, ["", "the paper says", "we measured", ""], rows, wrap=True)
+    typer.echo(f"report: {report}")
+
+
+@app.command()
+@errors_exit_with_2
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the figure and the result.")] = Path(
+        "out/demo"
+    ),
+) -> None:
+    """Compare five policies on the paper's setting (a): three agents, five arms, everyone talks to everyone.
+
+    Then three real agents with simulated patients, live on this machine for 20 seconds.
+    """
+    from fedbandit.experiments import run_folder
+    from fedbandit.local import demo as setting
+    from fedbandit.simulation.run import simulate
+
+    output.mkdir(parents=True, exist_ok=True)
+    typer.echo(setting.INTRODUCTION)
+    warnings.simplefilter("ignore")  # the introduction says what they would
+    result = simulate(
+        setting.problem(), setting.policies(), setting.HORIZON, setting.TRIALS, progress=sys.stderr.isatty()
+    )
+    result.save(output / run_folder.RESULT)
+    result.plot(title=setting.TITLE).savefig(output / run_folder.FIGURE)
+    print_summary(result, setting.TITLE)
+    typer.echo(setting.reading(result))
+    typer.echo(f"figure: {output / run_folder.FIGURE}")
+    missing = missing_extra()
+    if missing:
+        typer.echo(f"A live federation would follow here. {missing}")
+        return
+    typer.echo(setting.LIVE_INTRODUCTION)
+    show_live(setting.live_setting(), setting.LIVE_SECONDS, output)
+
+
+@app.command()
+@errors_exit_with_2
+def audit(
+    policy: Annotated[str | None, typer.Option(help="fed_batch or fed_ucb. Default: both.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The privacy of one reward that they claim.")] = 1.0,
+    samples: Annotated[
+        int | None, typer.Option(help="Runs of a mechanism in each of two worlds. Default: 10,000.")
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Attack fed_ucb as printed, which breaks its claim.")] = False,
+    show_broken: Annotated[
+        bool, typer.Option("--show-broken", help="Also attack variants that are known to be bad, and must be caught.")
+    ] = False,
+) -> None:
+    """Attack the code that protects rewards, and compare what leaks with what is claimed.
+
+    Exit code 1 if a claim is broken, or if a variant that is known to be bad is not caught.
+    """
+    from fedbandit.audit.known_bad import known_bad
+    from fedbandit.audit.measure import LARGEST_CLAIM, SAMPLES
+    from fedbandit.audit.suite import AUDITED, attacks_on, run_attacks
+    from fedbandit.checks import number_between
+    from fedbandit.progress import progress_bar
+
+    number_between("--epsilon", epsilon, 0.0, LARGEST_CLAIM)
+    chosen = [policy] if policy else ["fed_ucb"] if paper else AUDITED
+    attacks = [attack for name in chosen for attack in attacks_on(name, epsilon, paper)]
+    if show_broken:
+        attacks += known_bad()
+    with progress_bar(shown=sys.stderr.isatty(), doing="attacking", unit="runs") as show:
+        rows = run_attacks(attacks, SAMPLES if samples is None else samples, show)
+    print_audit(rows)
+    if not all(row.as_expected for row in rows):
+        raise typer.Exit(1)
+
+
+def _invalid(argument: str, value: object, accepted: str) -> Exception:
+    from fedbandit.checks import InvalidArgument
+
+    return InvalidArgument(argument, value, accepted)
+
+
+def _whole(argument: str, value: float) -> int:
+    from fedbandit.checks import whole_number
+    from fedbandit.policies import MAX_HORIZON
+
+    return whole_number(argument, value, 1, MAX_HORIZON)

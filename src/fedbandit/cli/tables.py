@@ -1,0 +1,191 @@
+"""Prints tables on the terminal."""
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from fedbandit.audit.suite import Row
+    from fedbandit.graph import Graph
+    from fedbandit.simulation.result import Result
+
+__all__ = ["fitting_table", "made_table", "print_audit", "print_summary", "print_sweep", "print_table", "print_theory"]
+
+
+def print_sweep(table: "xr.Dataset") -> None:
+    """A row per combination, a column per policy; turned round where there are more policies than combinations."""
+    swept = [str(name) for name in table.attrs["swept"].split()]
+    trials = table.sizes["trial"]
+    mean = table["regret"].mean("trial")
+    error = table["regret"].std("trial", ddof=1) / trials**0.5 if trials > 1 else None
+    rows = [
+        [
+            *(str(table[name].values[run]) for name in swept),
+            *(
+                f"{mean[run, k]:,.0f}" + ("" if error is None else f" ± {error[run, k]:,.0f}")
+                for k in range(table.sizes["policy"])
+            ),
+        ]
+        for run in range(table.sizes["run"])
+    ]
+    headings = [*swept, *map(str, table["policy"].values)]
+    if len(headings) - len(swept) > len(rows):
+        turned = list(zip(headings, *rows, strict=True))
+        names, rows = turned[: len(swept)], [list(row) for row in turned[len(swept) :]]
+        runs = [", ".join(f"{name[0]}={name[run + 1]}" for name in names) for run in range(table.sizes["run"])]
+        headings = ["policy", *runs]
+    print_table(
+        f"{table.attrs['name']}: final regret per agent" + (", mean ± standard error" if trials > 1 else ""),
+        headings,
+        rows,
+    )
+
+
+def print_summary(result: "Result", title: str) -> None:
+    """A row per policy."""
+    table = result.summary()
+    headings = ["policy", "regret", "± s.e.", "min", "max", "worst agent", "best arm", "catching up", "estimates sent"]
+    rows = [
+        [
+            str(label),
+            f"{row['regret']:,.0f}",
+            f"{row['std_error']:,.0f}",
+            f"{row['min']:,.0f}",
+            f"{row['max']:,.0f}",
+            f"{row['worst_agent']:,.0f}",
+            f"{100 * row['best_arm_share']:.1f} %",
+            f"{100 * row['lagging']:.1f} %",
+            f"{row['messages']:,.0f}",
+        ]
+        for label, row in table.iterrows()
+    ]
+    if "misses" in table:
+        headings.append("beyond radius")
+        for row, share in zip(rows, table["misses"], strict=True):
+            row.append(f"{1e6 * share:,.1f} / 10^6")
+    last, trials = int(result.dataset["time"][-1]), result.dataset.sizes["trial"]
+    print_table(f"{title}: per agent after {last:,} rounds, {trials} trials", headings, rows)
+    if result.experiment["problem"].get("rates") is not None:
+        _print_rates(result)
+
+
+def _print_rates(result: "Result") -> None:
+    """Who pays where agents' rates differ: a row per policy, a column per rate."""
+    table = result.by_agent().reset_index()
+    table = table.groupby(["policy", "rate"], sort=False)[["regret", "pulls"]].sum().reset_index()
+    rates = sorted(set(table["rate"]), reverse=True)
+    rows: list[list[str]] = []
+    for label in result.policies:
+        of = table[table["policy"] == label].set_index("rate")
+        rows.append([label, *(f"{of['regret'][rate] / of['pulls'][rate]:.5f}" for rate in rates)])
+    print_table("Regret per own pull, agents of a rate together", ["policy", *(f"rate {r:g}" for r in rates)], rows)
+
+
+def print_audit(rows: "list[Row]") -> None:
+    """A row per attack, known-bad variants apart."""
+    for known_bad, title in ((False, "What one reward costs"), (True, "Variants that are known to be bad")):
+        shown = [
+            [
+                row.attack.label,
+                f"{row.finding.claimed:g}",
+                f"{row.finding.lower_bound:.2f}",
+                row.verdict,
+                f"{row.finding.samples:,}",
+                f"{row.finding.seconds:.1f}",
+            ]
+            for row in rows
+            if row.attack.known_bad == known_bad
+        ]
+        if shown:
+            print_table(title, ["attack on", "claimed", "at least", "verdict", "samples", "seconds"], shown)
+    Console().print(
+        "at least: what the attack shows, with 95 % confidence\n"
+        "broken: beyond the claim; a true claim is called so less than once in a million\n"
+        "not broken: by this attack, which is no proof; the proofs are in docs/privacy.md",
+        soft_wrap=True,
+    )
+
+
+def print_theory(graph: "Graph", num_arms: int, horizon: int, epsilon: float, gaps: list[float]) -> None:
+    """The paper's numbers for a setting; those of Fed_UCB if ``epsilon`` is finite."""
+    from fedbandit import theory
+
+    n, lambda2 = graph.num_agents, graph.lambda2
+    each = max(1.0, horizon / num_arms)  # pulls of an arm in uniform play
+    rows = [
+        ["lambda_2", f"{lambda2:.5f}"],
+        ["L, rounds until gossip has mixed (Lemma 4)", f"{theory.mixing_horizon(lambda2, n):,}"],
+        ["alpha_1", f"{theory.alpha1(n):.3g}"],
+        ["alpha_2", f"{theory.alpha2(n, num_arms, lambda2):,.1f}"],
+        ["alpha_3", f"{theory.alpha3(n, num_arms, lambda2):,.1f}"],
+        ["p_0 at n = T / M (Lemma 4)", f"{theory.p0(each, lambda2):.3g}"],
+        ["C at t = T, n = T / M (Theorem 1)", f"{theory.clean_radius(each, horizon, n):.4f}"],
+        [
+            "Gossip_UCB regret per agent (Theorem 1)",
+            _bound(theory.gossip_bound(gaps, n, num_arms, horizon, lambda2), gaps, horizon),
+        ],
+    ]
+    if epsilon != inf:
+        rows += [
+            ["C~ at t = T, n = T / M (Lemma 6)", f"{theory.private_radius(each, horizon, n, horizon, epsilon):.4f}"],
+            ["rounds of uniform play until C~ falls to 1", _rounds_above_1(n, num_arms, horizon, epsilon)],
+            ["p_1 at n = T / M (Lemma 6)", f"{theory.p1(each, n, lambda2):.3g}"],
+            [
+                "Fed_UCB regret per agent (Theorem 2)",
+                _bound(theory.fed_bound(gaps, n, num_arms, horizon, lambda2, epsilon), gaps, horizon),
+            ],
+        ]
+    privacy = "" if epsilon == inf else f", epsilon {epsilon:g}"
+    title = f"{graph.name}, {num_arms} arms, T = {horizon:,}{privacy}, every gap {max(gaps):g}"
+    print_table(title, ["", ""], rows)
+
+
+def _rounds_above_1(num_agents: int, num_arms: int, horizon: int, epsilon: float) -> str:
+    from fedbandit.checks import InvalidArgument
+    from fedbandit.theory import rounds_above
+
+    try:
+        return f"{rounds_above(1.0, num_agents, num_arms, horizon, epsilon):,}"
+    except InvalidArgument:
+        return "more than 10^18"
+
+
+def _bound(bound: float, gaps: list[float], horizon: int) -> str:
+    from fedbandit.theory import is_vacuous
+
+    return f"{bound:,.0f}" + (
+        f"  vacuous: above gap * T = {max(gaps) * horizon:,.0f}" if is_vacuous(bound, gaps, horizon) else ""
+    )
+
+
+def made_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> Table:
+    """A titled table whose columns align; ``wrap`` for columns of text."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=any(headings), title_style="bold")
+    for position, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if position == 0 or wrap else "right", no_wrap=not wrap)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def fitting_table(width: int, title: str, headings: list[str], rows: list[list[str]]) -> Table:
+    """A table; if it is wider than ``width`` it is turned round, where that is narrower: a column per row."""
+    wide, console = made_table(title, headings, rows), Console(width=10_000)
+    turned = [list(line) for line in zip((heading.replace("\n", " ") for heading in headings), *rows, strict=True)]
+    narrow = made_table(title, turned[0], turned[1:])
+    needed = console.measure(wide).maximum
+    return narrow if needed > max(width, console.measure(narrow).maximum) else wide
+
+
+def print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
+    """Print a table as ``made_table`` makes it."""
+    table = made_table(title, headings, rows, wrap)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)  # a pipe has no width: never cut a table there
+    console.print(table)

@@ -1,0 +1,166 @@
+"""The command ``up`` and its live display, which ``demo`` shares. Heavy imports happen inside commands."""
+
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedbandit.cli.errors import errors_exit_with_2
+
+if TYPE_CHECKING:
+    from fedbandit.local.up import Run, Setting
+
+__all__ = ["FIGURE", "NUMBERS", "missing_extra", "show_live", "upper"]
+
+FIGURE, NUMBERS = "live.png", "result.json"
+LINE_EVERY = 5.0
+"""Seconds between lines where there is no terminal to draw on."""
+
+LONGEST = 30 * 86_400.0
+
+upper = typer.Typer()
+
+
+@upper.command()
+@errors_exit_with_2
+def up(
+    agents: Annotated[
+        int | None, typer.Option(help="How many sites, 3 to 64. Default: the graph's size, or 3.")
+    ] = None,
+    graph: Annotated[
+        str, typer.Option(help="Who talks to whom: ring, path, complete, star; or with a size: grid:2x3, ring:5, ...")
+    ] = "complete",
+    problem: Annotated[
+        str, typer.Option(help="hospital (the diabetes counts) or bernoulli (random means in [0, 1]).")
+    ] = "hospital",
+    arms: Annotated[int | None, typer.Option(help="Of the problem bernoulli. Default: 5.")] = None,
+    speed: Annotated[float, typer.Option(help="Patients per second at each site, on average.")] = 20.0,
+    duration: Annotated[str | None, typer.Option("--for", help="Such as 30s, 2m or 1h. Default: until Ctrl-C.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The privacy of one reward.")] = 1.0,
+    rate: Annotated[float, typer.Option(help="Exchanges per second over each link, on average.")] = 2.0,
+    seed: Annotated[int, typer.Option(help="Of means, patients and outcomes. Agents' draws have no seed.")] = 0,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder for result.json, live.png and the sites' files.")
+    ] = Path("out/up"),
+) -> None:
+    """Run a whole federation on this machine: real agents with real certificates, and simulated patients.
+
+    Every run starts afresh, in a folder of its own in the output. Ctrl-C ends it with a table; exit code 1 if an agent
+    dies.
+    """
+    missing = missing_extra()
+    if missing:
+        typer.echo(f"error: {missing}", err=True)
+        raise typer.Exit(2)
+    from fedbandit.local.up import graph_of, setting_of
+
+    seconds = None if duration is None else _seconds(duration)
+    show_live(setting_of(problem, graph_of(graph, agents), arms, epsilon, speed, rate, seed), seconds, output)
+
+
+def missing_extra() -> str | None:
+    """What to install for live agents; None if all is there."""
+    needed = (
+        "cryptography",
+        "fastapi",
+        "grpc",
+        "httptools",
+        "httpx",
+        "prometheus_client",
+        "google.protobuf",
+        "uvicorn",
+    )
+    missing = [name for name in needed if not _is_there(name)]
+    return f"Live agents need {', '.join(missing)}: pip install 'fedbandit[agent]'" if missing else None
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # the package around it is not there
+        return False
+
+
+def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:
+    """Run a setting, show it while it runs and when it has ended; exit code 1 if an agent dies."""
+    from rich.console import Console
+
+    from fedbandit.cli.tables import fitting_table
+    from fedbandit.local.figure import up_figure
+    from fedbandit.local.processes import AgentDied
+    from fedbandit.local.report import final_table, note, reading, write_numbers
+    from fedbandit.local.up import Killed, new_folder, run
+
+    folder = new_folder(output)
+    typer.echo(f"starting {len(setting.names)} agents, {setting.problem.graph.name}; their files are in {folder}")
+    try:
+        with _Screen(seconds) as screen:
+            done = run(setting, folder, seconds, screen.began, screen.show)
+    except AgentDied as error:
+        typer.echo(f"error: an agent has died, so all were stopped. {error}", err=True)
+        raise typer.Exit(1) from None
+    except Killed:
+        typer.echo("killed", err=True)
+        raise typer.Exit(130) from None
+    if done.seconds == 0.0:
+        typer.echo("stopped before the agents served", err=True)
+        return
+    console = Console() if sys.stdout.isatty() else Console(width=160)  # a pipe has no width: never cut a table there
+    console.print(fitting_table(console.width, *final_table(done)))
+    typer.echo(note(done))
+    typer.echo()
+    typer.echo(reading(done))
+    write_numbers(done, output / NUMBERS)
+    up_figure(done).savefig(output / FIGURE)
+    typer.echo(f"figure: {output / FIGURE}, numbers: {output / NUMBERS}, logs: {folder}/*/agent.log")
+
+
+class _Screen:
+    """A table that changes in place on a terminal, a line every few seconds elsewhere; both to stderr."""
+
+    def __init__(self, seconds: float | None) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._seconds, self._next_line = seconds, LINE_EVERY
+        self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+        self._drawn = sys.stderr.isatty()
+
+    def __enter__(self) -> "_Screen":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def began(self, run: "Run") -> None:
+        """Say where the agents are."""
+        for name in run.setting.names:
+            typer.echo(f"  {name}: {run.federation.url(name)}/v1/state")
+        typer.echo("running; Ctrl-C ends it" + ("" if self._seconds is None else f", or {self._seconds:g} s"))
+        if self._drawn:
+            self._live.start()
+
+    def show(self, run: "Run") -> None:
+        """How it goes."""
+        from fedbandit.cli.tables import fitting_table
+        from fedbandit.local.report import live_table
+
+        if self._drawn:
+            self._live.update(fitting_table(self._live.console.width, *live_table(run)), refresh=True)
+        elif run.seconds >= self._next_line:
+            self._next_line += LINE_EVERY
+            sites = ", ".join(f"{name} {patients} ({share})" for name, patients, _, share, *_ in live_table(run)[2])
+            typer.echo(f"{run.seconds:4.0f} s, patients (best arm lately): {sites}", err=True)
+
+
+def _seconds(text: str) -> float:
+    from fedbandit.checks import InvalidArgument
+
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    value = float(found[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[found[2]] if found else 0.0
+    if not 0.0 < value <= LONGEST:
+        raise InvalidArgument("--for", text, "seconds, or a number with s, m or h, such as 30s, 2m, 1h; at most 720h")
+    return value

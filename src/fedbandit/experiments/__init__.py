@@ -1,0 +1,1 @@
+"""From experiment files to runs, tables and reports."""

@@ -1,0 +1,257 @@
+"""Reads an experiment from a TOML file: problem, graph, policies, horizon, trials, seed.
+
+A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
+``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.sigma``, ``problem.concentration``,
+``problem.edges_per_round``, ``problem.same_means`` and ``problem.hospital`` is an experiment of its own. A list in a
+policy (``epsilon = [1, 2]``) makes a policy of each value, compared within every experiment. ``problem.redraw = true``
+draws new random means for every trial, with consecutive seeds from ``problem.seed``.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from fedbandit import graph as graphs
+from fedbandit import hospital
+from fedbandit.checks import FileError, InvalidArgument, instance, whole_number
+from fedbandit.graph import Graph
+from fedbandit.policies import MAX_HORIZON, Policy, policy_from
+from fedbandit.problem import Problem
+from fedbandit.toml_files import Section, checked, read_toml
+
+MAX_REDRAWN = 10_000
+
+__all__ = ["Experiment", "ExperimentError", "read_experiment", "read_sweep"]
+
+
+class ExperimentError(FileError):
+    """An experiment file that cannot be run; the message has a line per mistake."""
+
+
+class _GraphSection(Section):
+    edges: list[list[int]]
+    num_agents: int | None = None
+
+
+class _ProblemSection(Section):
+    rewards: Literal["gaussian", "bernoulli", "beta"] = "gaussian"
+    hospital: Literal["order", "random"] | None = None
+    means: list[list[float]] | None = None
+    num_arms: int | None = None
+    seed: int = 0
+    redraw: bool = False
+    same_means: bool = False
+    sigma: float | None = None
+    concentration: float | None = None
+    reward_range: list[float] | None = None
+    weights: list[float] | None = None
+    edges_per_round: str | float = "one"
+    rates: list[float] | None = None
+
+
+class _File(Section):
+    name: str | None = None
+    graph: str | _GraphSection
+    num_agents: int | None = None
+    problem: _ProblemSection
+    policies: list[dict[str, Any]]
+    horizon: float
+    trials: int = 100
+    seed: int = 0
+    checkpoints: int | list[int] = 200
+    watch_radii: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """What a file asks for, ready for ``simulate``."""
+
+    name: str
+    problems: list[Problem]  # one; or one for each trial, if their means are drawn anew
+    policies: dict[str, Policy]
+    horizon: int
+    trials: int
+    seed: int
+    checkpoints: int | list[int]
+    watch_radii: bool = False
+    text: str = ""  # the file itself
+    swept: dict[str, Any] = field(default_factory=dict[str, Any])  # what this combination of a sweep has
+    families: dict[str, str] = field(default_factory=dict[str, str])  # policies that differ in epsilon alone share one
+
+    @property
+    def problem(self) -> Problem:
+        """The problem; where means are drawn anew for every trial, that of the first."""
+        return self.problems[0]
+
+    @property
+    def played(self) -> Problem | list[Problem]:
+        """The problem as ``simulate`` wants it."""
+        return self.problems if len(self.problems) > 1 else self.problem
+
+
+def read_experiment(path: str | Path) -> Experiment:
+    """Read and check an experiment file without a sweep in it."""
+    experiments = read_sweep(path)
+    if len(experiments) > 1:
+        raise ExperimentError(f"{path}: asks for {len(experiments)} experiments, where one is expected")
+    return experiments[0]
+
+
+def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> list[Experiment]:
+    """Read and check an experiment file; every combination of its listed values.
+
+    ``instead`` has values to take for those of the file: trials, horizon, seed.
+    """
+    source = Path(path)
+    text, content = read_toml(source, ExperimentError)
+    try:
+        return [
+            _built(checked(_File, chosen, source, ExperimentError), source, text, swept)
+            for chosen, swept in _combinations(content | dict(instead or {}))
+        ]
+    except InvalidArgument as error:
+        raise ExperimentError(f"{source}: {error}") from None
+
+
+_SWEPT = {
+    "": ("graph", "num_agents", "horizon"),
+    "problem": ("num_arms", "seed", "sigma", "concentration", "edges_per_round", "same_means", "hospital"),
+}
+
+
+def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The file's content with each combination of listed values put in their place."""
+    lists: list[tuple[str, str, list[Any]]] = []
+    for section, names in _SWEPT.items():
+        part: Any = content if section == "" else content.get(section, {})
+        if isinstance(part, dict):
+            given = cast("dict[str, Any]", part)
+            for name in names:
+                if given.get(name) == []:
+                    raise InvalidArgument(f"{section}{'.' if section else ''}{name}", [], "at least one value")
+            lists += [(section, name, given[name]) for name in names if isinstance(given.get(name), list)]
+    for values in itertools.product(*(options for _, _, options in lists)):
+        chosen = dict(content)
+        if isinstance(content.get("problem"), dict):
+            chosen["problem"] = dict(content["problem"])
+        swept: dict[str, Any] = {}
+        for (section, name, _), value in zip(lists, values, strict=True):
+            (chosen if section == "" else chosen[section])[name] = value
+            swept[name if section == "" else f"problem.{name}"] = value
+        yield chosen, swept
+
+
+def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Experiment:
+    policies, families = _policies(file.policies)
+    return Experiment(
+        name=file.name or source.stem,
+        problems=_problems(file, _graph(file.graph, file.num_agents)),
+        policies=policies,
+        families=families,
+        horizon=whole_number("horizon", file.horizon, 1, MAX_HORIZON),
+        trials=file.trials,
+        seed=file.seed,
+        checkpoints=file.checkpoints,
+        watch_radii=file.watch_radii,
+        text=text,
+        swept=swept,
+    )
+
+
+def _graph(section: str | _GraphSection, num_agents: int | None) -> Graph:
+    if isinstance(section, str):
+        if num_agents is None:
+            return graphs.parse(section)
+        if ":" in section:
+            raise InvalidArgument("graph", section, "a bare name like 'path' where num_agents is given")
+        return graphs.parse(f"{section}:{num_agents}")
+    return graphs.from_edges(section.edges, section.num_agents)
+
+
+def _problems(file: _File, graph: Graph) -> list[Problem]:
+    """The problem, or one for each trial."""
+    section = file.problem
+    if not section.redraw:
+        return [_problem(section, graph)]
+    if section.means is not None or section.hospital is not None:
+        raise InvalidArgument("problem.redraw", True, "left out unless means are random (num_arms)")
+    trials = whole_number("trials", file.trials, 1, MAX_REDRAWN)
+    return [_problem(section.model_copy(update={"seed": section.seed + r}), graph) for r in range(trials)]
+
+
+def _problem(section: _ProblemSection, graph: Graph) -> Problem:
+    given = section.model_dump(exclude_none=True)
+    options = {name: given[name] for name in ("weights", "edges_per_round", "rates") if name in given}
+    for name, family in (("sigma", "gaussian"), ("reward_range", "gaussian"), ("concentration", "beta")):
+        if name in given:
+            if section.rewards != family:
+                raise InvalidArgument(f"problem.{name}", given[name], f"left out unless problem.rewards is '{family}'")
+            options[name] = given[name]
+    if section.hospital is not None:
+        if section.means is not None or section.num_arms is not None or section.rewards != "bernoulli":
+            raise InvalidArgument("problem.hospital", section.hospital, 'alone with rewards = "bernoulli"')
+        return hospital.problem(section.hospital, section.seed, graph, **options)
+    if section.means is None:
+        if section.num_arms is None:
+            raise InvalidArgument(
+                "problem", section.model_dump(exclude_none=True), "given means, or num_arms for random ones"
+            )
+        return Problem.random(
+            graph.num_agents, section.num_arms, graph, section.seed, section.rewards, section.same_means, **options
+        )
+    if section.same_means:
+        raise InvalidArgument("problem.same_means", True, "left out where means are given")
+    if section.means == [] or section.means[0] == []:
+        raise InvalidArgument("problem.means", section.means, "a matrix: a row per agent, a column per arm")
+    if section.num_arms is not None and section.num_arms != len(section.means[0]):
+        raise InvalidArgument(
+            "problem.num_arms", section.num_arms, f"left out, or the {len(section.means[0])} of means"
+        )
+    build = {"gaussian": Problem.gaussian, "bernoulli": Problem.bernoulli, "beta": Problem.beta}[section.rewards]
+    return build(section.means, graph, **options)
+
+
+def _policies(sections: list[dict[str, Any]]) -> tuple[dict[str, Policy], dict[str, str]]:
+    """Policies by their labels, and for each the label of its family."""
+    policies: dict[str, Policy] = {}
+    families: dict[str, str] = {}
+    for position, section in enumerate(sections):
+        where = f"policies[{position}]"
+        for chosen in _expanded(where, section):
+            policy = policy_from(
+                where, {name: value for name, value in chosen.items() if name != "label"}, beside=("label",)
+            )
+            label, family = _labels(where, section, chosen, policy)
+            if label in policies:
+                raise InvalidArgument(f"{where}.label", label, "different from the others'")
+            policies[label], families[label] = policy, family
+    if not policies:
+        raise InvalidArgument("policies", sections, "at least one [[policies]] section")
+    return policies, families
+
+
+_TOLD_BY_LABELS = ("epsilon", "index", "radius", "catches_up", "learns_variance", "present", "paper")
+
+
+def _labels(where: str, section: dict[str, Any], chosen: dict[str, Any], policy: Policy) -> tuple[str, str]:
+    """A policy's label and that of its family: the same without epsilon."""
+    listed = [name for name, value in section.items() if isinstance(value, list)]
+    told = ("epsilon",) if "label" in section else _TOLD_BY_LABELS
+    others = "".join(f", {name}={chosen[name]}" for name in listed if name not in told)
+    if "label" not in section:
+        return policy.label + others, policy.label.partition(", eps=")[0] + others
+    instance(f"{where}.label", section["label"], str, "a text")
+    epsilon = f", eps={chosen['epsilon']:g}" if "epsilon" in listed else ""
+    return f"{section['label']}{epsilon}{others}", f"{section['label']}{others}"
+
+
+def _expanded(where: str, section: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A section for each combination of its listed values."""
+    listed = [name for name, value in section.items() if isinstance(value, list)]
+    for name in listed:
+        if section[name] == []:
+            raise InvalidArgument(f"{where}.{name}", [], "at least one value")
+    for values in itertools.product(*(section[name] for name in listed)):
+        yield section | dict(zip(listed, values, strict=True))

@@ -1,0 +1,65 @@
+"""Writes and reads the folder that ``fedbandit run`` leaves.
+
+A single experiment leaves ``result.nc`` and ``regret.png`` (and ``agents.png``, if agents' rates differ), a sweep
+``sweep.nc`` and ``sweep.png``. Files from an earlier run of the other kind are removed.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import xarray as xr
+
+from fedbandit.checks import InvalidArgument
+from fedbandit.experiments.experiment import Experiment
+from fedbandit.experiments.sweep import forget, sweep_table
+from fedbandit.figures.regret import agents_figure
+from fedbandit.figures.sweep import sweep_figure
+from fedbandit.simulation.result import Result, load
+
+__all__ = ["FIGURE", "RESULT", "RUNS", "SWEEP_FIGURE", "keep_result", "keep_sweep", "load_result", "load_sweep"]
+
+RESULT, FIGURE, AGENTS_FIGURE = "result.nc", "regret.png", "agents.png"
+SWEEP, SWEEP_FIGURE = "sweep.nc", "sweep.png"
+RUNS = "fedbandit-runs"  # parts of a run that goes on; for a sweep the result of each of its experiments
+
+
+def keep_result(experiment: Experiment, result: Result, folder: Path) -> None:
+    """Write what a single experiment leaves."""
+    result.save(folder / RESULT)
+    forget(folder / RUNS)  # all of it is in the result
+    result.plot(title=experiment.name).savefig(folder / FIGURE)
+    if experiment.problem.rates is not None:
+        agents_figure(result, experiment.name).savefig(folder / AGENTS_FIGURE)
+    else:
+        (folder / AGENTS_FIGURE).unlink(missing_ok=True)
+    (folder / SWEEP).unlink(missing_ok=True)
+    if len(set(experiment.families.values())) < len(experiment.policies):
+        # Several values of epsilon for one policy are a sweep of epsilon.
+        sweep_figure(sweep_table([experiment], [result])).savefig(folder / SWEEP_FIGURE)
+    else:
+        (folder / SWEEP_FIGURE).unlink(missing_ok=True)
+
+
+def keep_sweep(experiments: Sequence[Experiment], results: Sequence[Result], folder: Path) -> xr.Dataset:
+    """Write what a sweep leaves."""
+    table = sweep_table(experiments, results)
+    part = folder / f"{SWEEP}.part"
+    table.to_netcdf(part, engine="h5netcdf")
+    part.replace(folder / SWEEP)
+    sweep_figure(table).savefig(folder / SWEEP_FIGURE)
+    (folder / RESULT).unlink(missing_ok=True)
+    (folder / AGENTS_FIGURE).unlink(missing_ok=True)
+    (folder / FIGURE).unlink(missing_ok=True)
+    return table
+
+
+def load_sweep(folder: Path) -> xr.Dataset | None:
+    """The table of a sweep, if the folder has one."""
+    return xr.load_dataset(folder / SWEEP, engine="h5netcdf") if (folder / SWEEP).is_file() else None
+
+
+def load_result(folder: Path) -> Result:
+    """The result of a single experiment."""
+    if not (folder / RESULT).is_file():
+        raise InvalidArgument("FOLDER", str(folder), f"a folder with a {RESULT} that 'fedbandit run' wrote")
+    return load(folder / RESULT)

@@ -1,0 +1,1 @@
+"""Figures of results and sweeps, in one style."""

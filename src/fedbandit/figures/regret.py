@@ -1,0 +1,194 @@
+"""Draws figures of one result; ``fedbandit.figures.sweep`` draws sweeps.
+
+Curves differ in colour, dash and marker, so that they can be told apart in black and white and by the
+colour-blind (colours: Okabe and Ito 2008).
+"""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fedbandit.checks import InvalidArgument
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from fedbandit.simulation.result import Result
+
+__all__ = [
+    "COLOURS",
+    "DASHES",
+    "MARKERS",
+    "STYLE",
+    "Band",
+    "RegretScale",
+    "Scale",
+    "agents_figure",
+    "plain_text",
+    "regret_figure",
+]
+
+Band = Literal["minmax", "quantiles", "none"]
+Scale = Literal["linear", "log", "both"]
+RegretScale = Literal["linear", "log", "auto"]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1.5, 2)), (0, (2.5, 1.5)))
+MARKERS = ("o", "s", "^", "D", "v", "P")  # 7 colours, 5 dashes, 6 markers: 210 different curves
+_BAND_TEXT = {
+    "minmax": "band: smallest to largest of {trials} trials",
+    "quantiles": "band: 10 % to 90 % of {trials} trials",
+    "none": "{trials} trials",
+}
+
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "figure.dpi": 150,
+    "savefig.dpi": 200,
+}
+
+
+def regret_figure(
+    result: "Result",
+    band: Band = "minmax",
+    scale: Scale = "both",
+    title: str | None = None,
+    regret: RegretScale = "auto",
+) -> Figure:
+    """Mean cumulative regret per agent over time, a curve per policy, averaged over trials and agents.
+
+    ``band`` is over trials (of the mean over agents): ``minmax`` as in the paper, 10-90 % ``quantiles``, or
+    ``none``. ``scale`` is that of the time axis; ``both`` puts two panels side by side: on a log axis a
+    logarithmic regret is a straight line. ``regret`` is the scale of the other axis; ``auto`` takes a logarithmic one
+    where policies end more than a hundred times apart, and then shows one panel.
+    """
+    import matplotlib as mpl
+
+    if band not in _BAND_TEXT:
+        raise InvalidArgument("band", band, f"one of {', '.join(_BAND_TEXT)}")
+    if scale not in ("linear", "log", "both"):
+        raise InvalidArgument("scale", scale, "one of linear, log, both")
+    if regret not in ("linear", "log", "auto"):
+        raise InvalidArgument("regret", regret, "one of linear, log, auto")
+    logarithmic = regret == "log" or (regret == "auto" and _far_apart(result))
+    scales: tuple[str, ...] = (scale,)
+    if scale == "both":
+        scales = ("log",) if logarithmic else ("linear", "log")
+    with mpl.rc_context(STYLE):
+        size = (7.0, 5.2) if logarithmic else (3.5 * len(scales), 3.3)
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(1, len(scales), sharey=True, squeeze=False)[0]
+        for axes, axis_scale in zip(panels, scales, strict=True):
+            _regret_panel(axes, result, band, axis_scale)
+            if logarithmic:
+                axes.set_yscale("log")
+                axes.set_ylim(bottom=1.0, top=None)
+        panels[0].set_ylabel("cumulative regret, mean per agent")
+        handles, labels = panels[0].get_legend_handles_labels()
+        columns = min(len(labels), max(1, int(15 * size[0] / (max(map(len, labels)) + 8))))  # what fits the width
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
+        caption = _BAND_TEXT[band].format(trials=result.dataset.sizes["trial"])
+        figure.suptitle(f"{plain_text(title)}\n{caption}" if title else caption, fontsize=8)
+    return figure
+
+
+def _far_apart(result: "Result") -> bool:
+    last = result.regret.isel(time=-1).mean(["trial", "agent"]).values
+    return bool(last.max() > 100.0 * max(float(last.min()), 1.0))
+
+
+def plain_text(text: str) -> str:
+    """A label as it is: without this, ``$`` begins a formula and a leading ``_`` hides a curve from the legend."""
+    return f"\u200b{text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$")
+
+
+def _regret_panel(axes: "Axes", result: "Result", band: Band, scale: str) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    times = result.dataset["time"].values
+    for position, label in enumerate(result.policies):
+        per_trial = result.regret.sel(policy=label).mean("agent").transpose("trial", "time").values
+        colour = COLOURS[position % len(COLOURS)]
+        axes.plot(
+            times,
+            per_trial.mean(axis=0),
+            color=colour,
+            linestyle=DASHES[position % len(DASHES)],
+            marker=MARKERS[position % len(MARKERS)],
+            markevery=_marks(times, scale, position, len(result.policies)),
+            markerfacecolor="white",
+            markeredgewidth=0.9,
+            label=plain_text(label),
+            zorder=3,
+        )
+        if band != "none":
+            low, high = _limits(per_trial, band)
+            axes.fill_between(times, low, high, color=colour, alpha=0.18, linewidth=0)
+    axes.set_xscale(scale)
+    axes.set_xlabel("round t" if scale == "linear" else "round t (log scale)")
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(0 if scale == "linear" else min(times[0], 0.9 * times[-1]), times[-1])
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    if scale == "linear":
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _limits(per_trial: Any, band: Band) -> tuple[Any, Any]:
+    if band == "minmax":
+        return per_trial.min(axis=0), per_trial.max(axis=0)
+    return np.quantile(per_trial, 0.1, axis=0), np.quantile(per_trial, 0.9, axis=0)
+
+
+def _marks(times: Any, scale: str, position: int, curves: int) -> list[int]:
+    """Where a curve has its markers: evenly on the axis, shifted from curve to curve."""
+    fractions = (np.arange(6) + (position + 0.5) / curves) / 6
+    at = fractions * times[-1] if scale == "linear" else times[-1] ** fractions
+    return sorted({int(index) for index in times.searchsorted(at) if index < len(times)})
+
+
+def agents_figure(result: "Result", title: str | None = None) -> Figure:
+    """What a pull costs each agent in the end, a column of points per agent: who pays where agents' rates differ.
+
+    A bar joins the 10 % and 90 % quantiles over trials; the point is the mean over all pulls.
+    """
+    import matplotlib as mpl
+
+    table = result.by_agent()
+    last = result.dataset.isel(time=-1)
+    own = last["pulls"].sum("arm") - last.sizes["arm"]
+    per_pull = (last["regret"] / own.where(own > 0)).transpose("policy", "agent", "trial").values
+    rates = table["rate"].to_numpy()[: last.sizes["agent"]]
+    order = np.argsort(-rates, kind="stable")  # the fast ones first
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+        axes = figure.subplots()
+        for position, label in enumerate(result.policies):
+            x = np.arange(len(order)) + 0.7 * ((position + 0.5) / len(result.policies) - 0.5)
+            mean = table.loc[label]["regret_per_pull"].to_numpy()[order]
+            spread: NDArray[np.float64] = per_pull[position][order]  # NaN: the agent never acted
+            low, high = np.quantile(np.where(np.isnan(spread), mean[:, None], spread), [0.1, 0.9], axis=1)
+            colour = COLOURS[position % len(COLOURS)]
+            axes.vlines(x, low, high, color=colour, linewidth=1.0, alpha=0.7)
+            marker = MARKERS[position % len(MARKERS)]
+            axes.plot(x, mean, marker, color=colour, markerfacecolor="white", label=plain_text(label))
+        axes.set_yscale("log")
+        axes.set_ylabel("regret per own pull")
+        axes.set_xticks(range(len(order)), [f"agent {i}\nrate {rates[i]:g}" for i in order])
+        axes.grid(visible=False, axis="x")
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        caption = f"after {int(result.dataset['time'][-1]):,} rounds; bar: 10 % to 90 % of {last.sizes['trial']} trials"
+        figure.suptitle(f"{plain_text(title)}\n{caption}" if title else caption, fontsize=8)
+    return figure

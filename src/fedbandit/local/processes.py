@@ -1,0 +1,240 @@
+"""Starts, stops and kills a federation of real agent processes on this machine, for trials and tests.
+
+Every site has a folder, a certificate and a process that runs ``fedbandit agent``. Nothing here reaches into it: the
+files and the HTTP API are the only interface.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.gossip.certificates import init, issue
+from fedbandit.checks import InvalidArgument
+
+__all__ = ["AgentDied", "LocalFederation"]
+
+STARTS_WITHIN = 30.0
+"""Seconds until a process that does not answer counts as dead; it takes about one, more on a busy machine."""
+
+STOPS_WITHIN = 10.0
+
+DAYS = 90
+"""Lifetime of the certificates: this federation need not last."""
+
+
+class AgentDied(RuntimeError):
+    """A process ended, or did not begin to serve; the message has the end of its log."""
+
+
+class LocalFederation:
+    """The sites of a federation as processes on loopback.
+
+    * ``links``: pairs of names; the first of a pair dials
+    * ``rate``: exchanges per second over each link
+    * ``secure``: with a development CA in the folder; without, agents run with ``--insecure``
+
+    As a context manager it stops all processes at the end.
+    """
+
+    def __init__(
+        self, folder: Path, terms: Federation, links: Iterable[tuple[str, str]], rate: float = 1.0, secure: bool = True
+    ) -> None:
+        """Write certificates and configurations; nothing runs yet."""
+        self.folder, self.terms, self.links, self.secure = folder, terms, list(links), secure
+        self.names = tuple(dict.fromkeys(name for link in self.links for name in link))
+        if len(self.names) < 2:
+            raise InvalidArgument("links", self.links, "at least one pair of names")
+        free = _free_ports(2 * len(self.names))
+        self.http_ports = dict(zip(self.names, free, strict=False))
+        self.gossip_ports = dict(zip(self.names, free[len(self.names) :], strict=True))
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        if secure:
+            init(folder / "certs", f"{terms.name} CA"[:64], DAYS, datetime.now(UTC))
+        for name in self.names:
+            self._prepare(name, rate)
+
+    def _prepare(self, name: str, rate: float) -> None:
+        (self.folder / name).mkdir(exist_ok=True)
+        if self.secure:
+            issue(self.folder / "certs", name, DAYS, datetime.now(UTC))
+        self.config(name).write_text(self._toml(name, rate), encoding="utf-8")
+
+    def _toml(self, name: str, rate: float) -> str:
+        terms = self.terms
+        policy = {"kind": terms.policy.kind, **{k: v for k, v in asdict(terms.policy).items() if v is not None}}
+        sections: list[tuple[str, Mapping[str, Any]]] = [
+            ("", {"name": name, "data": "data"}),
+            (
+                "[federation]",
+                {
+                    "name": terms.name,
+                    "num_agents": terms.num_agents,
+                    "arms": terms.arms,
+                    "rewards": (terms.low, terms.high),
+                },
+            ),
+            ("[federation.policy]", policy),
+            (
+                "[listen]",
+                {"http": f"127.0.0.1:{self.http_ports[name]}", "gossip": f"127.0.0.1:{self.gossip_ports[name]}"},
+            ),
+        ]
+        if self.secure:
+            files = {"certificate": f"{name}.crt", "key": f"{name}.key", "ca": "ca.crt"}
+            sections.append(("[tls]", {field: f"../certs/{file}" for field, file in files.items()}))
+        for dials, listens in self.links:
+            if name == dials:
+                address = f"127.0.0.1:{self.gossip_ports[listens]}"
+                sections.append(("[[neighbours]]", {"name": listens, "address": address, "rate": rate}))
+            elif name == listens:
+                sections.append(("[[neighbours]]", {"name": dials}))
+        return "\n".join(
+            "\n".join([heading, *(f"{field} = {json.dumps(value)}" for field, value in fields.items()), ""])
+            for heading, fields in sections
+        ).lstrip()
+
+    # ---------------------------------------------------------------- where things are
+
+    def config(self, name: str) -> Path:
+        """The site's configuration."""
+        return self.folder / name / "site.toml"
+
+    def state_file(self, name: str) -> Path:
+        """The site's journal."""
+        return self.folder / name / "data" / "state.sqlite"
+
+    def log(self, name: str) -> Path:
+        """What the site's processes have logged."""
+        return self.folder / name / "agent.log"
+
+    def url(self, name: str) -> str:
+        """Where the site's application asks."""
+        return f"http://127.0.0.1:{self.http_ports[name]}"
+
+    # ---------------------------------------------------------------- processes
+
+    def start(self, name: str, *options: str) -> None:
+        """Start a site's process, with more options of ``fedbandit agent``; ``wait_ready`` waits until it serves."""
+        command = [sys.executable, "-m", "fedbandit", "agent", "--config", str(self.config(name)), *options]
+        with self.log(name).open("ab") as log:
+            self._running[name] = subprocess.Popen(  # noqa: S603  # our own program
+                command if self.secure else [*command, "--insecure"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the one who started them all, who stops them in order
+            )
+
+    def start_all(self) -> None:
+        """Start all sites, and wait until they serve."""
+        for name in self.names:
+            self.start(name)
+        for name in self.names:
+            self.wait_ready(name)
+
+    def wait_ready(self, name: str, within: float = STARTS_WITHIN) -> None:
+        """Wait until a site serves."""
+        until = time.monotonic() + within
+        while not self.is_ready(name):
+            code = self._running[name].poll()
+            if code is not None:
+                raise AgentDied(f"{name} ended with code {code}: {self.last_words(name)}")
+            if time.monotonic() > until:
+                raise AgentDied(f"{name} does not serve after {within:g} s: {self.last_words(name)}")
+            time.sleep(0.02)
+
+    def is_ready(self, name: str) -> bool:
+        """Whether a site serves now."""
+        try:
+            with urllib.request.urlopen(f"{self.url(name)}/readyz", timeout=1.0) as answer:  # noqa: S310  # loopback
+                return answer.status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def process(self, name: str) -> int:
+        """The process id of a site."""
+        return self._running[name].pid
+
+    def is_running(self, name: str) -> bool:
+        """Whether a site's process is there."""
+        return name in self._running and self._running[name].poll() is None
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal: SIGKILL, SIGSTOP, ..."""
+        os.kill(self._running[name].pid, number)
+
+    def kill(self, name: str) -> None:
+        """Kill a process as a power cut would, and wait until it is gone."""
+        self._running[name].kill()
+        self._running.pop(name).wait()
+
+    def stop(self, name: str) -> int:
+        """Stop a process in order (SIGTERM); its exit code."""
+        process = self._running[name]
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            code = process.wait(STOPS_WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        del self._running[name]  # now, not before: until it is gone, ``kill_all`` must find it
+        return code
+
+    def stop_all(self) -> None:
+        """Stop all processes, all at once."""
+        for process in self._running.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for name in list(self._running):
+            self.stop(name)
+
+    def kill_all(self) -> None:
+        """Kill all processes, also while another thread waits in ``stop_all``, which then ends."""
+        for process in list(self._running.values()):
+            process.kill()
+
+    def check_running(self) -> None:
+        """Raise ``AgentDied`` if a process has ended that nobody stopped."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise AgentDied(f"{name} ended with code {process.returncode}: {self.last_words(name)}")
+
+    def __enter__(self) -> "LocalFederation":
+        """Start all sites."""
+        try:
+            self.start_all()
+        except BaseException:
+            self.stop_all()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop all sites."""
+        self.stop_all()
+
+    def last_words(self, name: str) -> str:
+        """The end of a site's log."""
+        return self.log(name).read_text(encoding="utf-8", errors="replace")[-1000:].strip()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody uses now: all are taken at once, so that they differ, and let go."""
+    doors = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [door.getsockname()[1] for door in doors]
+    for door in doors:
+        door.close()
+    return ports

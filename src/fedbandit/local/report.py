@@ -1,0 +1,251 @@
+"""Numbers, tables and a summary of a run of ``fedbandit up``, from its visits and what the agents show."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbandit.agent.http.state import SiteState
+from fedbandit.local.up import Run
+
+__all__ = ["KEEPS_UP", "final_table", "live_table", "note", "numbers", "reading", "regret_over_time", "write_numbers"]
+
+LATELY = 200
+"""Patients of a site that count as the latest."""
+
+KEEPS_UP = 0.9
+"""A machine on which this share of the asked speed is reached keeps up: a Poisson stream varies, too."""
+
+Table = tuple[str, list[str], list[list[str]]]
+"""Title, headings, rows."""
+
+
+def live_table(run: Run) -> Table:
+    """The table while a run lasts."""
+    rows: list[list[str]] = []
+    for i, name in enumerate(run.setting.names):
+        lately = np.asarray(run.visits[i].arms)[-LATELY:]
+        state = run.visits[i].state
+        exchanges, neighbours = "–", "–"
+        if state is not None:
+            exchanges = f"{sum(n.exchanges for n in state.neighbours):,}"
+            neighbours = f"{sum(n.reachable for n in state.neighbours)} of {len(state.neighbours)}"
+        rows.append(
+            [
+                name,
+                f"{len(run.visits[i].arms):,}",
+                f"{_per_second(run, i):.1f}",
+                _percent(_share(lately, run.setting.problem.best_arm)),
+                _name(run, _alone(state)),
+                _name(run, _together(state)),
+                f"{_regret(run, i):,.1f}",
+                neighbours,
+                exchanges,
+            ]
+        )
+    headings = ["site", "patients", "per\nsecond", "best arm\nlately", "alone\nso far", "together\nso far", "regret"]
+    return f"{run.seconds:.0f} s", [*headings, "neighbours", "exchanges"], rows
+
+
+def final_table(run: Run) -> Table:
+    """What each site has found, alone and together, and what it has lost."""
+    found = numbers(run)
+    unanswered = any(site["unanswered"] for site in found["sites"])
+    rows = [
+        [
+            site["name"],
+            f"{site['patients']:,}",
+            f"{site['patients_per_second']:.1f}",
+            site["alone"] or "–",
+            site["together"] or "–",
+            _percent(site["best_arm_share_last_quarter"]),
+            f"{site['regret']:,.1f}",
+            f"{site['regret_of_uniform_choice']:,.1f}",
+            f"{site['exchanges']:,}",
+            f"{site['refused']:,}",
+            *([f"{site['unanswered']:,}"] if unanswered else []),
+        ]
+        for site in found["sites"]
+    ]
+    headings = ["site", "patients", "per\nsecond", "alone\nso far", "together\nso far"]
+    headings += [
+        "best arm\nat the end",
+        "regret",
+        "regret if\nuniform",
+        "exchanges",
+        "refused",
+        *(["unanswered"] if unanswered else []),
+    ]
+    title = f"Best on average over all: {found['best_arm']} (epsilon {found['epsilon']:g}, {run.seconds:.0f} s)"
+    return title, headings, rows
+
+
+def note(run: Run) -> str:
+    """What the columns mean, and whether the machine kept up."""
+    setting, lines = (
+        run.setting,
+        [
+            "alone, together so far: the arm with the highest mean by the site's own releases, few and noisy, and by "
+            "gossip\n"
+            "best arm at the end: how many in the last quarter of the time were given the arm that is best on average\n"
+            "regret: expected successes lost against that arm; if uniform: had every patient got an arm at random"
+        ],
+    )
+    slow = [i for i in range(len(setting.names)) if _per_second(run, i) < KEEPS_UP * setting.speed]
+    # In a short run chance alone may do that: four standard deviations of a Poisson number.
+    slow = [i for i in slow if len(run.visits[i].at) < _expected(run) - 4.0 * _expected(run) ** 0.5]
+    if slow:
+        reached = min(_per_second(run, i) for i in slow)
+        lines.append(
+            f"This machine did not keep up: {reached:.1f} patients per second at the slowest site instead of "
+            f"{setting.speed:g}."
+        )
+    return "\n".join(lines)
+
+
+def reading(run: Run) -> str:
+    """A summary of the table in words."""
+    problem, found = run.setting.problem, numbers(run)
+    sites, best = found["sites"], found["best_arm"]
+    words: list[str] = []
+    undecided = [site["name"] for site in sites if site["together"] != best]
+    if undecided:
+        lead, verb = float(np.sort(problem.gaps)[1]), "has" if len(undecided) == 1 else "have"
+        words.append(
+            f"{_listed(undecided)} {verb} not found {best} yet, the best on average over all sites: it leads by "
+            f"{lead:.3f}, and to see that takes more patients."
+        )
+    else:
+        words.append(f"Together all {len(sites)} sites have found {best}, the best on average over all of them.")
+    misled = [site for site in sites if site["best_for_own_patients"] != best]
+    if misled:
+        named = _listed([f"{site['name']} ({site['best_for_own_patients']})" for site in misled])
+        whose = "its" if len(misled) == 1 else "their"
+        words.append(f"Given for ever, alone {named} would settle on what is best for {whose} own patients only.")
+        right = [site["name"] for site in misled if site["alone"] == best]
+        if right:
+            words.append(
+                f"So far the own numbers of {_listed(right)} point to {best}, too: few patients there got another arm."
+            )
+    else:
+        words.append("Given for ever, every site alone would find the same arm: gossip makes it sooner, not better.")
+    lost = sum(site["regret"] for site in sites)
+    uniform = sum(site["regret_of_uniform_choice"] for site in sites)
+    words.append(
+        f"Learning has cost {lost:,.0f} successes so far; arms given at random would have cost {uniform:,.0f}."
+    )
+    return "\n".join(words)
+
+
+def numbers(run: Run) -> dict[str, Any]:
+    """All results, fit for JSON."""
+    setting, problem = run.setting, run.setting.problem
+    sites: list[dict[str, Any]] = []
+    for i, name in enumerate(setting.names):
+        visits, state = run.visits[i], run.visits[i].state
+        patients = len(visits.arms)
+        arms, at = np.asarray(visits.arms), np.asarray(visits.at)
+        pulls = np.bincount(arms, minlength=problem.num_arms)
+        known = None if state is None else state.arms
+        sites.append(
+            {
+                "name": name,
+                "url": run.federation.url(name),
+                "patients": patients,
+                "patients_per_second": _per_second(run, i),
+                "alone": _arm(run, _alone(state)),
+                "together": _arm(run, _together(state)),
+                "best_for_own_patients": setting.arms[int(problem.means[i].argmax())],
+                "best_arm_share_last_quarter": _share(arms[at >= 0.75 * run.seconds], problem.best_arm),
+                "regret": _regret(run, i),
+                "regret_of_uniform_choice": patients * float(problem.gaps.mean()),
+                "exchanges": 0 if state is None else sum(n.exchanges for n in state.neighbours),
+                "refused": 0 if state is None else sum(state.refused.values()),
+                "unanswered": visits.unanswered,
+                "arms": [
+                    {
+                        "name": arm,
+                        "patients": int(pulls[k]),
+                        "true_mean_here": float(problem.means[i, k]),
+                        "own_mean": None if known is None else known[k].own_mean,
+                        "estimate": None if known is None else known[k].estimate,
+                    }
+                    for k, arm in enumerate(setting.arms)
+                ],
+            }
+        )
+    return {
+        "problem": setting.title,
+        "graph": problem.graph.name,
+        "epsilon": setting.epsilon,
+        "speed": setting.speed,
+        "rate": setting.rate,
+        "seed": setting.seed,
+        "seconds": run.seconds,
+        "state": str(run.federation.folder),
+        "best_arm": setting.arms[problem.best_arm],
+        "true_means": {arm: float(mean) for arm, mean in zip(setting.arms, problem.arm_means, strict=True)},
+        "sites": sites,
+    }
+
+
+def write_numbers(run: Run, path: Path) -> None:
+    """Write ``numbers`` to a file."""
+    path.write_text(json.dumps(numbers(run), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def regret_over_time(run: Run, site: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """When patients of a site came, and what had been lost by then."""
+    gaps = run.setting.problem.gaps[np.asarray(run.visits[site].arms, dtype=np.int64)]
+    return np.asarray(run.visits[site].at, dtype=np.float64), np.cumsum(gaps)
+
+
+def _regret(run: Run, site: int) -> float:
+    pulls = np.bincount(np.asarray(run.visits[site].arms, dtype=np.int64), minlength=run.setting.problem.num_arms)
+    return float(pulls @ run.setting.problem.gaps)
+
+
+def _per_second(run: Run, site: int) -> float:
+    return len(run.visits[site].at) / run.seconds if run.seconds > 0.0 else 0.0
+
+
+def _expected(run: Run) -> float:
+    return run.setting.speed * run.seconds
+
+
+def _share(arms: NDArray[Any], best: int) -> float | None:
+    return float((arms == best).mean()) if len(arms) else None
+
+
+def _alone(state: SiteState | None) -> int | None:
+    return None if state is None else _highest([arm.own_mean for arm in state.arms])
+
+
+def _together(state: SiteState | None) -> int | None:
+    return None if state is None else _highest([arm.estimate for arm in state.arms])
+
+
+def _highest(values: Sequence[float | None]) -> int | None:
+    known = [(value, -k) for k, value in enumerate(values) if value is not None]
+    return -max(known)[1] if known else None
+
+
+def _arm(run: Run, arm: int | None) -> str | None:
+    return None if arm is None else run.setting.arms[arm]
+
+
+def _name(run: Run, arm: int | None) -> str:
+    return _arm(run, arm) or "–"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"
+
+
+def _listed(names: list[str], most: int = 4) -> str:
+    if len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} others"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,316 @@
+"""Runs a whole federation on this machine with simulated patients: real agent processes, certificates and time.
+
+It knows agents by their HTTP API alone. ``report`` summarises a run, ``figure`` draws it.
+"""
+
+import asyncio
+import signal
+from array import array
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from fedbandit.agent.client import AgentError, AsyncClient
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.http.state import SiteState
+from fedbandit.checks import InvalidArgument, number_between, whole_number
+from fedbandit.graph import Graph, parse
+from fedbandit.hospital import SHORT_ARM_NAMES
+from fedbandit.hospital import problem as hospital_problem
+from fedbandit.local.processes import STARTS_WITHIN, AgentDied, LocalFederation
+from fedbandit.policies import FedBatch
+from fedbandit.problem import Problem
+
+__all__ = ["Killed", "Run", "Setting", "Visits", "graph_of", "new_folder", "run", "setting_of"]
+
+MAX_AGENTS, MAX_ARMS = 64, 100  # an agent is a process of about 100 MB
+MAX_SPEED, MAX_RATE = 1000.0, 1000.0
+IN_FLIGHT = 2
+"""Patients of a site who are being treated at once; more wait. The client slows down with the number of connections."""
+
+LOOK_EVERY = 0.5
+"""Seconds between looks at the agents."""
+
+LAST_ANSWERS = 3.0
+"""Seconds that the last patients, and the last look at an agent, may take."""
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Killed(Exception):
+    """Asked to stop a second time: the agents were killed."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is run. Rewards of the problem are 0 or 1.
+
+    * ``names``, ``arms``: of sites and arms, in the problem's order
+    * ``speed``: patients per second at each site
+    * ``rate``: exchanges per second over each link
+    * ``seed``: of patients and outcomes; agents draw from the system's own source, so that no two runs are alike
+    """
+
+    title: str
+    problem: Problem
+    names: tuple[str, ...]
+    arms: tuple[str, ...]
+    epsilon: float
+    speed: float
+    rate: float
+    seed: int
+
+    @property
+    def terms(self) -> Federation:
+        """What the sites agree on."""
+        policy = FedBatch(epsilon=self.epsilon)
+        return Federation(self.title, len(self.names), self.arms, 0.0, 1.0, policy)
+
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """The graph's edges; the first of a pair dials."""
+        return [(self.names[i], self.names[j]) for i, j in self.problem.graph.edges]
+
+
+@dataclass
+class Visits:
+    """The patients of one site, and what its agent showed last.
+
+    * ``at``, ``arms``: when each came, in seconds since the run began, and what it was given
+    * ``unanswered``: calls that the agent did not answer
+    """
+
+    at: "array[float]" = field(default_factory=lambda: array("d"))
+    arms: "array[int]" = field(default_factory=lambda: array("H"))
+    unanswered: int = 0
+    state: SiteState | None = None
+
+
+@dataclass
+class Run:
+    """A run while it lasts and after: a row of ``visits`` per site, and its length in seconds so far."""
+
+    setting: Setting
+    federation: LocalFederation
+    visits: list[Visits]
+    seconds: float = 0.0
+
+
+def graph_of(text: str, agents: int | None) -> Graph:
+    """A graph such as ``ring`` or ``ring:5``, which must have so many agents if their number is given."""
+    size = 3 if agents is None else whole_number("--agents", agents, 3, MAX_AGENTS)
+    try:
+        graph = parse(text if ":" in text else f"{text}:{size}")
+    except InvalidArgument as error:
+        if error.argument == "graph":
+            raise InvalidArgument("--graph", text, error.accepted, error.hint) from None
+        raise error.at("--graph") from None
+    if agents is not None and graph.num_agents != size:
+        raise InvalidArgument("--graph", text, f"a graph of {size} agents, as --agents says")
+    whole_number("--agents", graph.num_agents, 3, MAX_AGENTS)
+    return graph
+
+
+def setting_of(
+    problem: str, graph: Graph, arms: int | None, epsilon: float, speed: float, rate: float, seed: int
+) -> Setting:
+    """What the options of ``fedbandit up`` ask for."""
+    seed = whole_number("--seed", seed, 0, 2**64 - 1)
+    common = (
+        number_between("--epsilon", epsilon, 0.0, 100.0),
+        number_between("--speed", speed, 0.0, MAX_SPEED),
+        number_between("--rate", rate, 0.0, MAX_RATE),
+        seed,
+    )
+    size = graph.num_agents
+    if problem == "hospital":
+        if arms is not None:
+            raise InvalidArgument("--arms", arms, f"left out: the hospital data have {len(SHORT_ARM_NAMES)}")
+        world = hospital_problem("order" if size == 3 else "random", seed, graph, size)
+        return Setting("diabetes", world, _numbered("hospital-", size), SHORT_ARM_NAMES, *common)
+    if problem == "bernoulli":
+        count = whole_number("--arms", 5 if arms is None else arms, 2, MAX_ARMS)
+        world = Problem.random(size, count, graph, seed, "bernoulli")
+        return Setting("bernoulli", world, _numbered("site-", size), _numbered("arm ", count), *common)
+    raise InvalidArgument("--problem", problem, "one of hospital, bernoulli")
+
+
+def _numbered(prefix: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{prefix}{i + 1}" for i in range(count))
+
+
+def new_folder(output: Path) -> Path:
+    """A new folder for the state of a run: agents of another run must not go on with it."""
+    output.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        try:
+            (folder := output / f"sites-{number}").mkdir(mode=0o700)
+            return folder
+        except FileExistsError:
+            number += 1
+
+
+def run(
+    setting: Setting, folder: Path, seconds: float | None, began: Callable[[Run], None], show: Callable[[Run], None]
+) -> Run:
+    """Start the agents, send patients for so many seconds or until a signal asks to stop, stop the agents.
+
+    ``began`` is called once they serve, ``show`` twice a second. Raises ``AgentDied`` if an agent does, ``Killed``
+    after a second signal; whatever happens, no agent is left behind.
+    """
+    federation = LocalFederation(folder, setting.terms, setting.links, setting.rate)
+    return asyncio.run(_run(Run(setting, federation, [Visits() for _ in setting.names]), seconds, began, show))
+
+
+async def _run(run: Run, seconds: float | None, began: Callable[[Run], None], show: Callable[[Run], None]) -> Run:
+    federation = run.federation
+    with _signals(federation) as asked:
+        try:
+            for name in federation.names:
+                federation.start(name)
+            if await _ended(_all_ready(federation), asked):
+                began(run)
+                await _serve(run, seconds, asked, show)
+        except AgentDied:
+            if not asked.is_killed:
+                raise
+        finally:
+            await asyncio.to_thread(federation.stop_all)
+        if asked.is_killed:
+            raise Killed
+    return run
+
+
+class _Asked(asyncio.Event):
+    """Set when a signal asks to stop; a second one kills."""
+
+    is_killed = False
+
+
+@contextmanager
+def _signals(federation: LocalFederation) -> Generator[_Asked]:
+    asked, loop = _Asked(), asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if asked.is_set():
+            asked.is_killed = True
+            federation.kill_all()
+        asked.set()
+
+    for number in _STOPPING:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield asked
+    finally:
+        for number in _STOPPING:
+            loop.remove_signal_handler(number)
+
+
+async def _ended(work: Coroutine[Any, Any, None], asked: asyncio.Event, within: float | None = None) -> bool:
+    """Work until it is done; False if a signal or the time came first."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(asked.wait())
+    done, _ = await asyncio.wait({working, waiting}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+    for task in (working, waiting):
+        if task not in done:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+    if working in done:
+        working.result()
+    return working in done
+
+
+async def _all_ready(federation: LocalFederation) -> None:
+    until = asyncio.get_running_loop().time() + STARTS_WITHIN
+    for name in federation.names:
+        while not await asyncio.to_thread(federation.is_ready, name):
+            federation.check_running()
+            if asyncio.get_running_loop().time() > until:
+                raise AgentDied(f"{name} does not serve after {STARTS_WITHIN:g} s: {federation.last_words(name)}")
+            await asyncio.sleep(0.05)
+
+
+# ---------------------------------------------------------------- while it runs
+
+
+async def _serve(run: Run, seconds: float | None, asked: asyncio.Event, show: Callable[[Run], None]) -> None:
+    """Patients and looks, then a last look at every agent."""
+    began = asyncio.get_running_loop().time()
+    clients = [AsyncClient(run.federation.url(name)) for name in run.setting.names]
+    try:
+        await _ended(_busy(run, clients, began, show), asked, seconds)
+        run.seconds = asyncio.get_running_loop().time() - began
+        run.federation.check_running()
+        await asyncio.gather(*(_look(visits, client) for visits, client in zip(run.visits, clients, strict=True)))
+    finally:
+        await asyncio.gather(*(client.close() for client in clients))
+
+
+async def _busy(run: Run, clients: list[AsyncClient], began: float, show: Callable[[Run], None]) -> None:
+    """All streams of patients, all looks, and whether all agents live."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        for site, client in enumerate(clients):
+            tasks.append(asyncio.create_task(_stream(run, site, client, began)))
+            tasks.append(asyncio.create_task(_watch(run.visits[site], client)))
+        while True:
+            await asyncio.wait(tasks, timeout=LOOK_EVERY, return_when=asyncio.FIRST_EXCEPTION)
+            for task in tasks:
+                if task.done():
+                    task.result()  # they end by a mistake of ours only: raise it
+            run.seconds = asyncio.get_running_loop().time() - began
+            run.federation.check_running()
+            show(run)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _stream(run: Run, site: int, client: AsyncClient, began: float) -> None:
+    """Patients of one site: a Poisson stream. One who finds all places taken waits."""
+    loop, setting, visits = asyncio.get_running_loop(), run.setting, run.visits[site]
+    source = Random(f"{setting.seed} {site}")  # noqa: S311  # who comes and how it ends: no secret
+    means = [float(mean) for mean in setting.problem.means[site]]
+    places, present, due = asyncio.Semaphore(IN_FLIGHT), set[asyncio.Task[None]](), began
+
+    async def treat(luck: float) -> None:
+        try:
+            decision = await client.decide()
+            visits.at.append(loop.time() - began)
+            visits.arms.append(decision.arm)
+            await client.reward(decision, float(luck < means[decision.arm]))
+        except AgentError:
+            visits.unanswered += 1
+        finally:
+            places.release()
+
+    try:
+        while True:
+            due += source.expovariate(setting.speed)
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            await places.acquire()
+            patient = asyncio.create_task(treat(source.random()))
+            present.add(patient)
+            patient.add_done_callback(present.discard)
+    finally:  # those who are here are treated to the end
+        if present:
+            await asyncio.wait(present, timeout=LAST_ANSWERS)
+        for patient in present:
+            patient.cancel()
+
+
+async def _watch(visits: Visits, client: AsyncClient) -> None:
+    while True:
+        await asyncio.sleep(2 * LOOK_EVERY)
+        await _look(visits, client)
+
+
+async def _look(visits: Visits, client: AsyncClient) -> None:
+    """Take over what an agent shows now; if it does not answer, what it showed last stays."""
+    with suppress(AgentError, TimeoutError):
+        visits.state = await asyncio.wait_for(client.state(), LAST_ANSWERS)

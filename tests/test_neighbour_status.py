@@ -1,0 +1,92 @@
+"""What an operator is told of a neighbour: in the log, and in the state."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fedbandit.agent.config import Neighbour
+from fedbandit.agent.gossip.neighbour_status import SILENT_AFTER, NeighbourStatus
+from fedbandit.agent.gossip.tls import TlsFiles
+from live import Driver
+
+
+@pytest.fixture
+def south():
+    return NeighbourStatus(Neighbour("south", None, 1.0), began=100.0)
+
+
+def test_one_who_should_call_and_does_not_is_noticed_once(south, caplog):
+    south.notice_silence(100.0 + SILENT_AFTER - 1)
+    assert caplog.messages == []
+    for seconds in (0, 1, 100):
+        south.notice_silence(100.0 + SILENT_AFTER + seconds)
+    assert caplog.messages == ["south: has not called for 60 s"]
+    assert south.last_error == "has not called for 60 s"
+
+
+def test_one_who_falls_silent_is_no_longer_reachable_until_it_calls(south, caplog):
+    caplog.set_level("INFO")
+    south.succeeded(200.0)
+    south.notice_silence(230.0)
+    assert south.reachable
+    south.notice_silence(200.0 + SILENT_AFTER)
+    assert not south.reachable
+    south.succeeded(300.0)
+    assert south.reachable
+    assert south.last_error is None
+    south.notice_silence(300.0 + SILENT_AFTER)
+    silent, calls = "south: has not called for 60 s", "south: exchanges come through"
+    assert caplog.messages == [calls, silent, calls, silent]
+
+
+def test_a_new_life_is_logged(south, caplog):
+    south.heard_from(5)
+    south.heard_from(5)
+    assert caplog.messages == []
+    south.heard_from(9)
+    assert caplog.messages == ["south: began a new life: its disk was lost; its old numbers are replaced"]
+    assert south.suspicion is None
+
+
+def test_an_earlier_life_is_suspicious(south, caplog):
+    """Two agents under one name, or an old copy of a data folder: nothing honest goes back."""
+    south.heard_from(9)
+    south.heard_from(5)
+    south.succeeded(1.0)
+    assert "two agents have this name" in caplog.messages[0]
+    assert "two agents have this name" in south.suspicion
+
+
+class TestState:
+    """``Driver`` is the agent itself, without noise and without TLS."""
+
+    @pytest.fixture
+    def agent(self, tmp_path):
+        agent = Driver(tmp_path)
+        yield agent
+        agent.site.close()
+
+    def expiring_in(self, agent, days):
+        agent._tls = TlsFiles(b"", b"", b"", datetime.now(UTC) + timedelta(days=days))
+        return agent
+
+    def test_a_suspicion_is_among_the_warnings(self, agent):
+        agent.links.statuses["south"] = status = NeighbourStatus(Neighbour("south", None, 1.0))
+        status.heard_from(9)
+        status.heard_from(5)
+        assert any("earlier life" in warning for warning in agent.state().warnings)
+
+    @pytest.mark.parametrize(
+        ("days", "words"), [(29.2, "expires in 29 days"), (0.6, "expires in 1 days"), (-1, "has expired")]
+    )
+    def test_a_certificate_that_ends_soon_is_warned_of(self, agent, days, words, caplog):
+        self.expiring_in(agent, days)
+        assert agent.state().warnings == [f"the certificate {words}"]
+        for _ in range(3):
+            agent._notice_expiry()
+        assert caplog.messages == [f"the certificate {words}"]
+
+    def test_one_that_does_not_is_not(self, agent):
+        state = self.expiring_in(agent, 31).state()
+        assert state.warnings == []
+        assert state.certificate_until == agent._tls.until.timestamp()
