@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from fedbandit.simulation.plan import plan_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from fedbandit import (
 from fedbandit.rules.batch import batch_size, default_first_batch, learnt_reward_variance
 from fedbandit.rules.kl import highest_kl_index, kl_index, private_divergence
 from fedbandit.rules.radius import tail_level, tail_slope, tail_tilt
+from fedbandit.simulation.layout import setting_of
 
 GRAPHS = st.one_of(st.integers(3, 6).map(graph.path), st.integers(3, 5).map(graph.complete), st.just(graph.star(5)))
 
@@ -373,9 +373,9 @@ def test_the_variance_of_a_reward():
         (narrow, FedBatch(1.0), 0.01, True),
         (wide, FedBatch(math.inf), 100.0, False),
     ):
-        plan = plan_of(policy, problem, 100)
-        assert plan.reward_variance == pytest.approx(variance)
-        assert plan.learns_variance is learns
+        terms = policy.terms(setting_of(problem, 100))
+        assert terms.most_variance == pytest.approx(variance)
+        assert (terms.least_variance < terms.most_variance) is learns
 
 
 def test_clamped_rewards_vary_no_more_than_their_range():
@@ -391,7 +391,7 @@ def test_weights_change_the_variance_of_theta():
     means = np.full((3, 2), 0.5)
     for weights, averaging in ((None, 1 / 3), ([0.5, 0.25, 0.25], 0.375), ([0.0, 0.0, 1.0], 1.0)):
         problem = Problem.bernoulli(means, graph.complete(3), weights=weights)
-        assert plan_of(FedBatch(1.0), problem, 100).averaging == pytest.approx(averaging)
+        assert FedBatch(1.0).terms(setting_of(problem, 100)).averaging == pytest.approx(averaging)
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e6])

@@ -89,7 +89,7 @@ def p1(n: float, num_agents: int, lambda2: float) -> float:
 def clean_radius(n: float, t: float, num_agents: int) -> float:
     """C (Theorem 1) after n pulls at time t."""
     _check_radius(n, t, num_agents)
-    return rule.radius(rule.gossip_sampling(n, num_agents, 1.0), 0.0, log(t), 1.0, alpha1(num_agents))
+    return rule.clean_radius(rule.gossip_spread(n, num_agents, 1.0), sqrt(log(t)), 1.0, alpha1(num_agents))
 
 
 def private_radius(n: float, t: float, num_agents: int, horizon: int, epsilon: float) -> float:
@@ -97,8 +97,8 @@ def private_radius(n: float, t: float, num_agents: int, horizon: int, epsilon: f
     _check_radius(n, t, num_agents)
     whole_number("horizon", horizon, 1, MAX_HORIZON)
     number_above("epsilon", epsilon, 0.0, allow_inf=True)
-    noise = rule.private_noise(n, n - 1.0, num_agents, log(horizon), epsilon, 128.0)
-    return rule.radius(rule.gossip_sampling(n, num_agents, 1.0), noise, log(t), 1.0, alpha1(num_agents))
+    noise = rule.private_noise(n, n - 1.0, num_agents, log(horizon), epsilon, rule.NOISE_CONSTANT)
+    return rule.private_radius(rule.gossip_sampling(n, num_agents, 1.0), noise, log(t), 1.0, alpha1(num_agents))
 
 
 def rounds_above(threshold: float, num_agents: int, num_arms: int, horizon: int, epsilon: float) -> int:

@@ -36,14 +36,16 @@ from fedbandit.rules.batch import (
     released,
     weighted_mean,
 )
-from fedbandit.rules.choose import fewest_pulls
+from fedbandit.rules.choose import fewest_pulls, highest
 from fedbandit.rules.gossip import is_known, ratio
 from fedbandit.rules.mean import clamp
-from fedbandit.rules.radius import CALIBRATED_ALPHA, variance_radius, variance_sampling
+from fedbandit.rules.radius import CALIBRATED_ALPHA, calibrated_factor, calibrated_radius, deviation
 
 __all__ = ["PAGE", "AdaPUCB", "Terms"]
 
 FIRST_EPISODE, GROWTH = 1, 2.0
+
+FACTOR = calibrated_factor(CALIBRATED_ALPHA)
 
 KNOWS = Fields(
     current=Count,  # the arm of the present episode
@@ -53,10 +55,11 @@ KNOWS = Fields(
     released=Count[ARMS],  # rewards in releases
     releases=Count[ARMS],
     x_mean=Number[ARMS],  # of the last episode
-    sampling=Number[ARMS],  # the calibrated radius, but for the time
+    deviation=Number[ARMS],  # of theta
     theta=Number[ARMS],
     unknown=Flag[ARMS],  # arms that the agent cannot judge yet
     num_unknown=Count,
+    belief=Number[ARMS],
 )
 
 
@@ -89,12 +92,9 @@ def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
         return me.current
     if me.num_unknown > 0:
         return fewest_pulls(me.tried, me.unknown)
-    arm, best = 0, -inf
-    for k in range(len(me.n)):
-        belief = me.theta[k] + radius(me, terms, seen, now, k)
-        if belief > best:
-            arm, best = k, belief
-    return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = me.theta[k] + radius(me, terms, seen, now, k)
+    return highest(me.belief)
 
 
 def noise_due(me: Any, terms: Terms, arm: int) -> int:
@@ -124,8 +124,8 @@ def _end_episode(me: Any, terms: Terms, arm: int, noise: float) -> None:
     learnt = learnt_reward_variance(
         me.x_mean[arm], 1.0 / precision, terms.low, terms.high, terms.least_variance, terms.most_variance
     )
-    spread = terms.averaging * mean_variance(precision, square, terms.most_variance, learnt)
-    me.sampling[arm] = variance_sampling(CALIBRATED_ALPHA, spread)
+    variance = terms.averaging * mean_variance(precision, square, terms.most_variance, learnt)
+    me.deviation[arm] = deviation(variance)
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
@@ -154,7 +154,7 @@ def unknown(me: Any, arm: int) -> bool:
 
 def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """Calibrated: sqrt(2 log t V / N), V the variance of the last episode's mean."""
-    return variance_radius(me.sampling[arm], now.log_t)
+    return calibrated_radius(me.deviation[arm], FACTOR, now.root_log_t)
 
 
 PAGE = Page(

@@ -1,7 +1,6 @@
 """An index on everyone's rewards at once, no privacy: the ceiling where agents act in step."""
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.checks import number_above, true_or_false
@@ -21,8 +20,9 @@ from fedbandit.policies.protocol import (
     needs_unit_range,
 )
 from fedbandit.rules.batch import learnt_reward_variance, least_reward_variance
+from fedbandit.rules.choose import highest
 from fedbandit.rules.kl import NO_NOISE, highest_kl_index
-from fedbandit.rules.radius import CALIBRATED_ALPHA, deviation, variance_radius, variance_sampling
+from fedbandit.rules.radius import CALIBRATED_ALPHA, calibrated_factor, calibrated_radius, deviation
 
 __all__ = ["CentralUCB", "Terms"]
 
@@ -30,10 +30,9 @@ KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum
     x_mean=Number[ARMS],
-    sampling=Number[ARMS],  # the radius of the pooled mean, but for the time
-    deviation=Number[ARMS],  # with which Thompson sampling draws
+    deviation=Number[ARMS],  # of the pooled mean
     worth=Number[ARMS],  # how many rewards the pooled mean is worth
-    normals=Number[ARMS],  # of the present decision
+    belief=Number[ARMS],
 )
 
 
@@ -41,7 +40,7 @@ class Terms(NamedTuple):
     """Numbers that are fixed before the first round."""
 
     weight: float  # of this agent in the pooled mean
-    alpha: float
+    factor: float  # the root of alpha
     low: float
     high: float
     most_variance: float  # of one reward
@@ -50,23 +49,17 @@ class Terms(NamedTuple):
 
 def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest pooled mean + radius."""
-    arm, best = 0, -inf
-    for k in range(len(me.n)):
-        belief = seen.theta[k] + radius(me, terms, seen, now, k)
-        if belief > best:
-            arm, best = k, belief
-    return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)
+    return highest(me.belief)
 
 
 def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest draw around the pooled mean, by every agent for itself."""
-    fill_with_normals(me.normals, draws)
-    arm, best = 0, -inf
-    for k in range(len(me.n)):
-        belief = seen.theta[k] + me.deviation[k] * me.normals[k]
-        if belief > best:
-            arm, best = k, belief
-    return arm
+    fill_with_normals(me.belief, draws)
+    for k in range(len(me.belief)):
+        me.belief[k] = seen.theta[k] + me.deviation[k] * me.belief[k]
+    return highest(me.belief)
 
 
 def decide_by_divergence(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
@@ -92,7 +85,11 @@ def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
 
 def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
     """What the indices need of the variance of the pooled mean."""
-    me.sampling[arm] = variance_sampling(terms.alpha, seen.variance[arm])
+    me.deviation[arm] = deviation(seen.variance[arm])
+
+
+def believe_with_worth(me: Any, terms: Terms, seen: Any, arm: int) -> None:
+    """The same, and how many rewards the pooled mean is worth."""
     me.deviation[arm] = deviation(seen.variance[arm])
     me.worth[arm] = 1.0 / seen.inverse_worth[arm]
 
@@ -104,7 +101,7 @@ def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
 
 def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """sqrt(alpha log t V), V the variance of the pooled mean."""
-    return variance_radius(me.sampling[arm], now.log_t)
+    return calibrated_radius(me.deviation[arm], terms.factor, now.root_log_t)
 
 
 RADIUS = Page(
@@ -119,7 +116,7 @@ RADIUS = Page(
     radius=radius,
 )
 THOMPSON = RADIUS._replace(decide=decide_by_thompson)
-DIVERGENCE = RADIUS._replace(decide=decide_by_divergence)
+DIVERGENCE = RADIUS._replace(decide=decide_by_divergence, believe=believe_with_worth)
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ class CentralUCB:
         learns = self.learns_variance and setting.bounded
         return Terms(
             weight=setting.share / setting.num_agents,
-            alpha=float(self.alpha),
+            factor=calibrated_factor(self.alpha),
             low=setting.low,
             high=setting.high,
             most_variance=most,

@@ -1,10 +1,10 @@
 """coop-UCB2 (Landgren, Srivastava, Leonard 2016): running consensus on sums and counts. No privacy."""
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting
+from fedbandit.rules.choose import highest
 from fedbandit.rules.gossip import ratio
 from fedbandit.rules.radius import coop_radius
 
@@ -14,6 +14,7 @@ KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum
     theta=Number[ARMS],
+    belief=Number[ARMS],
 )
 
 
@@ -26,12 +27,9 @@ class Terms(NamedTuple):
 
 def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest s/c + radius."""
-    arm, best = 0, -inf
-    for k in range(len(me.n)):
-        belief = me.theta[k] + radius(me, terms, seen, now, k)
-        if belief > best:
-            arm, best = k, belief
-    return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = me.theta[k] + radius(me, terms, seen, now, k)
+    return highest(me.belief)
 
 
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
@@ -47,7 +45,7 @@ def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
 
 def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
     """s/c."""
-    me.theta[arm] = ratio(seen.total[arm], seen.count[arm])
+    me.theta[arm] = ratio(seen.sums[arm], seen.counts[arm])
 
 
 def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
@@ -57,12 +55,12 @@ def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
 
 def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """sqrt(2 (c + f) log t / (N c^2)), f = sqrt(log t), in units of the scale."""
-    return terms.scale * coop_radius(seen.count[arm], terms.num_agents, now.log_t)
+    return terms.scale * coop_radius(seen.counts[arm], terms.num_agents, now.log_t)
 
 
 PAGE = Page(
     knows=KNOWS,
-    averaged=("total", "count"),
+    averaged=("sums", "counts"),
     network="consensus",
     decide=decide,
     observe=observe,

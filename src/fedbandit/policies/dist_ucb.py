@@ -1,12 +1,11 @@
 """Dist-UCB (Zhu and Liu): the paper's estimate over all links in every round, with Metropolis weights. No privacy."""
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting, uniform
-from fedbandit.rules.choose import count_lagging, nth_lagging
-from fedbandit.rules.radius import dist_sampling, scaled_radius
+from fedbandit.rules.choose import count_lagging, highest, nth_lagging
+from fedbandit.rules.radius import dist_spread, scaled_radius
 
 __all__ = ["PAGE", "DistUCB", "Terms"]
 
@@ -14,8 +13,9 @@ KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum
     x_mean=Number[ARMS],
-    sampling=Number[ARMS],  # the part of the radius that changes at a pull only
+    spread=Number[ARMS],  # the part of the radius that changes at a pull only
     caught_up=Count,  # decisions by the consistency rule
+    belief=Number[ARMS],
 )
 
 
@@ -39,12 +39,9 @@ def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     if lagging > 0:
         me.caught_up += 1
         return nth_lagging(me.tried, seen.n_max, terms.allowed, int(uniform(draws) * lagging))
-    arm, best = 0, -inf
-    for k in range(len(me.n)):
-        belief = seen.theta[k] + radius(me, terms, seen, now, k)
-        if belief > best:
-            arm, best = k, belief
-    return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)
+    return highest(me.belief)
 
 
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
@@ -52,7 +49,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
     me.total[arm] += reward
     me.n[arm] += 1
     me.x_mean[arm] = me.total[arm] / me.n[arm]
-    me.sampling[arm] = dist_sampling(me.n[arm], terms.degree)
+    me.spread[arm] = dist_spread(me.n[arm], terms.degree)
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
@@ -67,7 +64,7 @@ def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
 
 def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """sqrt(3 log t / (degree n)), in units of the scale."""
-    return scaled_radius(me.sampling[arm], now.log_t, terms.scale)
+    return scaled_radius(me.spread[arm], now.root_log_t, terms.scale)
 
 
 PAGE = Page(

@@ -47,25 +47,27 @@ from fedbandit.rules.batch import (
     released,
     weighted_mean,
 )
-from fedbandit.rules.choose import count_lagging, fewest_pulls, nth_lagging
+from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lagging
 from fedbandit.rules.gossip import is_known, ratio
-from fedbandit.rules.kl import highest_kl_index, kl_index
+from fedbandit.rules.kl import kl_index, lasting_kl_index
 from fedbandit.rules.mean import clamp
 from fedbandit.rules.radius import (
     CALIBRATED_ALPHA,
     alpha1,
+    calibrated_factor,
+    calibrated_radius,
     clean_radius,
     deviation,
-    gossip_sampling,
+    gossip_spread,
     noise_tail,
     tail_level,
     tail_slope,
     tail_tilt,
-    variance_radius,
-    variance_sampling,
 )
 
 __all__ = ["FedBatch", "Terms", "add_release"]
+
+FACTOR = calibrated_factor(CALIBRATED_ALPHA)
 
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
@@ -76,18 +78,18 @@ KNOWS = Fields(
     x_mean=Number[ARMS],  # of all releases, weighted by 1/v
     precision=Number[ARMS],  # sum of 1/v
     square=Number[ARMS],  # sum of 1/(v^2 m)
-    sampling=Number[ARMS],  # the calibrated radius, but for the time
-    deviation=Number[ARMS],  # with which Thompson sampling draws
+    deviation=Number[ARMS],  # of theta: Thompson sampling draws with it
     worth=Number[ARMS],  # how many rewards theta is worth, for the divergence
-    safe_sampling=Number[ARMS],  # the safe radius, but for the time
+    safe_spread=Number[ARMS],  # the safe radius, but for the time
     slope=Number[ARMS],  # the tail of its noise: slope log t + level
     level=Number[ARMS],
+    winner=Count,  # by divergence
+    winner_until=Number,  # the log t up to which it stays the winner
     theta=Number[ARMS],
     unknown=Flag[ARMS],  # arms that the agent cannot judge yet
     num_unknown=Count,
     belief=Number[ARMS],
     caught_up=Count,  # decisions by the consistency rule, if it is on
-    normals=Number[ARMS],  # of the present decision
 )
 
 
@@ -141,13 +143,10 @@ def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -
     arm = _first(me, terms, seen, draws)
     if arm >= 0:
         return arm
-    fill_with_normals(me.normals, draws)
-    arm, best = 0, -inf
-    for k in range(len(me.n)):
-        belief = me.theta[k] + me.deviation[k] * me.normals[k]
-        if belief > best:
-            arm, best = k, belief
-    return arm
+    fill_with_normals(me.belief, draws)
+    for k in range(len(me.belief)):
+        me.belief[k] = me.theta[k] + me.deviation[k] * me.belief[k]
+    return highest(me.belief)
 
 
 def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
@@ -155,12 +154,9 @@ def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> 
     arm = _first(me, terms, seen, draws)
     if arm >= 0:
         return arm
-    arm, best = 0, -inf
-    for k in range(len(me.n)):
-        belief = me.theta[k] + radius(me, terms, seen, now, k)
-        if belief > best:
-            arm, best = k, belief
-    return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = me.theta[k] + radius(me, terms, seen, now, k)
+    return highest(me.belief)
 
 
 def decide_by_safe_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
@@ -168,12 +164,9 @@ def decide_by_safe_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any
     arm = _first(me, terms, seen, draws)
     if arm >= 0:
         return arm
-    arm, best = 0, -inf
-    for k in range(len(me.n)):
-        belief = me.theta[k] + safe_radius(me, terms, seen, now, k)
-        if belief > best:
-            arm, best = k, belief
-    return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = me.theta[k] + safe_radius(me, terms, seen, now, k)
+    return highest(me.belief)
 
 
 def decide_by_divergence(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
@@ -181,9 +174,11 @@ def decide_by_divergence(me: Any, terms: Terms, seen: Any, now: Now, draws: Any)
     arm = _first(me, terms, seen, draws)
     if arm >= 0:
         return arm
-    for k in range(len(me.belief)):
-        me.belief[k] = _in_unit_range(terms, me.theta[k])
-    return highest_kl_index(me.belief, me.worth, now.log_t, terms.epsilon)
+    if now.log_t >= me.winner_until:
+        for k in range(len(me.belief)):
+            me.belief[k] = _in_unit_range(terms, me.theta[k])
+        me.winner, me.winner_until = lasting_kl_index(me.belief, me.worth, now.log_t, terms.epsilon)
+    return me.winner
 
 
 def _in_unit_range(terms: Terms, theta: float) -> float:
@@ -232,9 +227,8 @@ def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> 
     learnt = learnt_reward_variance(
         me.x_mean[arm], 1.0 / precision, terms.low, terms.high, terms.least_variance, terms.most_variance
     )
-    spread = terms.averaging * mean_variance(precision, square, terms.most_variance, learnt)
-    me.sampling[arm] = variance_sampling(CALIBRATED_ALPHA, spread)
-    me.deviation[arm] = deviation(spread)
+    variance = terms.averaging * mean_variance(precision, square, terms.most_variance, learnt)
+    me.deviation[arm] = deviation(variance)
     me.worth[arm] = n / terms.averaging
     _keep_safe_radius(me, terms, arm, size, weight)
 
@@ -242,7 +236,7 @@ def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> 
 def _keep_safe_radius(me: Any, terms: Terms, arm: int, size: int, weight: float) -> None:
     """The paper's C for as many rewards as the mean is worth, and the tail of the noise."""
     equivalent = equivalent_rewards(me.precision[arm], me.square[arm])
-    me.safe_sampling[arm] = gossip_sampling(equivalent, terms.num_agents, terms.sampling_constant)
+    me.safe_spread[arm] = gossip_spread(equivalent, terms.num_agents, terms.sampling_constant)
     # Batches grow, and with them the share of one reward: the newest noise has the largest coefficient.
     largest = terms.noise_scale * weight / size
     # Chosen by the number of releases alone, on which sizes depend too: a choice by time would depend on the noise.
@@ -264,6 +258,7 @@ def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
     unknown = not is_known(seen.weight[arm], me.releases[arm], terms.share, terms.num_agents)
     me.num_unknown += int(unknown) - me.unknown[arm]
     me.unknown[arm] = unknown
+    me.winner_until = 0.0
     if not unknown:
         me.theta[arm] = ratio(seen.value[arm], seen.weight[arm])
 
@@ -280,12 +275,12 @@ def unknown(me: Any, arm: int) -> bool:
 
 def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """Calibrated: sqrt(2 log t V / N), without a theorem."""
-    return variance_radius(me.sampling[arm], now.log_t)
+    return calibrated_radius(me.deviation[arm], FACTOR, now.root_log_t)
 
 
 def safe_radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """The paper's C with a proved bound on the noise."""
-    return clean_radius(me.safe_sampling[arm], now.log_t, terms.scale, terms.offset) + noise_tail(
+    return clean_radius(me.safe_spread[arm], now.root_log_t, terms.scale, terms.offset) + noise_tail(
         me.slope[arm], me.level[arm], now.log_t
     )
 

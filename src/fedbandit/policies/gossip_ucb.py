@@ -1,12 +1,11 @@
 """Gossip_UCB: Algorithm 1 of the paper. Gossiped estimates, the consistency rule, radius C. No privacy."""
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting, uniform
-from fedbandit.rules.choose import count_lagging, nth_lagging
-from fedbandit.rules.radius import alpha1, clean_radius, gossip_sampling
+from fedbandit.rules.choose import count_lagging, highest, nth_lagging
+from fedbandit.rules.radius import alpha1, clean_radius, gossip_spread
 
 __all__ = ["PAGE", "GossipUCB", "Terms", "terms_of"]
 
@@ -14,8 +13,9 @@ KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum
     x_mean=Number[ARMS],
-    sampling=Number[ARMS],  # the part of C that changes at a pull only
+    spread=Number[ARMS],  # the part of C that changes at a pull only
     caught_up=Count,  # decisions by the consistency rule
+    belief=Number[ARMS],
 )
 
 
@@ -51,12 +51,9 @@ def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     if lagging > 0:
         me.caught_up += 1
         return nth_lagging(me.tried, seen.n_max, terms.num_agents, int(uniform(draws) * lagging))  # line 13
-    arm, best = 0, -inf
-    for k in range(len(me.n)):
-        belief = seen.theta[k] + radius(me, terms, seen, now, k)  # line 9
-        if belief > best:  # line 10
-            arm, best = k, belief
-    return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)  # line 9
+    return highest(me.belief)  # line 10
 
 
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
@@ -64,7 +61,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
     me.total[arm] += reward
     me.n[arm] += 1
     me.x_mean[arm] = me.total[arm] / me.n[arm]
-    me.sampling[arm] = gossip_sampling(me.n[arm], terms.num_agents, terms.sampling_constant)
+    me.spread[arm] = gossip_spread(me.n[arm], terms.num_agents, terms.sampling_constant)
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
@@ -79,7 +76,7 @@ def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
 
 def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """C (Lemma 4)."""
-    return clean_radius(me.sampling[arm], now.log_t, terms.scale, terms.offset)
+    return clean_radius(me.spread[arm], now.root_log_t, terms.scale, terms.offset)
 
 
 PAGE = Page(

@@ -1,11 +1,11 @@
 """UCB1 on an agent's own rewards (Auer et al. 2002), no communication: the floor."""
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting
-from fedbandit.rules.radius import local_sampling, scaled_radius
+from fedbandit.rules.choose import highest
+from fedbandit.rules.radius import local_spread, scaled_radius
 
 __all__ = ["PAGE", "LocalUCB", "Terms"]
 
@@ -13,7 +13,8 @@ KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum
     x_mean=Number[ARMS],
-    sampling=Number[ARMS],  # the part of the radius that changes at a pull only
+    spread=Number[ARMS],  # the part of the radius that changes at a pull only
+    belief=Number[ARMS],
 )
 
 
@@ -25,12 +26,9 @@ class Terms(NamedTuple):
 
 def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest mean + radius."""
-    arm, best = 0, -inf
-    for k in range(len(me.n)):
-        belief = seen.theta[k] + radius(me, terms, seen, now, k)
-        if belief > best:
-            arm, best = k, belief
-    return arm
+    for k in range(len(me.belief)):
+        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)
+    return highest(me.belief)
 
 
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
@@ -38,7 +36,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
     me.total[arm] += reward
     me.n[arm] += 1
     me.x_mean[arm] = me.total[arm] / me.n[arm]
-    me.sampling[arm] = local_sampling(me.n[arm])
+    me.spread[arm] = local_spread(me.n[arm])
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
@@ -53,7 +51,7 @@ def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
 
 def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """sqrt(2 log t / n), in units of the scale."""
-    return scaled_radius(me.sampling[arm], now.log_t, terms.scale)
+    return scaled_radius(me.spread[arm], now.root_log_t, terms.scale)
 
 
 PAGE = Page(

@@ -32,12 +32,20 @@ def nth_lagging(n: Sequence[int], n_max: Sequence[int], allowed: int, position: 
 
 
 def highest(belief: Sequence[float]) -> int:
-    """Algorithm 1, line 10: the arm with the largest belief; the first arm wins a tie."""
-    arm = 0
-    for k in range(1, len(belief)):
-        if belief[k] > belief[arm]:
-            arm = k
-    return arm
+    """Algorithm 1, line 10: the arm with the largest belief; the first arm wins a tie.
+
+    Even and odd arms are searched side by side: each comparison waits for the one before it in its chain.
+    """
+    even, best_even, odd, best_odd = 0, belief[0], 1, belief[1]
+    for k in range(2, len(belief) - 1, 2):
+        if belief[k] > best_even:
+            even, best_even = k, belief[k]
+        if belief[k + 1] > best_odd:
+            odd, best_odd = k + 1, belief[k + 1]
+    last = len(belief) - 1
+    if last % 2 == 0 and belief[last] > best_even:
+        even, best_even = last, belief[last]
+    return odd if best_odd > best_even or (best_odd == best_even and odd < even) else even
 
 
 def fewest_pulls(n: Sequence[int], eligible: Sequence[bool]) -> int:

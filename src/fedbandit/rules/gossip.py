@@ -23,7 +23,7 @@ def with_news(theta: float, published: float, published_before: float) -> float:
     An agent publishes N * weight_i times its mean (once its mean in the paper): so the agents' average of theta is
     sum_i weight_i x_mean_i, the "convex combination" of the paper's footnote.
     """
-    return theta + published - published_before
+    return theta + (published - published_before)
 
 
 def metropolis_weight(degree_i: int, degree_j: int) -> float:

@@ -8,7 +8,7 @@ rewards' doing (kl), the rest of a large one the noise's, at the price eps per u
 from collections.abc import Sequence
 from math import exp, inf, log, sqrt
 
-__all__ = ["NO_NOISE", "bernoulli_kl", "highest_kl_index", "kl_index", "private_divergence"]
+__all__ = ["NO_NOISE", "bernoulli_kl", "highest_kl_index", "kl_index", "lasting_kl_index", "private_divergence"]
 
 NO_NOISE = inf
 """The epsilon with which the private divergence is kl itself."""
@@ -50,34 +50,45 @@ def kl_index(x: float, limit: float, epsilon: float) -> float:
             return q
     entropy = -x * log(x) - (1.0 - x) * log(1.0 - x) if x > 0.0 else 0.0
     # Two bounds from above: kl(x, q) >= 2 (q - x)^2 (Pinsker), and kl(x, q) >= -entropy - (1 - x) log(1 - q).
-    q = min(x + sqrt(limit / 2.0), 1.0 - exp(-(limit + entropy) / (1.0 - x)))
-    for _ in range(50):  # Newton's steps on a convex function from the right: they only come closer
+    most = min(x + sqrt(limit / 2.0), 1.0 - exp(-(limit + entropy) / (1.0 - x)))
+    q = x + sqrt(2.0 * x * (1.0 - x) * limit) + (1.0 - 2.0 * x) * limit / 1.5  # close, where the limit is small
+    if not x < q < most:
+        q = most
+    for _ in range(50):  # Newton's steps on a convex function: after the first they only come closer, from the right
         step = (bernoulli_kl(x, q) - limit) * q * (1.0 - q) / (q - x) if x < q < 1.0 else 0.0
-        q -= step
-        if step < 1e-12:
+        q = min(q - step, most)
+        if abs(step) < 1e-12:
             break
     return q
 
 
 def highest_kl_index(theta: Sequence[float], count: Sequence[float], log_t: float, epsilon: float) -> int:
-    """The arm with the largest ``kl_index(theta, log t / count)``; of equal ones the larger theta, then the first.
+    """The arm with the largest ``kl_index(theta, log t / count)``; of equal ones the larger theta, then the first."""
+    return lasting_kl_index(theta, count, log_t, epsilon)[0]
 
-    Ties are common: estimates below 0 or above 1 count as the ends. An index is computed only for an arm that beats
-    those before it, which one divergence tells.
+
+def lasting_kl_index(theta: Sequence[float], count: Sequence[float], log_t: float, epsilon: float) -> tuple[int, float]:
+    """The arm with the largest index, and the log t up to which it stays so while thetas and counts do.
+
+    Ties are common: estimates below 0 or above 1 count as the ends; the larger theta wins, then the first arm. An index
+    is computed only for an arm that beats those before it, which one divergence tells. Indices grow with time, so
+    another arm can win only once its own index has reached what the winner's is now.
     """
     arm = 0
     for k in range(1, len(theta)):
         if theta[k] > theta[arm]:
             arm = k  # likely the winner: begin with it
     best = kl_index(theta[arm], log_t / count[arm], epsilon)
-    leader = arm
+    leader, until = arm, inf
     for k in range(len(theta)):
         if k != leader:
             x = min(max(theta[k], 0.0), 1.0)
-            limit = (1.0 + 1e-9) * log_t / count[k]  # a little more, so that rounding does not settle a tie
-            if x >= best or best >= 1.0 or private_divergence(x, best, epsilon) <= limit:
+            reached = 0.0 if x >= best or best >= 1.0 else count[k] * private_divergence(x, best, epsilon)
+            if reached <= (1.0 + 1e-9) * log_t:  # a little more, so that rounding does not settle a tie
+                reached = 0.0
                 index = kl_index(theta[k], log_t / count[k], epsilon)
                 if index > best or (index == best and theta[k] > theta[arm]):
                     best = index
                     arm = k
-    return arm
+            until = min(until, reached)
+    return arm, until

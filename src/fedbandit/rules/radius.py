@@ -1,8 +1,7 @@
 """How far an estimate may be off: the confidence radii of Lemmas 4 and 6, ours, and those of other policies.
 
-Here belong the formulas of a radius. Most is split in two: a part that only changes when the arm is
-pulled, and ``radius``, which adds the time. The split lets a simulator keep the first part between
-pulls; it changes no value. ``log`` is natural, the only reading in which C is Hoeffding's.
+Most radii come in two parts: a ``spread`` that changes only when the arm is pulled, and the time, whose root is taken
+once per round. Pages keep the first part between pulls. ``log`` is natural, the only reading in which C is Hoeffding's.
 
 The paper takes rewards in [0, 1]. In other units every radius is multiplied by ``scale``: high - low for rewards
 in [low, high], sigma for Gaussian ones (1 in the paper's experiments, which use the same C).
@@ -14,17 +13,20 @@ __all__ = [
     "CALIBRATED_ALPHA",
     "NOISE_CONSTANT",
     "alpha1",
+    "calibrated_factor",
+    "calibrated_radius",
     "clean_radius",
     "coop_radius",
     "deviation",
-    "dist_sampling",
+    "dist_spread",
     "elimination_radius",
     "gossip_sampling",
+    "gossip_spread",
     "gse_delay",
     "gse_mixing",
     "gse_radius",
     "is_beaten",
-    "local_sampling",
+    "local_spread",
     "noise_tail",
     "private_noise",
     "private_radius",
@@ -33,12 +35,10 @@ __all__ = [
     "tail_level",
     "tail_slope",
     "tail_tilt",
-    "variance_radius",
-    "variance_sampling",
 ]
 
 CALIBRATED_ALPHA = 2.0
-"""The alpha of the calibrated radius."""
+"""The alpha of the calibrated radius sqrt(alpha V log t)."""
 
 NOISE_CONSTANT = 128.0
 """The 128 of C~ (Lemma 6)."""
@@ -57,6 +57,11 @@ def gossip_sampling(n: float, num_agents: int, constant: float) -> float:
     by exactly this factor.
     """
     return 2.0 * num_agents * constant / n
+
+
+def gossip_spread(n: float, num_agents: int, constant: float) -> float:
+    """The root of ``gossip_sampling``: C but for the time."""
+    return sqrt(gossip_sampling(n, num_agents, constant))
 
 
 def private_noise(
@@ -78,29 +83,29 @@ def private_noise(
     )
 
 
-def local_sampling(n: float) -> float:
-    """UCB1 (Auer et al. 2002): 2 / n."""
-    return 2.0 / n
-
-
-def variance_sampling(alpha: float, variance: float) -> float:
-    """The calibrated radius sqrt(alpha V log t): alpha times the variance of the estimate.
-
-    For a centralised UCB V is the variance of the pooled mean. For batches it is V_i / N: after mixing,
-    theta_i averages N agents, where the paper budgets for 2N / n, about sqrt(2) N times too wide. There is
-    no theorem for it: other agents may know less than this one, and theta may not have mixed yet.
-    """
-    return alpha * variance
+def local_spread(n: float) -> float:
+    """UCB1 (Auer et al. 2002): sqrt(2 / n)."""
+    return sqrt(2.0 / n)
 
 
 def deviation(variance: float) -> float:
-    """The standard deviation with which Thompson sampling draws around theta."""
+    """The standard deviation of an estimate: Thompson sampling draws with it, the calibrated radius is its multiple.
+
+    For a centralised UCB ``variance`` is V, that of the pooled mean. For batches it is V_i / N: after mixing,
+    theta_i averages N agents, where the paper budgets for 2N / n, about sqrt(2) N times too wide. There is
+    no theorem for it: other agents may know less than this one, and theta may not have mixed yet.
+    """
     return sqrt(variance)
 
 
-def dist_sampling(n: float, degree: int) -> float:
-    """Dist-UCB (Zhu and Liu): 3 / (degree n)."""
-    return 3.0 / (degree * n)
+def calibrated_factor(alpha: float) -> float:
+    """The root of alpha in the calibrated radius."""
+    return sqrt(alpha)
+
+
+def dist_spread(n: float, degree: int) -> float:
+    """Dist-UCB (Zhu and Liu): sqrt(3 / (degree n))."""
+    return sqrt(3.0 / (degree * n))
 
 
 def coop_radius(count: float, num_agents: int, log_t: float) -> float:
@@ -178,9 +183,9 @@ def noise_tail(slope: float, level: float, log_t: float) -> float:
     return slope * log_t + level
 
 
-def clean_radius(sampling: float, log_t: float, scale: float, offset: float) -> float:
-    """C (Lemma 4): ``scale * (sqrt(sampling log t) + offset)``."""
-    return scale * (sqrt(sampling * log_t) + offset)
+def clean_radius(spread: float, root_log_t: float, scale: float, offset: float) -> float:
+    """C (Lemma 4): ``scale * (spread sqrt(log t) + offset)``, ``spread`` from ``gossip_spread``."""
+    return scale * (spread * root_log_t + offset)
 
 
 def private_radius(sampling: float, noise: float, log_t: float, scale: float, offset: float) -> float:
@@ -188,11 +193,11 @@ def private_radius(sampling: float, noise: float, log_t: float, scale: float, of
     return scale * (sqrt((noise * log_t + sampling) * log_t) + offset)
 
 
-def scaled_radius(sampling: float, log_t: float, scale: float) -> float:
-    """``scale * sqrt(sampling log t)``: of UCB1 and Dist-UCB."""
-    return scale * sqrt(sampling * log_t)
+def scaled_radius(spread: float, root_log_t: float, scale: float) -> float:
+    """``scale * spread * sqrt(log t)``: of UCB1 and Dist-UCB."""
+    return scale * (spread * root_log_t)
 
 
-def variance_radius(sampling: float, log_t: float) -> float:
-    """The calibrated radius, sqrt(alpha V log t); V has its unit already."""
-    return sqrt(sampling * log_t)
+def calibrated_radius(deviation: float, factor: float, root_log_t: float) -> float:
+    """sqrt(alpha V log t); V has its unit already."""
+    return deviation * (factor * root_log_t)

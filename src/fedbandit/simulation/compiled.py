@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.extending import lower_builtin, overload, register_jitable
 
 __all__ = [
@@ -59,8 +59,22 @@ def compile_rare(function: _Function) -> _Function:
 
 
 def compile_driver(function: _Function) -> _Function:
-    """Compile a loop over rounds: cached on disk, and other Python threads run beside it."""
-    return _jit(nogil=True, cache=True, error_model="numpy", _nrt=False)(function)
+    """Compile a loop over rounds: cached on disk, and other Python threads run beside it.
+
+    LLVM's superword vectoriser, which Numba leaves off, computes the beliefs of several arms at once.
+    """
+    driver = _jit(nogil=True, cache=True, error_model="numpy", _nrt=False)(function)
+    compile_as_usual = driver.compile
+
+    def compile_with_vectors(signature: Any) -> Any:
+        before, config.SLP_VECTORIZE = config.SLP_VECTORIZE, 1
+        try:
+            return compile_as_usual(signature)
+        finally:
+            config.SLP_VECTORIZE = before
+
+    driver.compile = compile_with_vectors
+    return driver
 
 
 def compilable(function: _Function) -> _Function:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from fedbandit.policies.protocol import Page
 from fedbandit.simulation.compiled import compile_driver
 from fedbandit.simulation.layout import Links, World, new_population, no_tape, with_own_scratch
-from fedbandit.simulation.round import rounds_of
 
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
 
@@ -48,11 +47,12 @@ def new_record(num_trials: int, num_agents: int, num_times: int, num_arms: int) 
 
 
 class Plan(NamedTuple):
-    """A policy on a problem: its page, the agents' fixed numbers, and the links that it uses."""
+    """A policy on a problem: its page, the agents' fixed numbers, the links that it uses, and the compiled rounds."""
 
     page: Page
     terms: Any
     links: Links
+    play_rounds: Callable[..., None]
 
 
 @compile_driver
@@ -91,7 +91,6 @@ def _run_trial(
 ) -> Iterator[int]:
     """Play a trial; yields how many rounds are done."""
     num_agents, num_arms = truth.world.means.shape
-    play_rounds = rounds_of(plan.page)
     population = new_population(plan.page, plan.terms, num_arms)
     links, theta, misses = with_own_scratch(plan.links), np.zeros((num_agents, num_arms)), np.zeros(num_agents)
     caught_up = population.agents["caught_up"] if "caught_up" in plan.page.knows else np.zeros(num_agents, np.int32)
@@ -100,7 +99,7 @@ def _run_trial(
         misses[:] = 0.0
         while done < time:
             first, done = done + 1, min(done + _MOST_ROUNDS_AT_ONCE, time)
-            play_rounds(
+            plan.play_rounds(
                 first,
                 done,
                 np.uint64(seed),

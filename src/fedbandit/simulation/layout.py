@@ -11,16 +11,10 @@ from numpy.typing import NDArray
 
 from fedbandit.graph import Graph
 from fedbandit.policies import Policy
-from fedbandit.policies.protocol import Fields, LinkRule, Page, Setting
+from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.problem import Problem
 
 __all__ = [
-    "BERNOULLI",
-    "BETA",
-    "GAUSSIAN",
-    "MATCHING",
-    "ONE_EDGE",
-    "PRESENT_EDGES",
     "Links",
     "Population",
     "Tape",
@@ -34,11 +28,6 @@ __all__ = [
     "world_of",
 ]
 
-# Enumerations as plain numbers: compiled code compares them in every round.
-GAUSSIAN, BERNOULLI, BETA = 0, 1, 2
-ONE_EDGE, MATCHING, PRESENT_EDGES = 0, 1, 2
-
-_FAMILIES = {"gaussian": GAUSSIAN, "bernoulli": BERNOULLI, "beta": BETA}
 _KINDS = {"count": "i4", "number": "f8", "flag": "u1"}  # Numba has no nested arrays of booleans
 
 
@@ -46,7 +35,6 @@ class World(NamedTuple):
     """A problem as numbers."""
 
     means: Any  # [N, M]
-    family: int
     sigma: float
     concentration: float
     in_step: bool
@@ -59,10 +47,9 @@ class Links(NamedTuple):
     edges: Any  # [E, 2]; indices are unsigned, since compiled code tests signed ones for being negative
     first_neighbour: Any  # [N + 1], into neighbours
     neighbours: Any
-    choice: int
-    presence: float  # probability of each edge, for PRESENT_EDGES
+    presence: float  # probability of each edge, where they come and go
     weight: float  # of each present edge; 0: Metropolis
-    order: Any  # [E], scratch; after PRESENT_EDGES: whether the edge was present
+    order: Any  # [E], scratch; where edges come and go: whether the edge was present
     degree: Any  # [N], scratch
     mixed: Any  # like the averages, scratch
 
@@ -83,24 +70,29 @@ class Tape(NamedTuple):
 class Population(NamedTuple):
     """All agents of one trial."""
 
-    agents: Any  # [N] records of what each knows
+    agents: Any  # [N] records of what each knows, and of what the network shows it
     terms: Any  # [N] records of each one's fixed numbers
-    seen: Any  # [N] records of what the network shows each
-    averages: Any  # [N, ...]: the same memory as ``seen``, the averaged rows first
+    averages: Any  # [N, ...]: the same memory as rows of numbers, of which the first are averaged
     n_max: Any  # [N, M]: n~ of the next round
     turns: Any  # [N] records of what each does in the present round
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled
 
 
-def _dtype_of(fields: Fields, num_arms: int) -> np.dtype[Any]:
-    """The record of one agent; numbers first, so that all are aligned."""
+def _dtype_of(page: Page, num_arms: int) -> np.dtype[Any]:
+    """The record of one agent: what the network averages for it first, then the rest, numbers before counts.
+
+    What it sees and what it knows lie in one record, so that compiled code can tell that they do not overlap.
+    """
     described = [
         (name, _KINDS[field.kind], tuple(num_arms if size == "arms" else int(size) for size in field.shape))
-        for name, field in fields.items()
+        for name, field in (page.knows | {"n_max": Count[ARMS]}).items()
     ]
     described.sort(key=lambda entry: -np.dtype(entry[1]).itemsize)
-    return np.dtype(described, align=True)
+    averaged = [(name, "f8", (num_arms,)) for name in page.averaged]
+    packed = np.dtype([*averaged, *described])
+    padding = [("padding", "u1", (-packed.itemsize % 8,))] if packed.itemsize % 8 else []
+    return np.dtype([*averaged, *described, *padding])
 
 
 def _dtype_of_terms(terms: Any) -> np.dtype[Any]:
@@ -108,36 +100,19 @@ def _dtype_of_terms(terms: Any) -> np.dtype[Any]:
     return np.dtype([(name, kinds[type(value)]) for name, value in terms._asdict().items()])
 
 
-def _seen(page: Page, num_agents: int, num_arms: int) -> tuple[Any, Any]:
-    """One memory in two forms: rows of numbers, and records with names."""
-    columns = len(page.averaged) * num_arms
-    averages = np.zeros((num_agents, columns + (num_arms + 1) // 2))
-    names = [*page.averaged, "n_max"]
-    record = np.dtype(
-        {
-            "names": names,
-            "formats": [*(("f8", (num_arms,)) for _ in page.averaged), ("i4", (num_arms,))],
-            "offsets": [8 * num_arms * c for c in range(len(names))],
-            "itemsize": 8 * averages.shape[1],
-        }
-    )
-    return averages, averages.view(record).reshape(num_agents)
-
-
 def new_population(page: Page, terms: Any, num_arms: int) -> Population:
     """Agents that know nothing yet."""
     num_agents, columns = len(terms), len(page.averaged)
-    averages, seen = _seen(page, num_agents, num_arms)
-    seen["n_max"] = 1  # after the first pulls everyone has pulled every arm once
-    turn = [("before", "f8", (columns,)), ("clock", "i8"), ("arm", "u8"), ("messages", "i8"), ("mixed", "i8"), ("released", "i8")]
+    agents = np.zeros(num_agents, _dtype_of(page, num_arms))
+    agents["n_max"] = 1  # after the first pulls everyone has pulled every arm once
+    turn = [("before", "f8", (columns,)), ("clock", "i8"), ("arm", "u8"), ("messages", "i8"), ("mixed", "i8")]
     stream = [("picks", "u8"), ("arrivals", "u8"), *((name, "u8", (num_arms,)) for name in _STREAMS_PER_ARM)]
     return Population(
-        agents=np.zeros(num_agents, _dtype_of(page.knows, num_arms)),
+        agents=agents,
         terms=terms,
-        seen=seen,
-        averages=averages,
+        averages=agents.view(np.float64).reshape(num_agents, -1),
         n_max=np.ones((num_agents, num_arms), np.int32),
-        turns=np.zeros(num_agents, np.dtype([*turn, ("acts", "i8")])),
+        turns=np.zeros(num_agents, np.dtype([*turn, ("released", "i8"), ("acts", "i8")])),
         streams=np.zeros(num_agents, np.dtype(stream)),
         pooled=np.zeros(num_arms, np.int64),
     )
@@ -153,7 +128,6 @@ def world_of(problem: Problem) -> World:
     """A problem as numbers."""
     return World(
         means=np.ascontiguousarray(problem.means).copy(),
-        family=_FAMILIES[problem.family],
         sigma=float(problem.sigma),
         concentration=float(problem.concentration),
         in_step=problem.rates is None,
@@ -205,23 +179,22 @@ def _adjacency(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     return first, np.concatenate(graph.neighbours).astype(np.uint32)
 
 
-def links_of(policy: Policy, problem: Problem, horizon: int) -> Links:
-    """The problem's links, or those that the policy brings."""
+def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[str, Links]:
+    """The problem's links, or those that the policy brings; and their kind, a key of ``network.LINKS``."""
     first_neighbour, neighbours = _adjacency(problem.graph)
     own = policy.links(setting_of(problem, horizon))
-    choice, rule = PRESENT_EDGES, LinkRule(1.0)
+    kind, rule = "present", LinkRule(1.0)
     if own is not None:
         rule = own
     elif problem.edges_per_round in ("one", "matching"):
-        choice = ONE_EDGE if problem.edges_per_round == "one" else MATCHING
+        kind = problem.edges_per_round
     elif problem.edges_per_round != "all":
         rule = LinkRule(float(problem.edges_per_round))
     columns = len(policy.page().averaged) * problem.num_arms
-    return Links(
+    return str(kind), Links(
         edges=np.array(problem.graph.edges, np.uint32),
         first_neighbour=first_neighbour,
         neighbours=neighbours,
-        choice=choice,
         presence=rule.presence,
         weight=rule.weight,
         order=np.arange(len(problem.graph.edges)),

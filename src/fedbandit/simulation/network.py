@@ -3,14 +3,16 @@
 The network owns the averages: a page never touches a neighbour's. Formulas are in ``fedbandit.rules``.
 """
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from fedbandit.rules.gossip import average, heard, metropolis_weight, with_news
 from fedbandit.simulation.compiled import compilable, compile_inner, compile_rare
-from fedbandit.simulation.layout import MATCHING, ONE_EDGE
 from fedbandit.simulation.streams import next_bits, uniform, whole_below
 
-__all__ = ["add_news", "average_active_links", "hear_n_max"]
+__all__ = ["LINKS", "add_news", "hear_n_max"]
 
 for _rule in (average, heard, metropolis_weight, with_news):
     compilable(_rule)
@@ -31,39 +33,38 @@ def hear_n_max(counts: Any, seen: Any, n_max: Any, links: Any, i: int) -> None:
 
 
 @compile_inner
-def add_news(averages: Any, i: int, column: int, after: float, before: float) -> None:
+def add_news(averages: Any, i: int, first_column: Any, num_arms: int, after: Any, before: Any) -> None:
     """Algorithm 1, lines 20 and 22: what this round's pull changed in what the agent publishes."""
-    averages[i, column] = with_news(averages[i, column], after, before)
+    for c in range(len(after)):
+        column = first_column + c * num_arms
+        averages[i, column] = with_news(averages[i, column], after[c], before[c])
 
 
-@compile_inner
-def average_active_links(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
-    """Algorithm 1, lines 17-20: active links average what was gossiped up to t - 1."""
-    if links.choice == ONE_EDGE:
-        if tape.on:
-            _average_pair(averages, num_columns, turns, tape.edges[t - 1, 0], tape.edges[t - 1, 1])
-        else:
-            e = whole_below(bits, len(links.edges))
-            _average_pair(averages, num_columns, turns, links.edges[e, 0], links.edges[e, 1])
-    elif links.choice == MATCHING:
-        _average_matching(averages, num_columns, links, turns, bits)
+# ---------------------------------------------------------------- links: who averages in a round
+
+
+def average_one_link(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
+    """Algorithm 1, lines 17-20: the ends of one random edge average what was gossiped up to t - 1."""
+    if tape.on:
+        _average_pair(averages, num_columns, turns, np.uint32(tape.edges[t - 1, 0]), np.uint32(tape.edges[t - 1, 1]))
     else:
-        _average_present(averages, num_columns, links, turns, bits)
+        e = whole_below(bits, len(links.edges))
+        _average_pair(averages, num_columns, turns, links.edges[e, 0], links.edges[e, 1])
 
 
-@compile_inner
+@compile_rare
 def _average_pair(averages: Any, num_columns: int, turns: Any, i: Any, j: Any) -> None:
     for c in range(num_columns):
         mixed = average(averages[i, c], averages[j, c])
         averages[i, c] = mixed
         averages[j, c] = mixed
-    for end in (i, j):
-        turns[end].messages += 1
-        turns[end].mixed = 1
+    turns[i].messages += 1
+    turns[i].mixed = 1
+    turns[j].messages += 1
+    turns[j].mixed = 1
 
 
-@compile_rare
-def _average_matching(averages: Any, num_columns: int, links: Any, turns: Any, bits: Any) -> None:
+def average_matching(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
     """A random maximal matching: edges in random order, each taken if both its ends are still free."""
     order, busy = links.order, links.degree
     for i in range(len(busy)):
@@ -80,8 +81,9 @@ def _average_matching(averages: Any, num_columns: int, links: Any, turns: Any, b
         order[e] = e  # the next round's matching must not depend on this one's
 
 
-@compile_rare
-def _average_present(averages: Any, num_columns: int, links: Any, turns: Any, bits: Any) -> None:
+def average_present_links(
+    averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any
+) -> None:
     """Every edge is present with some probability; all present ones average at once."""
     present, degree, mixed = links.order, links.degree, links.mixed
     for i in range(len(degree)):
@@ -108,3 +110,11 @@ def _average_present(averages: Any, num_columns: int, links: Any, turns: Any, bi
         turns[i].mixed = 1
         for c in range(num_columns):
             averages[i, c] = mixed[i, c]
+
+
+LINKS: dict[str, Callable[..., None]] = {
+    "one": average_one_link,
+    "matching": average_matching,
+    "present": average_present_links,
+}
+"""By the kind of ``Links``."""

@@ -14,7 +14,6 @@ from fedbandit.graph import Graph
 from fedbandit.policies import Policy
 from fedbandit.problem import Problem
 from fedbandit.simulation import layout
-from fedbandit.simulation.round import rounds_of
 from fedbandit.simulation.run import plan_of
 
 __all__ = ["Tape", "Trace", "replay"]
@@ -123,7 +122,7 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
     problem = Problem(np.zeros((agents, arms)), tape.graph, "gaussian", reward_range=tape.reward_range)
-    page, terms, links = plan_of(policy, problem, horizon)
+    page, terms, links, play_rounds = plan_of(policy, problem, horizon)
     population, world = layout.new_population(page, terms, arms), layout.world_of(problem)
     nothing = np.zeros((1, 1, 1))
     fixed = layout.Tape(
@@ -146,7 +145,6 @@ def replay(tape: Tape, policy: Policy) -> Trace:
         gossiped=np.zeros((horizon + 1, agents, columns)),
         releases=np.zeros((horizon + 1, agents, arms), np.int64),
     )
-    play_rounds = rounds_of(page)
     zero, no_misses, theta = np.uint64(0), np.zeros(agents), np.zeros((agents, arms))
     for t in range(horizon + 1):
         play_rounds(t, t, zero, zero, population, world, links, fixed, theta, problem.arm_means, no_misses, False)
@@ -155,7 +153,7 @@ def replay(tape: Tape, policy: Policy) -> Trace:
         known = population.agents
         trace.theta[t] = theta
         trace.n[t] = known["tried"]
-        trace.n_max[t + 1] = population.seen["n_max"]
+        trace.n_max[t + 1] = population.agents["n_max"]
         trace.gossiped[t] = population.averages[:, :columns]
         if "x_mean" in page.knows:
             trace.x_mean[t] = known["x_mean"]

@@ -1,25 +1,24 @@
-"""Draws the rewards of each family, in compiled code."""
+"""Draws rewards: one small function for each family, of 64 random bits and the mean of the arm at the agent."""
 
+from collections.abc import Callable
 from typing import Any
 
-from fedbandit.simulation.compiled import compile_inner, compile_rare
-from fedbandit.simulation.layout import BERNOULLI, GAUSSIAN
 from fedbandit.simulation.streams import beta, standard_normal, uniform
 
-__all__ = ["draw_reward"]
+__all__ = ["FAMILIES"]
 
 
-@compile_rare
-def _beta_reward(bits: Any, mean: float, concentration: float) -> Any:
-    return beta(bits, mean * concentration, (1.0 - mean) * concentration)
+def _gaussian(world: Any, bits: Any, mean: float) -> Any:
+    return mean + world.sigma * standard_normal(bits)
 
 
-@compile_inner
-def draw_reward(world: Any, i: int, arm: Any, bits: Any) -> Any:
-    """What agent i sees of an arm."""
-    mean = world.means[i, arm]
-    if world.family == GAUSSIAN:
-        return mean + world.sigma * standard_normal(bits)
-    if world.family == BERNOULLI:
-        return 1.0 if uniform(bits) < mean else 0.0
-    return _beta_reward(bits, mean, world.concentration)
+def _bernoulli(world: Any, bits: Any, mean: float) -> Any:
+    return 1.0 if uniform(bits) < mean else 0.0
+
+
+def _beta(world: Any, bits: Any, mean: float) -> Any:
+    return beta(bits, mean * world.concentration, (1.0 - mean) * world.concentration)
+
+
+FAMILIES: dict[str, Callable[..., Any]] = {"gaussian": _gaussian, "bernoulli": _bernoulli, "beta": _beta}
+"""By the family of a problem."""

@@ -25,8 +25,8 @@ from fedbandit.simulation.compiled import (
     compile_rare,
     leave_out,
 )
-from fedbandit.simulation.network import add_news, average_active_links, hear_n_max
-from fedbandit.simulation.rewards import draw_reward
+from fedbandit.simulation.network import LINKS, add_news, hear_n_max
+from fedbandit.simulation.rewards import FAMILIES
 from fedbandit.simulation.streams import (
     ARRIVALS,
     EDGES,
@@ -42,9 +42,6 @@ from fedbandit.simulation.streams import (
 )
 
 __all__ = ["rounds_of"]
-
-_NETWORKS = {"gossip": 0, "consensus": 1, "alone": 2, "pooled": 3, "server": 4}
-_GOSSIP, _CONSENSUS, _ALONE, _POOLED = 0, 1, 2, 3
 
 
 # ---------------------------------------------------------------- randomness
@@ -71,7 +68,7 @@ def _uniform(draws: Any) -> Any:
     def pick(draws: Any) -> Any:
         if draws.tape.on:
             return draws.tape.picks[draws.clock - 1, draws.agent]
-        return uniform(draw(draws.streams.picks, draws.clock))
+        return uniform(draw(draws.streams.picks, np.uint64(draws.clock)))
 
     return pick
 
@@ -87,7 +84,7 @@ def _fill_with_normals(row: Any, draws: Any) -> Any:
                 row[k] = draws.tape.normals[draws.clock - 1, draws.agent, k]
             return
         for pair in range((len(row) + 1) // 2):
-            bits = draw(draws.streams.normals[pair], draws.clock)
+            bits = draw(draws.streams.normals[pair], np.uint64(draws.clock))
             row[2 * pair] = coarse_normal(bits, np.uint64(0))
             if 2 * pair + 1 < len(row):
                 row[2 * pair + 1] = coarse_normal(bits, np.uint64(1))
@@ -106,7 +103,7 @@ def _noise(tape: Any, streams: Any, i: int, arm: Any, end: Any) -> Any:
         return 0.0
     if tape.has_noise:
         return tape.noise[end, i, arm]
-    return laplace(draw(streams.noise[arm], end))
+    return laplace(draw(streams.noise[arm], np.uint64(end)))
 
 
 def draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
@@ -136,13 +133,14 @@ def _draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: An
 @compile_rare
 def _name_streams(seed: Any, trial: Any, streams: Any) -> None:
     for i in range(len(streams)):
-        mine = streams[i]
-        mine.picks = stream(seed, trial, PICKS, i, 0)
-        mine.arrivals = stream(seed, trial, ARRIVALS, i, 0)
+        mine, agent = streams[i], np.uint64(i)
+        mine.picks = stream(seed, trial, PICKS, agent, np.uint64(0))
+        mine.arrivals = stream(seed, trial, ARRIVALS, agent, np.uint64(0))
         for k in range(len(mine.rewards)):
-            mine.rewards[k] = stream(seed, trial, REWARDS, i, k)
-            mine.noise[k] = stream(seed, trial, NOISE, i, k)
-            mine.normals[k] = stream(seed, trial, NORMALS, i, k)
+            arm = np.uint64(k)
+            mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)
+            mine.noise[k] = stream(seed, trial, NOISE, agent, arm)
+            mine.normals[k] = stream(seed, trial, NORMALS, agent, arm)
 
 
 # ---------------------------------------------------------------- functions that a page may leave out
@@ -172,16 +170,58 @@ def _no_meeting(agents: Any, terms: Any, seen: Any, edges: Any, present: Any) ->
     return 0
 
 
-def _nothing_announced(me: Any, terms: Any, arm: Any) -> int:
-    return 0
+# ---------------------------------------------------------------- parts of a round
+
+
+@compile_inner
+def _take_news(published: Any, averages: Any, agents: Any, terms: Any, turns: Any, num_arms: int, i: int) -> None:
+    """What an agent's pull has changed in what it publishes goes into its averages."""
+    turn = turns[i]
+    if turn.acts > 0:
+        after = published(agents[i], terms[i], turn.arm)
+        add_news(averages, i, turn.arm, num_arms, after, turn.before)
+
+
+@compile_inner
+def _pool(
+    published: Any, believe: Any, agents: Any, terms: Any, averages: Any, totals: Any, num_arms: int, arm: Any
+) -> None:
+    """Everyone sees the sum of what all publish of an arm. ``totals`` is scratch."""
+    for c in range(len(totals)):
+        totals[c] = 0.0
+    for j in range(len(agents)):
+        part = published(agents[j], terms[j], arm)
+        for c in range(len(totals)):
+            totals[c] += part[c]
+    for j in range(len(agents)):
+        for c in range(len(totals)):
+            averages[j, c * num_arms + arm] = totals[c]
+        believe(agents[j], terms[j], agents[j], arm)
+
+
+@compile_inner
+def _count_misses(
+    estimate: Any, radius: Any, unknown: Any, agents: Any, terms: Any, turns: Any, arm_means: Any, misses: Any
+) -> None:
+    """How many estimates lie further from the truth than the radius of the next decision."""
+    for i in range(len(agents)):
+        me, fixed = agents[i], terms[i]
+        log_t = log(max(turns[i].clock + 1, 2))
+        now = Now(log_t, sqrt(log_t))
+        for k in range(len(arm_means)):
+            error = abs(estimate(me, fixed, me, k) - arm_means[k])
+            if not unknown(me, k) and error > radius(me, fixed, me, now, k):
+                misses[i] += 1
 
 
 # ---------------------------------------------------------------- the round
 
 
-def rounds_of(page: Page) -> Callable[..., None]:
-    """The compiled loop over rounds of a page: ``play_rounds`` in ``_build``."""
+def rounds_of(page: Page, family: str, links: str) -> Callable[..., None]:
+    """The compiled loop over rounds of a page, for a family of rewards and a kind of links."""
     functions = (
+        FAMILIES[family],
+        LINKS[links],
         page.start or _no_start,
         page.decide,
         page.noise_due or _no_noise_due,
@@ -193,15 +233,17 @@ def rounds_of(page: Page) -> Callable[..., None]:
         page.unknown or _nothing_unknown,
         page.meet or _no_meeting,
     )
-    for function in functions:
-        compilable(function)
     return _build(
         SOURCES,
-        _NETWORKS[page.network],
         len(page.averaged),
+        page.network in ("gossip", "consensus"),
+        page.network in ("gossip", "alone"),
+        page.network == "consensus",
+        page.network == "pooled",
         page.announced is not None,
         page.believe is not None,
         page.noise_due is not None,
+        page.meet is not None,
         *functions,
     )
 
@@ -209,11 +251,17 @@ def rounds_of(page: Page) -> Callable[..., None]:
 @cache
 def _build(
     sources: str,
-    network: int,
     num_averaged: int,
+    has_links: bool,
+    news_last: bool,
+    news_first: bool,
+    is_pooled: bool,
     announces: bool,
     believes: bool,
     is_private: bool,
+    meets: bool,
+    draw_reward: Any,
+    average_links: Any,
     start: Any,
     decide: Any,
     noise_due: Any,
@@ -225,6 +273,12 @@ def _build(
     unknown: Any,
     meet: Any,
 ) -> Any:
+    """Compile the loop. What is fixed here is known to the compiler: branches that a page never takes are left out."""
+    for function in (draw_reward, average_links, start, decide, noise_due, observe, published, believe, estimate):
+        compilable(function)
+    for function in (radius, unknown, meet):
+        compilable(function)
+
     @compile_driver
     def play_rounds(
         first: int,
@@ -245,11 +299,10 @@ def _build(
         ``theta`` takes the estimates at the end; ``misses`` counts those further from ``arm_means`` than their radius.
         """
         sources  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a part of the cache's key
-        agents, terms, seen, averages = population.agents, population.terms, population.seen, population.averages
+        agents, terms, averages = population.agents, population.terms, population.averages
         turns, streams = population.turns, population.streams
         num_agents, num_arms = len(agents), len(agents[0].tried)
-        num_columns = num_averaged * num_arms
-        edge_stream = stream(seed, trial, EDGES, 0, 0)
+        edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
             _name_streams(seed, trial, streams)
             for i in range(num_agents):
@@ -258,13 +311,13 @@ def _build(
             log_t = log(max(t, 1))
             now = Now(log_t, sqrt(log_t))
             for i in range(num_agents):
-                me, fixed, mine, turn = agents[i], by_value(terms[i]), seen[i], turns[i]
+                me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
                 pulls = num_arms if t == 0 else 1  # Algorithm 1, line 1: at t = 0 every arm once
                 if t > 0:
                     if announces:
-                        hear_n_max(me.tried, seen, population.n_max, links, i)  # line 5
+                        hear_n_max(me.tried, agents, population.n_max, links, i)  # line 5
                     if not world.in_step:
-                        pulls = 1 if uniform(draw(streams[i].arrivals, t)) < world.rates[i] else 0
+                        pulls = 1 if uniform(draw(streams[i].arrivals, np.uint64(t))) < world.rates[i] else 0
                     turn.acts = pulls
                     turn.clock += pulls
                     if not world.in_step and pulls > 0:
@@ -274,12 +327,13 @@ def _build(
                     arm = np.uint64(k)
                     if t > 0:
                         draws = DecisionDraws(i, turn.clock, streams[i], tape)
-                        arm = np.uint64(decide(me, fixed, mine, now, draws))  # lines 6-14
+                        arm = np.uint64(decide(me, fixed, me, now, draws))  # lines 6-14
                         turn.arm = arm
                     if tape.on:
                         reward = tape.rewards[turn.clock, i, arm]
                     else:
-                        reward = draw_reward(world, i, arm, draw(streams[i].rewards[arm], me.tried[arm]))
+                        bits = draw(streams[i].rewards[arm], np.uint64(me.tried[arm]))
+                        reward = draw_reward(world, bits, world.means[i, arm])
                     me.tried[arm] += 1
                     before = published(me, fixed, arm)
                     if is_private:
@@ -290,69 +344,48 @@ def _build(
                         observe(me, fixed, arm, reward, noise)  # lines 15-16
                     else:
                         observe(me, fixed, arm, reward, 0.0)
-                    if t == 0 or network == _CONSENSUS:
-                        after = published(me, fixed, arm)
-                        for c in range(num_averaged):
-                            add_news(averages, i, c * num_arms + arm, after[c], before[c])
+                    if news_first or t == 0:
+                        add_news(averages, i, arm, num_arms, published(me, fixed, arm), before)
                     else:
                         for c in range(num_averaged):
                             turn.before[c] = before[c]
             if announces and t > 0:
                 for i in range(num_agents):
-                    mine = seen[i]
+                    me = agents[i]
                     for k in range(num_arms):
-                        mine.n_max[k] = population.n_max[i, k]
-            if t > 0 and (network == _GOSSIP or network == _CONSENSUS):
-                average_active_links(averages, num_columns, links, turns, tape, t, draw(edge_stream, t))  # 17-20
-            if t > 0 and (network == _GOSSIP or network == _ALONE):
+                        me.n_max[k] = population.n_max[i, k]
+            if has_links and t > 0:
+                bits = draw(edge_stream, np.uint64(t))
+                average_links(averages, num_averaged * num_arms, links, turns, tape, t, bits)  # lines 17-20
+            if news_last and t > 0:
                 for i in range(num_agents):
-                    turn = turns[i]
-                    if turn.acts > 0:
-                        arm = turn.arm
-                        after = published(agents[i], terms[i], arm)
-                        for c in range(num_averaged):
-                            if num_averaged == 1 or after[c] != turn.before[c] or (c == 0 and turn.released > 0):
-                                add_news(averages, i, c * num_arms + arm, after[c], turn.before[c])  # 20, 22
-                        if believes:
-                            believe(agents[i], terms[i], seen[i], arm)
-            if network == _POOLED:
-                for i in range(num_agents):
-                    for k in range(num_arms):
-                        if (t == 0 and i == 0) or (t > 0 and turns[i].acts > 0 and turns[i].arm == k):
-                            if t == 0 or population.pooled[k] < t:
-                                population.pooled[k] = t
-                                for c in range(num_averaged):
-                                    total = 0.0
-                                    for j in range(num_agents):
-                                        total += published(agents[j], terms[j], k)[c]
-                                    for j in range(num_agents):
-                                        averages[j, c * num_arms + k] = total
-                                for j in range(num_agents):
-                                    believe(agents[j], terms[j], seen[j], k)
+                    _take_news(published, averages, agents, terms, turns, num_arms, i)  # lines 20 and 22
+            if is_pooled:
+                for position in range(num_arms if t == 0 else num_agents):
+                    turn = turns[position if t > 0 else 0]
+                    arm = turn.arm if t > 0 else np.uint64(position)
+                    if t == 0 or (turn.acts > 0 and population.pooled[arm] < t):  # an arm that several pulled: once
+                        population.pooled[arm] = t
+                        _pool(published, believe, agents, terms, averages, turns[0].before, num_arms, arm)
                     if t > 0:
-                        turns[i].messages += num_agents - 1
+                        turn.messages += num_agents - 1
             elif believes:
                 for i in range(num_agents):
-                    if turns[i].mixed > 0 or t == 0:
-                        turns[i].mixed = 0
+                    me, turn = agents[i], turns[i]
+                    if turn.mixed > 0 or t == 0:
                         for k in range(num_arms):
-                            believe(agents[i], terms[i], seen[i], k)
-            if t > 0:
-                sent = meet(agents, terms, seen, links.edges, links.order)
-                if sent > 0:
-                    for i in range(num_agents):
-                        turns[i].messages += sent
-            if watches and t > 0:
+                            believe(me, terms[i], me, k)
+                    elif turn.released > 0:
+                        believe(me, terms[i], me, turn.arm)
+                    turn.mixed, turn.released = 0, 0
+            if meets and t > 0:
+                sent = meet(agents, terms, agents, links.edges, links.order)
                 for i in range(num_agents):
-                    log_t = log(max(turns[i].clock + 1, 2))
-                    now = Now(log_t, sqrt(log_t))
-                    for k in range(num_arms):
-                        error = abs(estimate(agents[i], terms[i], seen[i], k) - arm_means[k])
-                        if not unknown(agents[i], k) and error > radius(agents[i], terms[i], seen[i], now, k):
-                            misses[i] += 1
+                    turns[i].messages += sent
+            if watches and t > 0:
+                _count_misses(estimate, radius, unknown, agents, terms, turns, arm_means, misses)
         for i in range(num_agents):
             for k in range(num_arms):
-                theta[i, k] = estimate(agents[i], terms[i], seen[i], k)
+                theta[i, k] = estimate(agents[i], terms[i], agents[i], k)
 
     return play_rounds
-

@@ -16,6 +16,7 @@ from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
 from fedbandit.simulation.result import Result, result_of
+from fedbandit.simulation.round import rounds_of
 
 __all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate"]
 
@@ -121,7 +122,8 @@ def plan_of(policy: Policy, problem: Problem, horizon: int) -> cpu.Plan:
     """What a policy does on a problem; refused if it makes no sense there."""
     instance("policy", policy, Policy, "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
     policy.check(setting_of(problem, horizon))
-    return cpu.Plan(policy.page(), terms_of(policy, problem, horizon), links_of(policy, problem, horizon))
+    page, (kind, links) = policy.page(), links_of(policy, problem, horizon)
+    return cpu.Plan(page, terms_of(policy, problem, horizon), links, rounds_of(page, problem.family, kind))
 
 
 def _problems(problem: Problems, trials: range) -> list[Problem]:
