@@ -8,11 +8,8 @@ import pytest
 
 from golden.record import FILE, cases, load
 
-TOLERANCE: dict[str, float] = {"coop_ucb2": 1e-9}
-"""For cases whose name ends so: by how much their floats may differ. Whole numbers must always be equal.
-
-coop-UCB2 publishes the sum of its rewards, and the network adds its change, where the recorded engine added the reward.
-"""
+TOLERANCE: dict[str, float] = {}
+"""For cases whose name ends so: by how much their floats may differ. Whole numbers must always be equal."""
 
 CASES = cases()
 
