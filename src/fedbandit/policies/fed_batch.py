@@ -82,11 +82,11 @@ KNOWS = Fields(
     safe_sampling=Number[ARMS],  # the safe radius, but for the time
     slope=Number[ARMS],  # the tail of its noise: slope log t + level
     level=Number[ARMS],
-    theta=Number[ARMS],
-    unknown=Flag[ARMS],  # arms that the agent cannot judge yet
-    num_unknown=Count,
-    belief=Number[ARMS],
-    caught_up=Count,  # decisions by the consistency rule, if it is on
+    theta=Number[ARMS].passing,
+    unknown=Flag[ARMS].passing,  # arms that the agent cannot judge yet
+    num_unknown=Count.passing,
+    belief=Number[ARMS].passing,
+    caught_up=Count.passing,  # decisions by the consistency rule, if it is on
 )
 
 
