@@ -161,12 +161,11 @@ class Watched(MemoryNetwork):
 
     def send(self, message):
         site = self._sites.get(message.sender)
-        if site is not None:
-            if site.terms.policy != GossipUCB():  # the mean after so many releases tells the noise of each of them
-                for arm, (releases, mean) in enumerate(zip(site.releases, site.own_means, strict=True)):
-                    key = (message.sender, id(self._disks[message.sender]), arm, releases)
-                    self.seen.setdefault(key, mean)
-                    assert self.seen[key] == mean, f"{key} was released as {self.seen[key]} and as {mean}"
+        if site is not None and site.terms.policy != GossipUCB():
+            for arm, (releases, mean) in enumerate(zip(site.releases, site.own_means, strict=True)):
+                key = (message.sender, id(self._disks[message.sender]), arm, releases)
+                self.seen.setdefault(key, mean)  # the mean after so many releases tells the noise of each of them
+                assert self.seen[key] == mean, f"{key} was released as {self.seen[key]} and as {mean}"
         for row in (message.flow, getattr(message, "gossiped", ())):
             for c, x in enumerate(row):
                 most = self.bounds.value if c < self.terms.num_arms else self.bounds.weight

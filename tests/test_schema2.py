@@ -217,9 +217,7 @@ def test_other_schemas_are_refused_with_words(tmp_path):
         raw = sqlite3.connect(path)
         raw.execute(f"PRAGMA user_version = {version}")
         raw.close()
-        with pytest.raises(
-            JournalError, match=f"schema is {version}, this version .* reads 3 and migrates 2"
-        ):
+        with pytest.raises(JournalError, match=f"schema is {version}, this version .* reads 3 and migrates 2"):
             opened(path, "fed_batch")
 
 
