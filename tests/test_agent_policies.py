@@ -89,7 +89,7 @@ def algorithm_1(tape, acts, mean, radius):
 @pytest.mark.parametrize("world", [graph.path(4), graph.complete(3)], ids=["path", "complete"])
 @pytest.mark.parametrize("policy", [GossipUCB(), FedUCB(8.0, horizon=500)], ids=["gossip_ucb", "fed_ucb"])
 def test_without_faults_agents_are_algorithm_1(policy, world):
-    """The same arms; theta to 1e-9, since a tree's releases are means, of which sums are made again; n_max exactly."""
+    """The same arms; theta to 1e-9; n_max exactly."""
     num_arms, agents = 3, world.num_agents
     tape, noise = tape_on_the_grid(world, num_arms, 500, 11, 0.0, 1.0, 8.0 / (501).bit_length())
     tape.rewards[:, :, 1] = np.round((0.2 + 0.8 * tape.rewards[:, :, 1]) * GRID) / GRID

@@ -155,9 +155,8 @@ def test_the_agent_does_not_import_the_simulator(path):
     "name",
     [
         "simulation/network.py",
-        *(f"agent/core/{part}.py" for part in ("bounds", "choice", "federation", "notices", "player", "site")),
-        *(f"agent/disk/{part}.py" for part in ("journal", "migration")),
-        *(f"privacy/{part}.py" for part in ("ledger", "mechanism")),
+        *(f"agent/core/{part}.py" for part in ("bounds", "choice", "notices", "player", "site")),
+        "agent/disk/migration.py",
     ],
 )
 def test_no_formula_stands_twice(name):

@@ -76,14 +76,17 @@ def restore(page: Page, me: Me, arm: int, fields: Mapping[str, Any]) -> None:
 
 def _checked(name: str, field: Field, shape: tuple[str | int, ...], value: Any) -> Any:
     if shape:
-        row = cast(list[Any], value) if isinstance(value, list) else []
-        if len(row) != shape[0]:
+        if len(_row(value)) != shape[0]:
             raise InvalidArgument(name, value, f"a list of {shape[0]}")
-        return [_checked(name, field, shape[1:], x) for x in row]
+        return [_checked(name, field, shape[1:], x) for x in _row(value)]
     if field.kind == "number":
         as_float = finite_number(name, value)
         return value if isinstance(value, int) else as_float
     return whole_number(name, value, 0, 1 if field.kind == "flag" else MAX_COUNT)
+
+
+def _row(value: Any) -> list[Any]:
+    return cast(list[Any], value) if isinstance(value, list) else []
 
 
 # ---------------------------------------------------------------- a choice among some of the arms
