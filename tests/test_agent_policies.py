@@ -356,6 +356,28 @@ def test_a_full_arm_is_not_handed_out_and_then_nothing_is():
     assert site.rewards == (2, 3, 3)
 
 
+def test_a_choice_is_among_the_arms_that_have_room():
+    """A full arm neither wins nor lags; the others are judged as if it were not there."""
+    terms = replace(TREE, policy=FedUCB(1000.0, horizon=3, noise_constant=1e-9, sampling_constant=1e-9))
+    site = new_site(terms)
+    for _ in range(4):
+        for k, reward in ((0, 1.0), (1, 0.2), (2, 0.6)):
+            if site.tried[k] < (4, 2, 2)[k]:
+                site._player.take(k, reward)
+                site._tried[k] += 1
+    site._look()
+    assert site.theta == pytest.approx((1.0, 0.2, 0.6), abs=1e-4)
+    assert site.tried == (4, 2, 2)
+    assert deepcopy(site).decide(0.0, DRAWS).result.arm == 2
+    offer = replace(new_site(terms, "there", ("here",)).offer("here").result, n_max=(4, 4, 4))
+    site.receive_offer(offer)
+    assert site.n_max == (4, 4, 4)
+    few = replace(terms, num_agents=1)  # lags behind by more than N = 1
+    lagging = Site("here", few, deepcopy(site.stored), silent)
+    arms = {deepcopy(lagging).decide(0.0, DecisionDraws((), u)).result.arm for u in (0.0, 0.4, 0.6, 0.99)}
+    assert arms == {1, 2}
+
+
 def test_a_reward_that_finds_no_room_changes_nothing():
     terms = replace(TREE, policy=FedUCB(1.0, horizon=1))
     full = new_site(terms)

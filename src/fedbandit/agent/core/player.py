@@ -64,6 +64,13 @@ class Player:
             weights.append(weight)
         return *values, *weights
 
+    @property
+    def announced(self) -> tuple[int, ...]:
+        """What of each arm spreads by maximum (Algorithm 1, line 5); empty if nothing does."""
+        if self.page.announced is None:
+            return ()
+        return tuple(self.page.announced(self.me, self.terms, k) for k in range(self._federation.num_arms))
+
     def take(self, arm: int, reward: float) -> tuple[Record, ...]:
         """Take a reward: what must be on disk before anybody sees what came of it."""
         interval = self._own.take(arm, reward)
@@ -76,9 +83,10 @@ class Player:
 
     @property
     def known(self) -> dict[int, dict[str, Any]]:
-        """What the journal has been told of each arm."""
-        arms = [k for k in range(self._federation.num_arms) if self.me.n[k] > 0]
-        return {k: self._own.kept(k) for k in arms}
+        """What the journal has been told: of each arm that had a reward, and of the single numbers."""
+        rows = {k: self._own.kept(k) for k in range(self._federation.num_arms) if self.me.n[k] > 0}
+        single = self._own.kept(NO_ARM)
+        return {**rows, NO_ARM: single} if rows and single else rows
 
     @property
     def marks(self) -> dict[tuple[int, int], int]:

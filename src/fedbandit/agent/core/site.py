@@ -107,10 +107,8 @@ class Site:
         A maximum does not tell whose it was, so nothing lowers it: not a site that leaves, nor one that lost its disk
         and counts from zero. They did decide so often; the others catch up with that once, and a reborn site does too.
         """
-        if not self.terms.catches_up:
-            return ()
-        known = self._stored.n_max or (0,) * self.terms.num_arms
-        return tuple(heard(n, other) for n, other in zip(self._tried, known, strict=True))
+        own = self._player.announced
+        return tuple(heard(n, other) for n, other in zip(own, self._stored.n_max or own, strict=True))
 
     @property
     def decided(self) -> int:
