@@ -82,7 +82,7 @@ class Served:
         """All that is on disk."""
 
         def read(driver):
-            tables = ("agent", "decision", "batch", "release", "link")
+            tables = ("agent", "decision", "known", "released", "link")
             return {table: driver.file.execute(f"SELECT * FROM {table}").fetchall() for table in tables}  # noqa: S608
 
         return self.call(read)

@@ -4,12 +4,14 @@ Used by the tests and by the report (benchmarks/reliability.py). What is checked
 from what their applications were told.
 """
 
+import json
 import shutil
 import signal
 import sqlite3
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -74,21 +76,25 @@ class Outcome:
         for name, stored in self.stored.items():
             for arm in range(len(MEANS)):
                 rewarded = sum(d.reward is not None and d.arm == arm for d in stored.decisions.values())
-                released = sum(r.size for r in stored.releases if r.arm == arm)
-                collected = stored.batches[arm].count if arm in stored.batches else 0
-                if rewarded != released + collected:
-                    wrong.append(f"{name}, arm {arm}: {rewarded} rewards, {released} released, {collected} collected")
+                counted = stored.known[arm]["n"] if arm in stored.known else 0
+                if rewarded != counted:
+                    wrong.append(f"{name}, arm {arm}: {rewarded} rewards, {counted} counted")
         return wrong
 
     def redrawn(self) -> list[str]:
-        """Releases that a file held when its process was killed, and that it holds no longer, or with another value."""
+        """Arms of which a later file has fewer releases than an earlier one, or as many and another mean.
+
+        The earlier ones are those that a process left when it was killed.
+        """
         wrong = []
-        for name, snapshot in self.snapshots:
-            with sqlite3.connect(snapshot) as file:
-                before = file.execute("SELECT arm, first, last, value FROM release").fetchall()
-            file.close()
-            after = {(r.arm, r.first, r.last, r.value) for r in self.stored[name].releases}
-            wrong += [f"{name}: {row}" for row in before if row not in after]
+        for name in self.stored:
+            files = [_known_in(snapshot) for owner, snapshot in self.snapshots if owner == name]
+            files.append(self.stored[name].known)
+            for before, after in pairwise(files):
+                for arm, fields in before.items():
+                    was, now = ((f["releases"], f["x_mean"]) for f in (fields, after.get(arm, _NOTHING)))
+                    if now[0] < was[0] or (now[0] == was[0] and now[1] != was[1]):
+                        wrong.append(f"{name}, arm {arm}: {was} releases and mean, then {now}")
         return wrong
 
     def imbalance(self) -> float:
@@ -96,6 +102,16 @@ class Outcome:
 
     def disagreement(self) -> float:
         return disagreement([*self.sites.values()])
+
+
+_NOTHING = {"releases": 0, "x_mean": 0}
+
+
+def _known_in(snapshot: Path) -> dict[int, dict]:
+    file = sqlite3.connect(snapshot)
+    rows = file.execute("SELECT arm, fields FROM known").fetchall()
+    file.close()
+    return {arm: json.loads(fields) for arm, fields in rows}
 
 
 def _reward(stored: Stored, decision_id: str) -> float | None:

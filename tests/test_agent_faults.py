@@ -2,7 +2,8 @@
 
 import pytest
 
-from fedbandit.agent.core.records import Batch, Decision, Life, Release, Stored
+from fedbandit.agent.core.records import Decision, Known, Life, Stored
+from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.disk.journal import SqliteJournal
 from process_faults import Outcome, Told, federation_terms, run_with_faults
 
@@ -37,9 +38,9 @@ class TestTheChecksCanFail:
     """What they would say of files that are wrong."""
 
     @staticmethod
-    def outcome(decisions=(), batches=(), releases=(), told=None, snapshots=()):
+    def outcome(decisions=(), known=(), told=None, snapshots=()):
         stored = Stored(Life(1, len(decisions)), born=1)
-        stored.apply([*decisions, *batches, *releases])
+        stored.apply([*decisions, *known])
         return Outcome({"north": told or Told()}, {"north": stored}, {}, list(snapshots), 1, 1)
 
     def test_a_lost_reward(self):
@@ -52,15 +53,22 @@ class TestTheChecksCanFail:
 
     def test_a_reward_that_counts_twice(self):
         told = Told(acknowledged={"1-1": 1.0})
-        assert self.outcome([Decision(1, 1, 0, 0.0, 1.0)], [Batch(0, 2, 2)], told=told).miscounted()
+        assert self.outcome([Decision(1, 1, 0, 0.0, 1.0)], [Known(0, {"n": 2})], told=told).miscounted()
 
     def test_a_release_that_was_drawn_again(self, tmp_path):
-        def a_file(path, value):
+        def a_file(path, noise):
             journal = SqliteJournal(path, "north", federation_terms(2), 1)
-            journal.commit([Release(0, 1, 12, value, 12)])
+            site = Site("north", federation_terms(2), journal.load(), lambda *_: [noise])
+            for _ in range(40):
+                step = site.decide(0.0, DecisionDraws((0.0, 0.0, 0.0), 0.0))
+                journal.commit(step.records)
+                journal.commit(site.report(step.result.id, 0.5).records)
             journal.close()
-            return path
+            return path, site.stored.known
 
-        before = a_file(tmp_path / "before.sqlite", 0.5)
-        assert self.outcome(releases=[Release(0, 1, 12, 0.25, 12)], snapshots=[("north", before)]).redrawn()
-        assert not self.outcome(releases=[Release(0, 1, 12, 0.5, 12)], snapshots=[("north", before)]).redrawn()
+        before, known = a_file(tmp_path / "before.sqlite", 1000)
+        _, other = a_file(tmp_path / "after.sqlite", 2000)
+        snapshots = [("north", before)]
+        assert not self.outcome(known=[Known(*row) for row in known.items()], snapshots=snapshots).redrawn()
+        assert self.outcome(known=[Known(*row) for row in other.items()], snapshots=snapshots).redrawn()
+        assert self.outcome(snapshots=snapshots).redrawn()

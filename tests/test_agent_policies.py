@@ -17,7 +17,7 @@ from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.messages import MAX_N
-from fedbandit.agent.core.records import ArmTree, Decision, Heard, Life, Stored
+from fedbandit.agent.core.records import Decision, Heard, Life, Released, Stored
 from fedbandit.agent.core.site import MAX_EXPIRED, DecisionDraws, HorizonReached, Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.privacy.noise import GRID
@@ -89,7 +89,7 @@ def algorithm_1(tape, acts, mean, radius):
 @pytest.mark.parametrize("world", [graph.path(4), graph.complete(3)], ids=["path", "complete"])
 @pytest.mark.parametrize("policy", [GossipUCB(), FedUCB(8.0, horizon=500)], ids=["gossip_ucb", "fed_ucb"])
 def test_without_faults_agents_are_algorithm_1(policy, world):
-    """The same arms; theta to 1e-9, since a tree's releases are means, of which sums are made again; n_max exactly."""
+    """The same arms; theta to 1e-9; n_max exactly."""
     num_arms, agents = 3, world.num_agents
     tape, noise = tape_on_the_grid(world, num_arms, 500, 11, 0.0, 1.0, 8.0 / (501).bit_length())
     tape.rewards[:, :, 1] = np.round((0.2 + 0.8 * tape.rewards[:, :, 1]) * GRID) / GRID
@@ -219,8 +219,8 @@ def test_gossip_ucb_owns_the_exact_mean():
     taken = [(pull(site, reward), reward) for reward in rewards]
     for k in range(3):
         assert site.own[k] == math.fsum(r for arm, r in taken if arm == k) / sum(arm == k for arm, _ in taken)
-    assert site._stored.releases == []
-    assert len(site._stored.sums) == 3, "a record for each arm, none for each reward"
+    assert site.stored.released == {}
+    assert len(site.stored.known) == 3, "a record for each arm, none for each reward"
 
 
 def test_fed_ucb_releases_at_every_reward_and_keeps_a_record_for_each_arm():
@@ -232,20 +232,22 @@ def test_fed_ucb_releases_at_every_reward_and_keeps_a_record_for_each_arm():
         return [draws[-1]] * count
 
     site = new_site(replace(TREE, arms=("a", "b")), noise=noise)
-    stored = site._stored
     for reward in (0.25, 0.25, 0.5, 0.5, 1.0):  # arms 0, 1, then by the index
         pull(site, reward, DecisionDraws((), 0.0))
     assert len(draws) == 5
-    assert sum(tree.pulls for tree in stored.trees.values()) == 5
+    stored = site.stored
+    assert sum(fields["n"] for fields in stored.known.values()) == 5
     again = Site("here", site.terms, deepcopy(stored), silent)
     assert (again.own, again.tried, again.n_max) == (site.own, site.tried, site.n_max)
-    tree = ArmTree(0, 3, (GRID // 2, GRID, 0, 0, 0), (0.0, 1.0, 0.0, 0.0, 0.0))
-    three = new_site(
-        site.terms, noise=lambda *_: [GRID], stored=Stored(Life(1, 0), 1, trees={0: replace(tree, pulls=2)})
-    )
-    while pull(three, 0.5) != 0:
-        pass
-    assert three.own[0] == pytest.approx((1.0 + 0.5 + 1.0) / 3)
+
+    draws = iter([100, 10, 1])
+    three = new_site(replace(TREE, arms=("a", "b")), noise=lambda *_: [next(draws)])
+    three._player.take(0, 0.25)  # noise 100 for pull 1, 10 for pulls 1-2, 1 for pull 3
+    three._player.take(0, 0.5)
+    three._player.take(0, 0.5)
+    known = three.stored.known[0]
+    assert (known["n"], known["total"], known["slots"][:2]) == (3, GRID + GRID // 4, [11, 10])
+    assert three.own[0] == (1.25 + 11 / GRID) / 3
 
 
 def test_nothing_grows_with_the_number_of_rewards():
@@ -254,9 +256,9 @@ def test_nothing_grows_with_the_number_of_rewards():
         pull(site)
         site.expire(1.0, NEVER)
     assert sum(site.rewards) == 3000
-    assert len(site._own.mechanism.ledger) <= 3 * 20
-    assert not site._stored.decisions
-    assert (len(site._stored.releases), len(site._stored.trees)) == (0, 3)
+    assert not site.stored.decisions
+    assert len(site.stored.known) == 3
+    assert len(site.stored.released) <= 3 * 20
 
 
 @pytest.mark.parametrize("where", ["before", "torn", "after"])
@@ -305,13 +307,13 @@ def test_the_file_knows_all_that_memory_does(terms, tmp_path):
         journal.commit(site.report(decision.result.id, 1 / 3).records)
         pull(other, 0.9)
         journal.commit(site.receive_offer(other.offer("here").result).records)
-        assert journal.load() == site._stored
+        assert journal.load() == site.stored
     journal.commit(site.receive_offer(replace(other.offer("here").result, to_epoch=9)).records)
     journal.close()
     journal = SqliteJournal(path, "here", terms, 77)
     again = Site("here", terms, journal.load(), silent)
     journal.close()
-    assert (again.epoch, again._stored.born) == (10, 5)
+    assert (again.epoch, again.stored.born) == (10, 5)
     for seen in ("gossiped", "theta", "radius", "tried", "rewards", "n_max", "decided"):
         assert getattr(again, seen) == getattr(site, seen)
 
@@ -319,19 +321,17 @@ def test_the_file_knows_all_that_memory_does(terms, tmp_path):
 def test_a_tree_never_goes_backwards_on_disk(tmp_path):
     """Also if a site should ask for it: the file refuses, and nothing of that event is kept."""
     journal = SqliteJournal(tmp_path / "here.db", "here", TREE, 1)
-
-    def tree(pulls, arm=0):
-        return ArmTree(arm, pulls, (0,) * 5, (0.5,) * 5)
-
-    with pytest.raises(JournalError, match="pull 2 of arm 0 is not the next"):
-        journal.commit([tree(2)])
-    journal.commit([tree(1), tree(2), tree(1, arm=1)])
+    site = Site("here", TREE, journal.load(), silent)
+    for _ in range(6):
+        journal.commit(site._player.take(0, 0.5))
     before = journal.load()
-    for pulls in (1, 2, 4):
-        with pytest.raises(JournalError, match=f"pull {pulls} of arm 0 is not the next"):
-            journal.commit([Decision(1, 1, 0, 0.0), tree(pulls)])
+    assert before.released == {(0, 0): 5, (0, 1): 6, (0, 2): 4}
+    for level, last in ((0, 5), (0, 3), (1, 6), (1, 2), (2, 4)):
+        with pytest.raises(JournalError, match=f"pull {last} of arm 0 has been released already at level {level}"):
+            journal.commit([Decision(1, 1, 0, 0.0), Released(0, level, last)])
         assert journal.load() == before
-    journal.commit([tree(3)])
+    journal.commit(site._player.take(0, 0.5))
+    assert journal.load().released[0, 0] == 7
     journal.close()
 
 
@@ -344,10 +344,10 @@ def test_a_full_arm_is_not_handed_out_and_then_nothing_is():
     site = new_site(terms)
     decisions = [site.decide(float(i), DRAWS).result for i in range(9)]
     assert site.tried == (3, 3, 3)
-    before = deepcopy(site._stored)
+    before = deepcopy(site.stored)
     with pytest.raises(HorizonReached, match=r"the 3 decisions for which policy\.horizon pays"):
         site.decide(9.0, DRAWS)
-    assert site._stored == before
+    assert site.stored == before
     for decision in decisions[1:]:
         site.report(decision.id, 1.0)
     assert site.tried == (3, 3, 3)
@@ -356,15 +356,39 @@ def test_a_full_arm_is_not_handed_out_and_then_nothing_is():
     assert site.rewards == (2, 3, 3)
 
 
+def test_a_choice_is_among_the_arms_that_have_room():
+    """A full arm neither wins nor lags; the others are judged as if it were not there."""
+    terms = replace(TREE, policy=FedUCB(1000.0, horizon=3, noise_constant=1e-9, sampling_constant=1e-9))
+    site = new_site(terms)
+    for _ in range(4):
+        for k, reward in ((0, 1.0), (1, 0.2), (2, 0.6)):
+            if site.tried[k] < (4, 2, 2)[k]:
+                site._player.take(k, reward)
+                site._tried[k] += 1
+    site._look()
+    assert site.theta == pytest.approx((1.0, 0.2, 0.6), abs=1e-4)
+    assert site.tried == (4, 2, 2)
+    assert deepcopy(site).decide(0.0, DRAWS).result.arm == 2
+    offer = replace(new_site(terms, "there", ("here",)).offer("here").result, n_max=(4, 4, 4))
+    site.receive_offer(offer)
+    assert site.n_max == (4, 4, 4)
+    few = replace(terms, num_agents=1)  # lags behind by more than N = 1
+    lagging = Site("here", few, deepcopy(site.stored), silent)
+    arms = {deepcopy(lagging).decide(0.0, DecisionDraws((), u)).result.arm for u in (0.0, 0.4, 0.6, 0.99)}
+    assert arms == {1, 2}
+
+
 def test_a_reward_that_finds_no_room_changes_nothing():
     terms = replace(TREE, policy=FedUCB(1.0, horizon=1))
-    full = ArmTree(0, 2, (0, 0), (0.0, 0.5))
-    stored = Stored(Life(1, 1), 1, decisions={"1-1": Decision(1, 1, 0, 0.0)}, trees={0: full})
+    full = new_site(terms)
+    for _ in range(2):
+        full._player.take(0, 0.5)
+    stored = replace(full.stored, life=Life(1, 1), decisions={"1-1": Decision(1, 1, 0, 0.0)})
     site = new_site(terms, stored=stored)
-    before = deepcopy((site._stored, site._own.mechanism.state()))
+    before = deepcopy(site.stored)
     with pytest.raises(HorizonReached, match="arm 0 has had 2 rewards"):
         site.report("1-1", 0.5)
-    assert (site._stored, site._own.mechanism.state()) == before
+    assert site.stored == before
 
 
 # ---------------------------------------------------------------- bounds
@@ -374,7 +398,7 @@ def test_a_reward_that_finds_no_room_changes_nothing():
 def test_what_no_honest_neighbour_says_is_refused(terms):
     site, other = new_site(terms), new_site(terms, "there", ("here",))
     bounds, offer = Bounds.of(terms), other.offer("here").result
-    before = deepcopy(site._stored)
+    before = deepcopy(site.stored)
 
     def row(c, x):
         return tuple(x if i == c else 0.0 for i in range(6))
@@ -388,7 +412,7 @@ def test_what_no_honest_neighbour_says_is_refused(terms):
         (field,) = change
         with pytest.raises(InvalidArgument, match=field):
             site.receive_offer(replace(offer, **change))
-        assert site._stored == before
+        assert site.stored == before
     site.receive_offer(replace(offer, flow=row(0, 0.2 * bounds.value), gossiped=row(5, -0.2 * bounds.weight)))
 
 
@@ -471,7 +495,7 @@ def test_the_radius_that_is_shown_is_the_one_that_is_used(policy):
             beliefs = [x + r * d for x, r, d in zip(site.theta, site.radius, z, strict=True)]
             if policy == "kl":
                 log_t = math.log(sum(site.tried) - 2)
-                worth = [arm.released for arm in site.estimates]
+                worth = site.released
                 assert beliefs == pytest.approx(
                     [kl_index(x, log_t / m, 5.0) for x, m in zip(site.theta, worth, strict=True)]
                 )
@@ -487,11 +511,15 @@ def test_the_radius_that_is_shown_is_the_one_that_is_used(policy):
 def test_the_safe_radius_is_c_and_a_bound_on_the_noise():
     """C for what the mean is worth, and c (2 log t - E log(1 - s^2)) / s with the best s for n (docs/fedbatch.md)."""
     site = new_site(replace(TERMS, low=-1.0, policy=FedBatch(5.0, index="ucb", radius="safe", first_batch=2)))
+    sizes_of, released = [[], [], []], [0, 0, 0]
     for _ in range(120):
-        pull(site, 0.3)
+        k = pull(site, 0.3)
+        if site.released[k] > released[k]:
+            sizes_of[k].append(site.released[k] - released[k])
+            released[k] = site.released[k]
     log_t = math.log(118)
     for k in range(3):
-        sizes = [release.size for release in site._stored.releases if release.arm == k]
+        sizes = sizes_of[k]
         variances = [1.0 / m + 2 * (2.0 / 5.0) ** 2 / m**2 for m in sizes]
         precision = sum(1 / v for v in variances)
         worth = precision**2 / sum(1 / (v * v * m) for v, m in zip(variances, sizes, strict=True))
@@ -560,7 +588,7 @@ def test_all_but_the_newest_are_forgotten_a_thousand_at_a_time():
     while some := site.expire(10.0, keep=300).result:
         forgotten.append(some)
     assert forgotten == [MAX_EXPIRED, MAX_EXPIRED, 200]
-    assert [decision.at for decision in site._stored.decisions.values()] == [float(i) for i in range(2200, 2500)]
+    assert [decision.at for decision in site.stored.decisions.values()] == [float(i) for i in range(2200, 2500)]
     assert (site.pending, sum(site.rewards)) == (150, 1250)
     assert site.expire(2300.0, keep=300).result == 100
     assert site.expire(0.0, keep=0).result == 200

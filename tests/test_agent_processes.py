@@ -179,8 +179,8 @@ class TestStopping:
             assert not list(federation.state_file("north").parent.glob("*-wal"))
             assert federation.stop("east") == 0
             north, east = read(federation, "north", "east")
-            assert decision["id"] in north._stored.decisions
-            assert north._stored.decisions[decision["id"]].reward == 1.0
+            assert decision["id"] in north.stored.decisions
+            assert north.stored.decisions[decision["id"]].reward == 1.0
             assert north.links[0].register[1] == east.links[0].register[1]
             assert north.links[0].register[1][0] > before, "the exchange was not cut"
             assert imbalance([north, east]) < 1e-12
@@ -216,7 +216,7 @@ class TestStopping:
             ]
             federation.stop_all()
             sites = read(federation, "north", "east")
-            assert {d.id: d.reward for d in sites[1]._stored.decisions.values()} == known
+            assert {d.id: d.reward for d in sites[1].stored.decisions.values()} == known
             assert imbalance(sites) < 1e-12
 
 
@@ -244,7 +244,7 @@ class TestTheNeighbourList:
             )
             refused = exchanges(federation, "south", "north")
             assert neighbour(federation, "north", "south") is None
-            assert lines(federation, "north", "needs a restart", "data")
+            assert lines(federation, "north", "restart to apply", "data")
             come_through(federation, "north", "east")
             assert exchanges(federation, "south", "north") == refused
 

@@ -176,7 +176,7 @@ class TestNobodyGetsIn:
         before = dump(door.state_file)
         for _ in range(3):
             answer = wire.decode_answer(door.call(first, door.pair))
-            assert answer.stamp == door.east._stored.links["north"].register[1], "the answer is what is newer"
+            assert answer.stamp == door.east.stored.links["north"].register[1], "the answer is what is newer"
         assert dump(door.state_file) == before
         door.exchange()
         north.stop("north")

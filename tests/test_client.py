@@ -95,7 +95,7 @@ def test_errors_say_what_the_agent_says(served, kind):
         waiting = client.decide()
         with pytest.raises(module.InvalidRequest, match="value must be a number from 0 to 1, not 2"):
             client.reward(waiting, 2)
-    assert served.rows()["batch"] == before["batch"]
+    assert served.rows()["known"] == before["known"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "1", None, True])

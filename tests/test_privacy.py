@@ -1,4 +1,4 @@
-"""Noise, mechanisms and the ledger: the code that docs/privacy.md proves things about.
+"""Noise, ledger and mechanism: the code that docs/privacy.md proves things about.
 
 OpenDP's randomness has no seed. Every statistical test states how often it fails by chance; all of them
 together less than once in a million runs.
@@ -19,12 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedbandit import FedUCB, InvalidArgument, Tape, graph, replay
+from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning, Tape, graph, replay
+from fedbandit.policies import POLICIES, AdaPUCB
 from fedbandit.privacy.ledger import AlreadyReleased, Ledger
-from fedbandit.privacy.mechanism import Batches, Release, Tree
-from fedbandit.privacy.noise import GRID, from_grid, laplace, measurement_of, to_grid
+from fedbandit.privacy.mechanism import Interval, Mechanism
+from fedbandit.privacy.noise import GRID, from_grid, laplace, measurement_of, to_grid, to_steps
 from fedbandit.rules.batch import batch_size, default_first_batch
-from fedbandit.rules.mean import last_end, pull_tree_add, trailing_zeros
+from fedbandit.rules.mean import last_end, trailing_zeros
 from test_laws import SOURCE, imports_of
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -34,6 +35,20 @@ RANGES = st.tuples(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12)).filter(lambda
 def silent(epsilon, count):
     """Noise of zero, for looking at sums."""
     return [0] * count
+
+
+def batches(num_arms=1, epsilon=1.0, low=0.0, high=1.0, first_batch=None, noise=laplace):
+    return Mechanism(FedBatch(epsilon, first_batch=first_batch), 3, num_arms, low, high, noise)
+
+
+def tree(num_arms=1, epsilon=1.0, low=0.0, high=1.0, max_pulls=7, noise=laplace):
+    return Mechanism(FedUCB(epsilon, horizon=max_pulls - 1), 3, num_arms, low, high, noise)
+
+
+def state(mechanism):
+    """All that survives, through JSON."""
+    rows = {arm: json.loads(json.dumps(mechanism.kept(arm))) for arm in range(mechanism.num_arms)}
+    return rows, mechanism.ledger.marks if mechanism.ledger else {}
 
 
 # ---------------------------------------------------------------- noise
@@ -126,43 +141,83 @@ def test_the_grid_keeps_what_matters():
     assert from_grid(to_grid(0.3, -1.0, 3.0), -1.0, 3.0) == pytest.approx(0.3, abs=4 / GRID)
 
 
+@given(RANGES, st.floats(0.0, 1.0), st.floats(-4.0, 4.0))
+def test_steps_and_rewards_are_each_others_inverse(ends, share, weight):
+    value = weight * ends[0] + share * (ends[1] - ends[0])
+    size = abs(weight * ends[0]) + ends[1] - ends[0]
+    assert from_grid(to_steps(value, *ends, weight), *ends, weight) == pytest.approx(value, abs=1e-12 * size)
+
+
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, True, "1", None])
 def test_what_is_no_number_is_refused(reward):
-    for mechanism in (Batches(1, 1.0, 0, 1), Tree(1, 1.0, 0, 1, 7)):
-        before = mechanism.state()
+    for mechanism in (batches(), tree(), Mechanism(GossipUCB(), 3, 1, 0.0, 1.0)):
+        before = state(mechanism)
         with pytest.raises(InvalidArgument, match="reward must be a finite number"):
-            mechanism.add(0, reward)
-        assert mechanism.state() == before
+            mechanism.take(0, reward)
+        assert state(mechanism) == before
 
 
-# ---------------------------------------------------------------- mechanisms
+# ---------------------------------------------------------------- pages with real rewards
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, GRID)), max_size=200), st.integers(1, 9))
 def test_batches_partition_the_rewards(pulls, first_batch):
-    """Every reward is in one release or waits; a release is the mean of its own rewards and no others."""
-    mechanism = Batches(3, 1.0, 0.0, 1.0, first_batch, noise=silent)
-    seen, covered = [[], [], []], [0, 0, 0]
+    """Every reward is in one release or waits; a release is the sum of its own rewards and no others."""
+    mechanism = batches(3, first_batch=first_batch, noise=silent)
+    seen, covered, expected = [[], [], []], [0, 0, 0], [0.0] * 3
     for arm, steps in pulls:
-        seen[arm].append(steps / GRID)
-        release = mechanism.add(arm, steps / GRID)
-        if release is not None:
-            assert release.first == covered[arm] + 1
-            assert release.last == len(seen[arm])
-            assert release.size == batch_size(covered[arm], first_batch, 1.25)
-            assert release.value == pytest.approx(np.mean(seen[arm][covered[arm] :]))
-            covered[arm] = release.last
+        seen[arm].append(steps)
+        precision = mechanism.me.precision[arm]
+        interval = mechanism.take(arm, steps / GRID)
+        if interval is None:
+            assert mechanism.me.total[arm] == sum(seen[arm][covered[arm] :])
+            continue
+        assert interval == Interval(0, covered[arm] + 1, len(seen[arm]))
+        assert interval.last - covered[arm] == batch_size(covered[arm], first_batch, 1.25)
+        weight = 1 - precision / mechanism.me.precision[arm]
+        expected[arm] += weight * (np.mean(seen[arm][covered[arm] :]) - expected[arm])
+        assert mechanism.me.x_mean[arm] == pytest.approx(expected[arm], abs=1e-6)
+        assert mechanism.me.total[arm] == 0, "the raw sum is gone"
+        covered[arm] = interval.last
 
 
 @given(st.lists(st.integers(0, GRID), min_size=1, max_size=70))
 def test_the_tree_is_algorithm_2(steps):
-    """The release after pull n is Algorithm 2's newest interval; prefixes add up by ``pull_tree_add``."""
-    mechanism, slots = Tree(1, 1.0, 0.0, 1.0, 70, noise=silent), [0.0] * 7
+    """The release after pull n is Algorithm 2's newest interval; the published mean is that of all n rewards."""
+    mechanism = tree(max_pulls=70, noise=silent)
     for n in range(1, len(steps) + 1):
-        release = mechanism.add(0, steps[n - 1] / GRID)
-        assert (release.first, release.last) == ((n & (n - 1)) + 1, n)
-        assert release.value * release.size * GRID == pytest.approx(sum(steps[release.first - 1 : n]), abs=1e-6)
-        assert pull_tree_add(slots, n, release.value * release.size * GRID) == pytest.approx(sum(steps[:n]), abs=1e-6)
+        interval = mechanism.take(0, steps[n - 1] / GRID)
+        assert interval == Interval(trailing_zeros(n), (n & (n - 1)) + 1, n)
+        assert mechanism.me.x_mean[0] == sum(steps[:n]) / n
+
+
+@given(st.integers(1, 70), st.randoms(use_true_random=False))
+def test_every_interval_of_the_tree_keeps_its_noise(pulls, source):
+    """The noise of a prefix is the sum of its intervals' draws, in whole numbers of any size (Algorithms 2 and 3)."""
+    drawn = [source.randint(-(10**30), 10**30) for _ in range(pulls)]
+    given_out = iter(drawn)
+    mechanism = tree(max_pulls=70, noise=lambda *_: [next(given_out)])
+    for n in range(1, pulls + 1):
+        mechanism.take(0, 0.0)
+        expected, end = 0, n
+        while end:
+            expected += drawn[end - 1]
+            end &= end - 1
+        assert mechanism.me.slots[0][trailing_zeros(n)] == expected
+        assert mechanism.me.x_mean[0] == expected / n
+
+
+def test_sums_and_noise_are_whole_numbers():
+    """Also after a restart: no rounding of floating point ever touches them."""
+    for make in (batches, tree):
+        mechanism = make(max_pulls=99) if make is tree else make()
+        for i in range(99):
+            mechanism.take(0, i / 99)
+            again = make(max_pulls=99) if make is tree else make()
+            again.restore(*state(mechanism))
+            mechanism = again
+            held = [mechanism.me.total[0], *(mechanism.me.slots[0] if make is tree else [])]
+            assert all(type(x) is int for x in held)
 
 
 def test_the_tree_is_the_engines():
@@ -174,68 +229,96 @@ def test_the_tree_is_the_engines():
     trace = replay(tape, FedUCB(1.0))
     ends = [iter(drawn[1:, 0, arm].astype(int)) for arm in (0, 1)]
     for arm in (0, 1):
-        tree, slots = Tree(1, 1.0, 0.0, 1.0, 41, lambda _, count, arm=arm: [int(next(ends[arm]))]), [0.0] * 6
+        mechanism = tree(max_pulls=41, noise=lambda _, count, arm=arm: [int(next(ends[arm]))])
         times = [0, *(t for t in range(1, 41) if trace.arms[t - 1, 0] == arm)]
-        for n, t in enumerate(times, 1):
-            release = tree.add(0, rewards[t, 0, arm])
-            mean = pull_tree_add(slots, n, release.value * release.size) / n
-            assert mean == pytest.approx(trace.x_mean[t, 0, arm], abs=1e-9)
+        for t in times:
+            mechanism.take(0, rewards[t, 0, arm])
+            mean = from_grid(mechanism.me.x_mean[0], 0.0, 1.0)
+            assert mean == pytest.approx(trace.x_mean[t, 0, arm], abs=1e-12)
 
 
 def test_what_a_reward_costs():
-    assert Batches(2, 0.5, 0, 1).epsilon() == 0.5
-    assert Batches(2, 0.5, 0, 1).epsilon(group=3) == 1.5
-    for max_pulls in (1, 2, 7, 8, 1000, 10**6):
-        tree = Tree(1, 2.0, 0, 1, max_pulls)
-        assert tree.epsilon() == pytest.approx(2.0)
-        assert tree.epsilon(group=4) == pytest.approx(8.0)
-        assert measurement_of(tree.ledger.epsilon_per_release).map(GRID) * max_pulls.bit_length() <= 2.0 * (1 + 1e-12)
+    assert batches(2, 0.5).epsilon() == 0.5
+    assert batches(2, 0.5).epsilon(group=3) == 1.5
+    for max_pulls in (2, 7, 8, 1000, 10**6):
+        mechanism = tree(1, 2.0, max_pulls=max_pulls)
+        assert mechanism.epsilon() == pytest.approx(2.0)
+        assert mechanism.epsilon(group=4) == pytest.approx(8.0)
+        per_release = mechanism.ledger.epsilon_per_release
+        assert measurement_of(per_release).map(GRID) * max_pulls.bit_length() <= 2.0 * (1 + 1e-12)
+    assert Mechanism(GossipUCB(), 3, 1, 0.0, 1.0).epsilon() == math.inf
     with pytest.raises(InvalidArgument, match="group must be"):
-        Batches(1, 1.0, 0, 1).epsilon(group=0)
+        batches().epsilon(group=0)
 
 
 def test_no_reward_is_charged_more_than_epsilon():
-    """Over a whole tree and many batches: the ledger's account of each reward, and the one that pays all."""
-    tree, batches = Tree(1, 1.0, 0, 1, 100, silent), Batches(1, 1.0, 0, 1, noise=silent)
-    for _ in range(100):
-        tree.add(0, 1.0)
-        batches.add(0, 1.0)
-    spent = [tree.ledger.spent(0, pull) for pull in range(1, 101)]
+    """Over a whole tree and many batches: what the releases cost each reward, and the one that pays all."""
+
+    def charged(mechanism):
+        spent = [0.0] * 101
+        for _ in range(100):
+            interval = mechanism.take(0, 1.0)
+            for pull in range(interval.first, interval.last + 1) if interval else ():
+                spent[pull] += mechanism.ledger.epsilon_per_release
+        return spent[1:]
+
+    spent = charged(tree(max_pulls=100, noise=silent))
     assert max(spent) == spent[0] == pytest.approx(1.0)
-    assert len(tree.ledger) == 100
-    assert {batches.ledger.spent(0, pull) for pull in range(1, 101)} == {0.0, 1.0}
+    assert set(charged(batches(noise=silent))) == {0.0, 1.0}
 
 
 def test_the_tree_refuses_to_go_past_its_end():
-    tree = Tree(2, 1.0, 0, 1, 3)
+    mechanism = tree(2, max_pulls=3)
     for _ in range(3):
-        tree.add(0, 0.5)
+        mechanism.take(0, 0.5)
+    before = state(mechanism)
     with pytest.raises(InvalidArgument, match="max_pulls must be at least 4 for pull 4 of arm 0, not 3"):
-        tree.add(0, 0.5)
-    assert tree.add(1, 0.5).last == 1, "the other arm has pulls left"
+        mechanism.take(0, 0.5)
+    assert state(mechanism) == before
+    assert mechanism.take(1, 0.5).last == 1, "the other arm has pulls left"
 
 
 def test_release_carries_noise():
     """A batch of rewards 1 at epsilon 1 comes out exactly 1 once in 130,000; two of four once in 3 10^9."""
-    mechanism = Batches(1, 1.0, 0, 1)
-    releases = [release for _ in range(48) if (release := mechanism.add(0, 1.0))]
-    assert len(releases) == 4
-    assert default_first_batch(1.0) == releases[0].size
-    assert sum(release.value != 1.0 for release in releases) >= 3, "every release carries noise, not the first alone"
-    assert releases[0] == Release(0, 1, 12, releases[0].value, 12)
+    noises = []
+
+    def watched(epsilon, count):
+        noises.extend(drawn := laplace(epsilon, count))
+        return drawn
+
+    mechanism, means = batches(noise=watched), []
+    for _ in range(48):
+        if interval := mechanism.take(0, 1.0):
+            means.append(mechanism.me.x_mean[0])
+            assert interval.last - interval.first + 1 == default_first_batch(1.0) == 12
+    assert len(noises) == len(means) == 4
+    assert sum(noise != 0 for noise in noises) >= 3, "every release carries noise, not the first alone"
+    assert means[0] == GRID + noises[0] / 12
+    assert len({GRID, *means}) >= 4
 
 
 def test_noise_is_what_was_drawn():
-    mechanism = Batches(1, 1.0, -1.0, 1.0, first_batch=2, noise=lambda epsilon, count: [GRID // 4])
-    mechanism.add(0, -1.0)
-    assert mechanism.add(0, 1.0).value == pytest.approx(0.25)  # the mean 0, and 2 * (1/4) / 2
-    for _ in range(3):  # and so in every later batch
-        mechanism.add(0, -1.0)
-        assert mechanism.add(0, 1.0).value == pytest.approx(0.25)
+    mechanism = batches(low=-1.0, first_batch=2, noise=lambda epsilon, count: [GRID // 4])
+    for _ in range(4):  # so in the first batch and in every later one
+        mechanism.take(0, -1.0)
+        assert mechanism.take(0, 1.0)
+        mean = from_grid(mechanism.me.x_mean[0], -1.0, 1.0)
+        assert mean == pytest.approx(0.25)  # the mean 0, and 2 * (1/4) / 2
 
 
-def test_rewards_of_a_failed_draw_are_lost_not_released_again():
-    """The ledger counts them as released; so must the mechanism, or the next batch would hold them too."""
+@pytest.mark.parametrize("reward", [-5.0, 7.0])
+def test_rewards_are_clamped(reward):
+    end = 0.0 if reward < 0 else 1.0
+    for make in (batches, tree):
+        one, other = make(noise=silent), make(noise=silent)
+        for _ in range(3):
+            one.take(0, reward)
+            other.take(0, end)
+        assert state(one) == state(other)
+
+
+def test_rewards_of_a_failed_draw_are_not_released_again():
+    """Whether noise went out is unknown, so the ledger counts them as released, and the arm is closed."""
     failing = iter([OSError("no randomness")])
 
     def source(epsilon, count):
@@ -243,29 +326,27 @@ def test_rewards_of_a_failed_draw_are_lost_not_released_again():
             raise error
         return [0]
 
-    mechanism = Batches(1, 1.0, 0, 1, first_batch=2, noise=source)
-    mechanism.add(0, 1.0)
-    with pytest.raises(OSError, match="no randomness"):
-        mechanism.add(0, 1.0)
-    mechanism.add(0, 0.0)
-    assert mechanism.add(0, 0.0) == Release(0, 3, 4, 0.0, 2)
+    for mechanism in (batches(2, first_batch=1, noise=source), tree(2, noise=source)):
+        failing = iter([OSError("no randomness")])
+        with pytest.raises(OSError, match="no randomness"):
+            mechanism.take(0, 1.0)
+        for _ in range(2):
+            with pytest.raises(AlreadyReleased):
+                mechanism.take(0, 1.0)
+        assert mechanism.me.n == [0, 0]
+        assert mechanism.take(1, 1.0), "the other arm goes on"
 
 
 def test_noise_must_be_whole_numbers():
-    mechanism = Batches(1, 1.0, 0, 1, first_batch=1, noise=lambda epsilon, count: [np.random.default_rng(1).laplace()])
-    with pytest.raises(InvalidArgument, match="noise must be a source of whole numbers"):
-        mechanism.add(0, 1.0)
-
-
-@pytest.mark.parametrize("change", [{"counts": [-5]}, {"totals": [10**9]}, {"counts": [0.5]}, {"totals": [-1]}])
-def test_an_impossible_state_is_refused(change):
-    state = Batches(1, 1.0, 0, 1, noise=silent).state() | change
-    with pytest.raises(InvalidArgument, match=r"state\.(counts|totals) must be a whole number"):
-        Batches.restore(state)
+    for make in (batches, tree):
+        mechanism = make(noise=lambda epsilon, count: [np.random.default_rng(1).laplace()])
+        mechanism.me.n[0] = mechanism.me.batch_end[0] - 1 if make is batches else 0
+        with pytest.raises(InvalidArgument, match="noise must be a source of whole numbers"):
+            mechanism.take(0, 1.0)
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Batches(3, 0.7, -1, 2, noise=silent), lambda: Tree(3, 0.7, -1, 2, 99, silent)]
+    "make", [lambda: batches(3, 0.7, -1, 2, noise=silent), lambda: tree(3, 0.7, -1, 2, 99, silent)]
 )
 def test_a_mechanism_survives_in_plain_numbers(make):
     """Stopped and brought back after every reward, it releases what it would have."""
@@ -273,61 +354,81 @@ def test_a_mechanism_survives_in_plain_numbers(make):
     source = np.random.default_rng(5)
     for _ in range(200):
         arm, reward = int(source.integers(3)), float(source.normal())
-        expected = straight.add(arm, reward)
-        kept = json.loads(json.dumps(stopped.state()))
-        stopped = type(stopped).restore(kept, silent)
-        assert stopped.add(arm, reward) == expected
-    assert stopped.state() == straight.state()
+        expected = straight.take(arm, reward)
+        again = make()
+        again.restore(*state(stopped))
+        stopped = again
+        assert stopped.take(arm, reward) == expected
+        assert state(stopped) == state(straight)
 
 
-def test_a_tree_survives_in_the_last_line_of_each_level():
-    """Bounded, however many pulls: it releases the same, and refuses a second draw as the whole ledger does."""
-    straight, stopped = Tree(2, 0.7, -1, 2, 99, silent), Tree(2, 0.7, -1, 2, 99, silent, lines="last")
-    source = np.random.default_rng(6)
+def test_a_tree_survives_in_the_last_release_of_each_level():
+    """Bounded, however many pulls: it refuses a second draw of any interval."""
+    mechanism = tree(2, 0.7, -1, 2, 99, silent)
+    source, intervals = np.random.default_rng(6), []
     for _ in range(150):
-        arm, reward = int(source.integers(2)), float(source.normal())
-        expected = straight.add(arm, reward)
-        stopped = Tree.restore(json.loads(json.dumps(stopped.state())), silent, lines="last")
-        assert stopped.add(arm, reward) == expected
-        assert len(stopped.ledger) <= 2 * 7
+        arm = int(source.integers(2))
+        intervals.append((arm, mechanism.take(arm, float(source.normal()))))
+        again = tree(2, 0.7, -1, 2, 99, silent)
+        again.restore(*state(mechanism))
+        mechanism = again
+        assert len(mechanism.ledger.marks) <= 2 * 7
         for k in range(2):
             for level in range(7):
-                assert stopped.ledger.released_up_to(k, level) == straight.ledger.released_up_to(k, level)
-                ends = [last for a, lv, _, last in straight.ledger.entries if (a, lv) == (k, level)]
-                assert last_end(straight.state()["pulls"][k], level) == max(ends, default=0)
-    with pytest.raises(AlreadyReleased):
-        stopped.ledger.draw(expected.arm, expected.first, expected.last, trailing_zeros(expected.last))
-    with pytest.raises(InvalidArgument, match="lines must be all"):
-        stopped.ledger.spent(0, 1)
+                ends = [interval.last for a, interval in intervals if (a, interval.level) == (k, level)]
+                mark = mechanism.ledger.released_up_to(k, level)
+                assert mark == max(ends, default=0) == last_end(mechanism.me.n[k], level)
+    for arm, interval in intervals:
+        with pytest.raises(AlreadyReleased):
+            mechanism.ledger.draw(arm, interval.first, interval.last, interval.level)
 
 
-def test_a_tree_whose_lines_and_pulls_differ_is_refused():
-    """It would draw noise for an interval that has been released."""
-    tree = Tree(1, 1.0, 0, 1, 99, silent)
-    for _ in range(5):
-        tree.add(0, 1.0)
-    state = tree.state()
-    for damaged in ({"pulls": [4]}, {"pulls": [6]}, {"released": state["released"][:-1]}):
-        with pytest.raises(InvalidArgument, match=r"state\.released must be those of"):
-            Tree.restore({**state, **damaged}, silent)
-    with pytest.raises(InvalidArgument, match=r"state\.sums must be 7 sums"):
-        Tree.restore({**state, "sums": [[0]]}, silent)
-    with pytest.raises(InvalidArgument, match="lines must be all or last"):
-        Tree(1, 1.0, 0, 1, 99, silent, lines="some")
+@pytest.mark.parametrize(
+    "make", [lambda: batches(first_batch=2, noise=silent), lambda: tree(max_pulls=99, noise=silent)]
+)
+def test_a_row_that_is_older_than_the_last_release_is_refused(make):
+    """Its noise would be drawn again."""
+    mechanism, rows = make(), []
+    for _ in range(12):
+        rows.append(state(mechanism)[0])
+        if mechanism.take(0, 1.0) is None:
+            continue
+        marks = mechanism.ledger.marks
+        for old in rows:
+            with pytest.raises(InvalidArgument, match="n of arm 0 must be that of a row as new as the release up to"):
+                make().restore(old, marks)
+        make().restore(*state(mechanism))
+
+
+@pytest.mark.parametrize("change", [{"n": -5}, {"n": 0.5}, {"total": math.nan}, {"total": "1"}, {"releases": None}])
+def test_an_impossible_state_is_refused(change):
+    rows, marks = state(batches(noise=silent))
+    with pytest.raises(InvalidArgument, match=r"(n|total|releases) of arm 0 must be a (whole|finite) number"):
+        batches().restore({0: rows[0] | change}, marks)
 
 
 def test_a_damaged_state_is_refused():
-    state = Batches(2, 1.0, 0, 1).state()
-    for damaged in (
-        {},
-        {**state, "totals": [0]},
-        {**state, "extra": 1},
-        {k: v for k, v in state.items() if k != "low"},
+    rows, marks = state(batches(2))
+    short = {name: value for name, value in rows[0].items() if name != "n"}
+    for damaged, reason in (
+        ({0: {}}, "n is missing"),
+        ({0: short}, "n is missing"),
+        ({0: rows[0] | {"extra": 1}}, "extra is unknown"),
+        ({2: rows[0]}, "arm must be a whole number from -1 to 1"),
     ):
-        with pytest.raises(InvalidArgument, match="state must be"):
-            Batches.restore(damaged)
-    with pytest.raises(InvalidArgument, match="entries must be lines of"):
-        Batches.restore({**state, "released": [[0, 1, 2]]})
+        with pytest.raises(InvalidArgument, match=reason):
+            batches(2).restore(damaged, marks)
+    slots = state(tree())[0][0]["slots"]
+    for damaged in (slots[:-1], 0, [slots]):
+        with pytest.raises(InvalidArgument, match="slots of arm 0 must be a list of 32"):
+            tree().restore({0: state(tree())[0][0] | {"slots": damaged}}, {})
+    with pytest.raises(InvalidArgument, match="n of arm 0 must be at most 7"):
+        tree().restore({0: state(tree())[0][0] | {"n": 8}}, {})
+    for wrong in ({(0, 1): 1}, {(2, 0): 1}, {(0, 0): 0}, {(0, 0): 1.5}):
+        with pytest.raises(InvalidArgument, match="must be a whole number"):
+            batches(2).restore(rows, wrong)
+    with pytest.raises(InvalidArgument, match="released must be empty for a policy without noise"):
+        Mechanism(GossipUCB(), 3, 1, 0.0, 1.0).restore({}, {(0, 0): 1})
 
 
 @pytest.mark.parametrize(
@@ -335,18 +436,30 @@ def test_a_damaged_state_is_refused():
     [
         ((0, 1.0, 0, 1), "num_arms must be a whole number"),
         ((1, 0.0, 0, 1), "epsilon must be a number above 0"),
-        ((1, math.inf, 0, 1), "epsilon must be a number above 0"),
         ((1, 1.0, 1, 1), "high must be above low"),
         ((1, 1.0, math.nan, 1), "low must be a finite number"),
         ((1, 1.0, 0, 1e13), "high must be at most 1e"),
-        ((1, 1.0, 0, 1, 0), "first_batch must be|max_pulls must be"),
+        ((1, 1.0, 0, 1, 0), "first_batch must be|horizon must be"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
-    with pytest.raises(InvalidArgument, match=message):
-        Batches(*arguments)
-    with pytest.raises(InvalidArgument, match=message):
-        Tree(*(arguments if len(arguments) == 5 else (*arguments, 7)))
+    for make in (batches, tree):
+        with pytest.raises(InvalidArgument, match=message):
+            make(*arguments)
+
+
+def test_a_private_page_gets_noise_or_does_not_run():
+    """An infinite epsilon has no ledger's price; pages whose releases have no named interval are for the simulator."""
+    with pytest.raises(InvalidArgument, match="epsilon must be a number above 0"):
+        batches(epsilon=math.inf)
+    with pytest.warns(PrivacyWarning):
+        printed = FedUCB(1.0, horizon=9, paper=True)
+    for policy in (printed, AdaPUCB(1.0)):
+        with pytest.raises(InvalidArgument, match="policy must be one whose page names the interval of each release"):
+            Mechanism(policy, 3, 1, 0.0, 1.0)
+    for kind, policy in POLICIES.items():
+        page = (policy(1.0) if "epsilon" in policy.__dataclass_fields__ else policy()).page()
+        assert (page.noise_due is None) == ("epsilon" not in policy.__dataclass_fields__), kind
 
 
 # ---------------------------------------------------------------- the ledger
@@ -362,15 +475,13 @@ def test_no_interval_gets_a_second_draw():
     assert len(drawn) == 1, "a refused draw must not be made"
     ledger.draw(0, 9, 9)
     ledger.draw(1, 1, 8)
-    assert ledger.entries == ((0, 0, 1, 8), (0, 0, 9, 9), (1, 0, 1, 8))
-    assert [ledger.spent(0, pull) for pull in (1, 9, 10)] == [1.0, 1.0, 0.0]
+    assert ledger.marks == {(0, 0): 9, (1, 0): 8}
 
 
 def test_levels_are_separate_accounts():
     ledger = Ledger(1, 0.25, levels=3, noise=silent)
     ledger.draw(0, 1, 1, level=0)
     ledger.draw(0, 1, 2, level=1)
-    assert ledger.spent(0, 1) == 0.5
     assert ledger.epsilon() == 0.75
     with pytest.raises(AlreadyReleased):
         ledger.draw(0, 2, 2, level=1)
@@ -380,13 +491,11 @@ def test_a_ledger_comes_back_with_its_marks():
     ledger = Ledger(1, 1.0, noise=silent)
     ledger.draw(0, 1, 8)
     again = Ledger(1, 1.0, noise=silent)
-    again.restore(json.loads(json.dumps(ledger.entries)))
+    again.restore(ledger.marks)
     with pytest.raises(AlreadyReleased):
         again.draw(0, 5, 9)
     with pytest.raises(InvalidArgument, match="an empty ledger"):
-        again.restore([])
-    with pytest.raises(AlreadyReleased):
-        Ledger(1, 1.0).restore([(0, 0, 1, 8), (0, 0, 8, 9)])
+        again.restore({})
 
 
 def test_a_failed_draw_is_not_tried_again():

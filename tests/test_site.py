@@ -18,7 +18,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import Crashed, MemoryJournal
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.messages import MAX_COUNT, MAX_N, MAX_VERSION, Offer
-from fedbandit.agent.core.records import Batch, Decision, Forgotten, Life, Release, Stored
+from fedbandit.agent.core.records import Decision, Forgotten, Known, Life, Released, Stored
 from fedbandit.agent.core.site import (
     DecisionDraws,
     NotANeighbour,
@@ -75,7 +75,7 @@ def test_known_arms_are_judged_by_the_index(index):
     site = new_site(terms=replace(TERMS, policy=FedBatch(5.0, index=index, first_batch=20)))
     arms = [pull(site, reward=0.9 if site.tried[2] < site.tried[1] else 0.1, draws=MIDDLE) for _ in range(60)]
     assert arms == [0, 1, 2] * 20
-    best = max(range(3), key=lambda k: site.estimates[k].x_mean)
+    best = max(range(3), key=lambda k: site.own_means[k])
     assert pull(site, draws=MIDDLE) == best == 2
 
 
@@ -120,11 +120,11 @@ def test_the_same_reward_again_is_fine_another_is_a_conflict():
     site = new_site()
     decision = site.decide(0.0, DRAWS).result
     site.report(decision.id, 0.5)
-    before = deepcopy(site._stored)
+    before = deepcopy(site.stored)
     assert site.report(decision.id, 0.5).records == ()
     with pytest.raises(RewardConflict, match=decision.id):
         site.report(decision.id, 0.6)
-    assert site._stored == before
+    assert site.stored == before
 
 
 @pytest.mark.parametrize(
@@ -133,19 +133,22 @@ def test_the_same_reward_again_is_fine_another_is_a_conflict():
 def test_a_bad_reward_changes_nothing(reward):
     site = new_site()
     decision = site.decide(0.0, DRAWS).result
-    before = deepcopy((site._stored, site._own.mechanism.state()))
+    before = deepcopy(site.stored)
     with pytest.raises(InvalidArgument, match="reward"):
         site.report(decision.id, reward)
-    assert (site._stored, site._own.mechanism.state()) == before
+    assert site.stored == before
 
 
 def test_a_release_is_among_the_records_of_its_reward():
     """The noisy value is committed with the reward that completes the batch, and the raw sum is gone."""
     site = new_site(noise=lambda epsilon, count: [1000] * count)
     ids = [site.decide(0.0, DRAWS).result.id for _ in range(4)]
-    assert [type(record) for record in site.report(ids[0], 0.5).records] == [Decision, Batch]
-    records = site.report(ids[3], 0.5).records
-    assert records[1:] == (Batch(0, 0, 0), Release(0, 1, 2, (2**16 + 1000) / 2 / 2**16, 2))
+    _, known = site.report(ids[0], 0.5).records
+    assert (type(known), known.arm, known.fields["n"], known.fields["total"]) == (Known, 0, 1, 2**15)
+    _, known, released = site.report(ids[3], 0.5).records
+    assert (known.arm, known.fields["n"], known.fields["total"]) == (0, 2, 0)
+    assert known.fields["x_mean"] == (2**16 + 1000) / 2
+    assert released == Released(0, 0, 2)
 
 
 def test_a_site_is_private():
@@ -192,7 +195,7 @@ def test_an_exchange_is_the_average():
 def test_who_is_not_heard():
     here, there = pair()
     offer = there.offer("here").result
-    before = deepcopy(here._stored)
+    before = deepcopy(here.stored)
     for wrong, error in (
         (replace(offer, sender="stranger"), NotANeighbour),
         (replace(offer, federation="other"), OtherFederation),
@@ -203,7 +206,7 @@ def test_who_is_not_heard():
     ):
         with pytest.raises(error):
             here.receive_offer(wrong)
-        assert here._stored == before
+        assert here.stored == before
     with pytest.raises(NotANeighbour):
         here.offer("stranger")
     with pytest.raises(InvalidArgument):
@@ -249,10 +252,10 @@ def test_messages_from_before_a_lost_disk_are_not_heard():
     old_answer = there.receive_offer(here.offer("there").result).result
     reborn = new_site("there", neighbours=["here"], epoch=2)
     exchange(reborn, here)
-    held = deepcopy(here._stored)
+    held = deepcopy(here.stored)
     assert here.receive_answer(old_answer).records == ()
     answer = here.receive_offer(old_offer).result
-    assert here._stored == held
+    assert here.stored == held
     assert (answer.epoch, answer.to_epoch) == (1, 2), "it says which life it knows"
 
 
@@ -325,9 +328,9 @@ def test_who_comes_back_is_heard_its_old_messages_are_not(dials):
     late = there.offer("here").result
     here.leave("there")
     here.join("there")
-    held = deepcopy(here._stored)
+    held = deepcopy(here.stored)
     here.receive_offer(late)
-    assert here._stored == held
+    assert here.stored == held
     for _ in range(3):
         exchange(*((here, there) if dials == "here" else (there, here)))
     assert here.gossiped == there.gossiped == (0.375, 0.375, 0.375, 0.5, 0.5, 0.5)
@@ -338,12 +341,12 @@ def test_an_epoch_cannot_be_pushed_out_of_range():
     here, there, third = (
         new_site(name, neighbours={"here", "there", "third"} - {name}) for name in ("here", "there", "third")
     )
-    before = deepcopy(here._stored)
+    before = deepcopy(here.stored)
     offer = there.offer("here").result
     for wrong in ({"to_epoch": MAX_COUNT}, {"to_epoch": 2 + CENTURY}, {"epoch": 2 + 2 * CENTURY}):
         with pytest.raises(InvalidArgument, match="epoch must be at most"):
             here.receive_offer(replace(offer, **wrong))
-        assert here._stored == before
+        assert here.stored == before
     for _ in range(5):
         here.receive_offer(replace(there.offer("here").result, to_epoch=min(here.epoch + CENTURY // 2, 1 + CENTURY)))
     assert here.epoch == 2 + CENTURY
@@ -351,7 +354,7 @@ def test_an_epoch_cannot_be_pushed_out_of_range():
         here.receive_offer(replace(there.offer("here").result, to_epoch=here.epoch + 1))
     exchange(here, third)
     exchange(third, here)
-    assert (third._stored.links["here"].epoch, third.epoch) == (here.epoch, 1)
+    assert (third.stored.links["here"].epoch, third.epoch) == (here.epoch, 1)
 
 
 def test_a_link_that_a_lie_has_locked_begins_anew():
@@ -399,7 +402,7 @@ def drive(site, journal, rounds=12):
 
     def do(step):
         journal.commit(step.records)
-        states.append(deepcopy(site._stored))
+        states.append(deepcopy(site.stored))
         return step.result
 
     other = new_site("there", neighbours=["here"])
@@ -423,14 +426,13 @@ def test_the_file_knows_all_that_memory_does(tmp_path):
     journal = open_journal(path)
     site = Site("here", TERMS, journal.load(), silent)
     drive(site, journal)
-    assert journal.load() == site._stored
+    assert journal.load() == site.stored
     journal.close()
     journal = open_journal(path, epoch=99)
     again = Site("here", TERMS, journal.load(), silent)
     journal.close()
-    assert again._stored == site._stored
+    assert again.stored == site.stored
     assert (again.gossiped, again.tried, again.theta) == (site.gossiped, site.tried, site.theta)
-    assert again._own.mechanism.state() == site._own.mechanism.state()
     assert again.epoch == 8, "the epoch given is for a new file only"
 
 
@@ -439,7 +441,7 @@ def test_a_torn_last_write_is_dropped(tmp_path):
     path = tmp_path / "here.db"
     journal = open_journal(path)
     site = Site("here", TERMS, journal.load(), silent)
-    states = [deepcopy(site._stored), *drive(site, journal)]
+    states = [deepcopy(site.stored), *drive(site, journal)]
     log = (tmp_path / "here.db-wal").read_bytes()
     (tmp_path / "cut").mkdir()
     found = []
@@ -462,12 +464,64 @@ def test_a_torn_last_write_is_dropped(tmp_path):
 def test_an_interval_is_written_once(tmp_path):
     """Also if a site should ask for it: the file refuses, and nothing of that event is kept."""
     journal = open_journal(tmp_path / "here.db")
-    journal.commit([Release(0, 1, 2, 0.5, 2)])
+    site = Site("here", TERMS, journal.load(), silent)
+    for _ in range(7):
+        decision = site.decide(0.0, DRAWS)
+        journal.commit(decision.records)
+        journal.commit(site.report(decision.result.id, 0.5).records)
     before = journal.load()
-    with pytest.raises(JournalError, match="UNIQUE"):
-        journal.commit([Batch(0, 0, 0), Release(0, 1, 3, 0.6, 3)])
-    assert journal.load() == before
-    journal.commit([Release(0, 3, 4, 0.5, 2)])
+    assert before.released == {(0, 0): 2, (1, 0): 2, (2, 0): 2}
+    for last in (1, 2):
+        with pytest.raises(JournalError, match=f"pull {last} of arm 0 has been released already at level 0"):
+            journal.commit([Decision(1, 99, 0, 0.0), Released(0, 0, last)])
+        assert journal.load() == before
+    journal.commit([Released(0, 0, 3)])
+    journal.close()
+
+
+def test_a_site_is_in_memory_once(tmp_path):
+    """What the page knows is in the mechanism; the rest of the site holds no copy of it."""
+    journal = open_journal(tmp_path / "here.db")
+    site = Site("here", TERMS, journal.load(), silent)
+    drive(site, journal)
+    again = Site("here", TERMS, journal.load(), silent)
+    journal.close()
+    for one in (site, again):
+        assert (one._stored.known, one._stored.released) == ({}, {})
+        assert one.stored.known
+        assert one.stored.released
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda fields: fields.pop("x_mean"), "x_mean is missing"),
+        (lambda fields: fields.update(x_men=0.0), "x_men is unknown"),
+        (lambda fields: fields.update(n=-1), "n of arm 0 must be a whole number"),
+        (lambda fields: fields.update(n=1.5), "n of arm 0 must be a whole number"),
+        (lambda fields: fields.update(total="a"), "total of arm 0 must be a finite number"),
+        (lambda fields: fields.update(precision=nan), "precision of arm 0 must be a finite number"),
+        (lambda fields: fields.update(n=0, released=0), "n of arm 0 must be that of a row as new as the release up to"),
+        (lambda fields: fields.update(released=0), "n of arm 0 must be that of a row as new as the release up to"),
+    ],
+)
+def test_rows_that_the_page_cannot_know_are_refused_with_the_reason(change, reason, tmp_path):
+    journal = open_journal(tmp_path / "here.db")
+    drive(Site("here", TERMS, journal.load(), silent), journal)
+    fields = journal.load().known[0]
+    change(fields)
+    journal.commit([Known(0, fields)])
+    with pytest.raises(JournalError, match=reason):
+        journal.load()
+    journal.close()
+
+
+def test_rows_of_an_arm_that_is_none_are_refused(tmp_path):
+    journal = open_journal(tmp_path / "here.db")
+    drive(Site("here", TERMS, journal.load(), silent), journal)
+    journal.commit([Known(3, journal.load().known[0])])
+    with pytest.raises(JournalError, match="arm must be a whole number from -1 to 2, not 3"):
+        journal.load()
     journal.close()
 
 
@@ -487,7 +541,7 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
     raw = sqlite3.connect(path)
     raw.execute("PRAGMA user_version = 1")
     raw.close()
-    with pytest.raises(JournalError, match="schema is 1, this version of the agent reads 2"):
+    with pytest.raises(JournalError, match="schema is 1, this version of the agent reads 3"):
         open_journal(path)
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(JournalError, match="not a database"):
@@ -501,19 +555,19 @@ def test_a_full_disk_refuses_the_event_and_keeps_the_rest(tmp_path):
     journal = open_journal(tmp_path / "here.db")
     site = Site("here", TERMS, journal.load(), silent)
     journal.commit(site.join("there").records)
-    committed = deepcopy(site._stored)
+    committed = deepcopy(site.stored)
     (pages,) = journal._file.execute("PRAGMA page_count").fetchone()
     journal._file.execute(f"PRAGMA max_page_count = {pages}")
     error = None
     while error is None:
         try:
             journal.commit(site.decide(0.0, DRAWS).records)
-            committed = deepcopy(site._stored)
+            committed = deepcopy(site.stored)
         except JournalError as full:
             error = full
     assert "full" in str(error)
     assert journal.load() == committed
-    assert site._stored != committed
+    assert site.stored != committed
     journal.close()
 
 
@@ -593,7 +647,7 @@ class SiteAndJournal(RuleBasedStateMachine):
 
     @rule(name=ids, reward=st.integers(0, 4).map(lambda n: n / 4))
     def report(self, name, reward):
-        if name not in self.site._stored.decisions:
+        if name not in self.site.stored.decisions:
             with pytest.raises(UnknownDecision):
                 self.site.report(name, reward)
         elif self.told.get(name, reward) != reward:
@@ -605,7 +659,7 @@ class SiteAndJournal(RuleBasedStateMachine):
 
     @rule(name=ids, reward=st.integers(0, 4).map(lambda n: n / 4))
     def dies_before_the_commit(self, name, reward):
-        if name in self.site._stored.decisions and name not in self.told:
+        if name in self.site.stored.decisions and name not in self.told:
             self.site.report(name, reward)
         self.restart()
 
@@ -615,10 +669,10 @@ class SiteAndJournal(RuleBasedStateMachine):
 
     @rule(age=st.integers(0, 20))
     def expire(self, age):
-        before = {name for name, d in self.site._stored.decisions.items() if d.reward is not None}
+        before = {name for name, d in self.site.stored.decisions.items() if d.reward is not None}
         self.do(self.site.expire(self.now - age, NEVER))
-        self.forgotten += len(before - set(self.site._stored.decisions))
-        for name in before - set(self.site._stored.decisions):
+        self.forgotten += len(before - set(self.site.stored.decisions))
+        for name in before - set(self.site.stored.decisions):
             del self.told[name]
 
     @rule(target=messages)
@@ -666,23 +720,22 @@ class SiteAndJournal(RuleBasedStateMachine):
     @invariant()
     def disk_and_memory_agree(self):
         stored = self.journal.load()
-        assert stored == self.site._stored
+        assert stored == self.site.stored
         again = Site("here", self.terms, stored, silent)
         for seen in ("tried", "gossiped", "theta", "n_max", "radius"):
             assert getattr(again, seen) == getattr(self.site, seen)
 
     @invariant()
     def acknowledged_rewards_are_counted_once(self):
-        stored = self.site._stored
+        stored = self.site.stored
         assert {name: d.reward for name, d in stored.decisions.items() if d.reward is not None} == self.told
         assert sum(self.site.rewards) == len(self.told) + self.forgotten
 
     @invariant()
     def no_interval_has_two_values(self):
-        for release in self.site._stored.releases:
-            assert self.released.setdefault((release.arm, release.first), release) == release
-        for tree in self.site._stored.trees.values():
-            assert self.released.setdefault((tree.arm, tree.pulls), tree) == tree
+        """The own mean after so many releases is what it was, whatever has happened since."""
+        for k, releases in enumerate(self.site.releases):
+            assert self.released.setdefault((k, releases), self.site.own[k]) == self.site.own[k]
 
     def teardown(self):
         self.journal.close()

@@ -1,7 +1,7 @@
 """AdaP-UCB (Azize and Basu 2022), gossiped: the best-known private bandit's mechanism in our network.
 
 An arm, once chosen, is pulled until its count has doubled; the noisy mean of that episode alone replaces the one
-before. Value and weight are gossiped and the radius is calibrated as for FedBatch: the two differ in the mechanism only.
+before. Value and weight are gossiped and the radius is calibrated as for FedBatch: only the mechanism differs.
 """
 
 from dataclasses import dataclass

@@ -83,13 +83,13 @@ KNOWS = Fields(
     safe_spread=Number[ARMS],  # the safe radius, but for the time
     slope=Number[ARMS],  # the tail of its noise: slope log t + level
     level=Number[ARMS],
-    winner=Count,  # by divergence
-    winner_until=Number,  # the log t up to which it stays the winner
-    theta=Number[ARMS],
-    unknown=Flag[ARMS],  # arms that the agent cannot judge yet
-    num_unknown=Count,
-    belief=Number[ARMS],
-    caught_up=Count,  # decisions by the consistency rule, if it is on
+    winner=Count.passing,  # by divergence
+    winner_until=Number.passing,  # the log t up to which it stays the winner
+    theta=Number[ARMS].passing,
+    unknown=Flag[ARMS].passing,  # arms that the agent cannot judge yet
+    num_unknown=Count.passing,
+    belief=Number[ARMS].passing,
+    caught_up=Count.passing,  # decisions by the consistency rule, if it is on
 )
 
 

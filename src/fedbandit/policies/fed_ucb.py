@@ -42,8 +42,8 @@ KNOWS = Fields(
     x_mean=Number[ARMS],
     sampling=Number[ARMS],  # the parts of C~ that change at a pull only
     noise=Number[ARMS],
-    caught_up=Count,  # decisions by the consistency rule
-    belief=Number[ARMS],
+    belief=Number[ARMS].passing,  # Q
+    caught_up=Count.passing,  # decisions by the consistency rule
 )
 
 

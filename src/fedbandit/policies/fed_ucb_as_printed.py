@@ -1,8 +1,8 @@
 """Fed_UCB as printed (Algorithms 2-4), for reproduction and for the audit. Its epsilon does not hold.
 
 It publishes every first reward raw (Algorithm 4, line 1), counts too few tree nodes (eps' = eps / ceil(log T)), and
-does not clamp. Its tree is over time, not over the arm's pulls. Repairs without which it could not run: counts grow, noise
-that was drawn is kept, and it belongs to an interval, not to the value of a sum.
+does not clamp. Its tree is over time, not over the arm's pulls. Repairs without which it could not run: counts grow,
+noise that was drawn is kept, and it belongs to an interval, not to the value of a sum.
 """
 
 from math import log

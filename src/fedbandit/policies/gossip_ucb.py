@@ -14,8 +14,8 @@ KNOWS = Fields(
     total=Number[ARMS],  # their sum
     x_mean=Number[ARMS],
     spread=Number[ARMS],  # the part of C that changes at a pull only
-    caught_up=Count,  # decisions by the consistency rule
-    belief=Number[ARMS],
+    belief=Number[ARMS].passing,  # Q
+    caught_up=Count.passing,  # decisions by the consistency rule
 )
 
 

@@ -13,7 +13,7 @@ Where rewards come at once, as in the paper, ``tried`` and the page's own ``n`` 
 import warnings
 from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, log, sqrt
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from fedbandit.checks import InvalidArgument
@@ -40,6 +40,7 @@ __all__ = [
     "needs_step",
     "needs_unit_range",
     "sensitivity",
+    "time_of",
     "uniform",
 ]
 
@@ -52,14 +53,23 @@ LEVELS = 32
 
 @dataclass(frozen=True)
 class Field:
-    """What one agent knows under one name: a single value, or a row of them."""
+    """What one agent knows under one name: a single value, or a row of them.
+
+    ``is_kept``: a live site keeps it on disk. What an engine, ``believe`` or ``decide`` fills in again need not be.
+    """
 
     kind: Literal["count", "number", "flag"]
     shape: tuple[str | int, ...] = ()
+    is_kept: bool = True
 
     def __getitem__(self, shape: str | int | tuple[str | int, ...]) -> "Field":
         """A row, such as ``Number[ARMS]``, or rows of rows, such as ``Number[ARMS, LEVELS]``."""
         return replace(self, shape=shape if isinstance(shape, tuple) else (shape,))
+
+    @property
+    def passing(self) -> "Field":
+        """The same field, which need not be kept: ``Number[ARMS].passing``."""
+        return replace(self, is_kept=False)
 
 
 Count, Number, Flag = Field("count"), Field("number"), Field("flag")
@@ -70,7 +80,7 @@ class Fields(dict[str, Field]):
 
     def __init__(self, **fields: Field) -> None:
         """Keep the order in which the page names them."""
-        super().__init__(tried=Count[ARMS], **fields)
+        super().__init__(tried=Count[ARMS].passing, **fields)
 
 
 class Now(NamedTuple):
@@ -78,6 +88,12 @@ class Now(NamedTuple):
 
     log_t: float
     root_log_t: float
+
+
+def time_of(t: int) -> Now:
+    """The time of decision t; the first of each arm is at t = 0 (Algorithm 1), where log t counts as 0."""
+    log_t = log(max(t, 1))
+    return Now(log_t, sqrt(log_t))
 
 
 class Setting(NamedTuple):

@@ -1,6 +1,6 @@
 """Differential privacy for real rewards, independent of the simulator.
 
-``noise`` draws, ``ledger`` accounts for every draw, ``mechanism`` turns rewards into releases.
+``noise`` draws, ``ledger`` accounts for every draw, ``mechanism`` plays the page of a policy with them.
 """
 
 from importlib import import_module

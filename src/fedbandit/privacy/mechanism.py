@@ -1,216 +1,151 @@
-"""Turns raw rewards into noisy releases, for real data: batches and the tree, all arms of one agent.
+"""Plays the page of a policy with real rewards: in whole steps of a grid, with noise from the ledger alone.
 
-Schedules and formulas are in ``fedbandit.rules``; noise comes through the ledger alone. No raw reward leaves a
-mechanism except in ``state()`` and the parts of it that one reward changes (``collected``, ``sums``), which are for the
-agent's own disk.
+The page says when noise is due and for which interval; it never sees the source. Sums of steps and noise are whole
+numbers, so that nothing is left for rounding to give away. No raw reward leaves a mechanism except in ``kept()``, which
+is for the agent's own disk.
 
-A mechanism that is brought back from a state *before* a release would draw its noise again, and two
-noisy versions of one sum cost twice. So an agent writes the state after ``add`` to its disk before anybody
-sees the release (docs/privacy.md, "A restart").
+A mechanism that is brought back from a state *before* a release would draw its noise again, and two noisy versions of
+one sum cost twice. So an agent writes ``kept()`` and the interval to its disk, in one transaction, before anybody sees
+the release (docs/privacy.md, "A restart").
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from math import inf
+from typing import Any, NamedTuple
 
-from fedbandit.checks import LARGEST, InvalidArgument, finite_number, number_above, number_between, whole_number
-from fedbandit.privacy.ledger import Ledger, Lines
-from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace, to_grid
-from fedbandit.rules.batch import batch_size, default_first_batch, released
-from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node, last_end, trailing_zeros
+from fedbandit.checks import LARGEST, InvalidArgument, finite_number, whole_number
+from fedbandit.policies import plain
+from fedbandit.policies.protocol import Policy, Setting
+from fedbandit.privacy.ledger import Ledger
+from fedbandit.privacy.noise import GRID, NoiseSource, laplace, to_grid, to_steps
+from fedbandit.rules.batch import largest_reward_variance
 
-__all__ = ["Batches", "Mechanism", "Release", "Tree"]
+__all__ = ["Interval", "Mechanism", "terms_in_steps"]
 
-MAX_PULLS = 10**12
-
-MechanismState = dict[str, Any]
-"""Plain numbers in lists, fit for JSON."""
+MAX_GROUP = 10**12
 
 
-@dataclass(frozen=True)
-class Release:
-    """What may leave: the noisy mean of the rewards of pulls ``first`` to ``last`` of an arm."""
+class Interval(NamedTuple):
+    """Pulls ``first`` to ``last`` of an arm, which have been released together at this level."""
 
-    arm: int
+    level: int
     first: int
     last: int
-    value: float
-    size: int
 
 
-class Mechanism(Protocol):
-    """What an agent needs of ``Batches`` or ``Tree``."""
+def terms_in_steps(policy: Policy, num_agents: int, num_arms: int, low: float, high: float) -> Any:
+    """The fixed numbers of a policy's page where rewards in [low, high] are counted in steps above ``low``.
 
-    ledger: Ledger
+    Every formula is scale-equivariant: a page in steps decides as it would in units of the reward.
+    """
+    return policy.terms(
+        Setting(
+            num_agents=num_agents,
+            num_arms=num_arms,
+            share=1.0,
+            sum_of_squares=1.0 / num_agents,
+            mean_square_share=1.0,
+            degree=0,
+            complete=False,
+            in_step=False,
+            horizon=1,  # a policy that needs one has its own
+            low=0.0,
+            high=float(GRID),
+            bounded=True,
+            scale=float(GRID),
+            reward_variance=largest_reward_variance(0.0, float(GRID)),
+            unit=GRID / (high - low),
+            rewards="bounded",
+        )
+    )
 
-    def add(self, arm: int, reward: float) -> Release | None:
-        """Take a reward; a release if this one completes an interval."""
-        ...
 
-    def epsilon(self, group: int = 1) -> float:
-        """What somebody with ``group`` rewards pays at most."""
-        ...
+class Mechanism:
+    """One agent's own numbers, all arms, played by the page of its policy.
 
-    def state(self) -> MechanismState:
-        """All that must survive."""
-        ...
-
-
-class Batches:
-    """Noisy means of batches: every reward is in one release, for ever, without a horizon.
-
-    * ``epsilon``: the privacy of one reward.
     * ``low``, ``high``: the declared range; rewards are clamped to it.
-    * ``first_batch``: how many rewards the first release of an arm holds; default: 12 / epsilon.
-    * ``growth``: by which factor a release makes the number of released rewards grow.
+    * ``me``: what the agent knows, in steps of the grid; the only copy in memory.
+    * ``ledger``: accounts for every draw of noise; None for a policy that promises nothing.
     """
 
     def __init__(
-        self,
-        num_arms: int,
-        epsilon: float,
-        low: float,
-        high: float,
-        first_batch: int | None = None,
-        growth: float = 1.25,
-        noise: NoiseSource = laplace,
+        self, policy: Policy, num_agents: int, num_arms: int, low: float, high: float, noise: NoiseSource = laplace
     ) -> None:
-        """Nothing collected, nothing released."""
-        self._epsilon = number_above("epsilon", epsilon, 0.0)
+        """Nothing observed, nothing released."""
         self._low, self._high = _range(low, high)
-        first = default_first_batch(self._epsilon) if first_batch is None else first_batch
-        self._first_batch = whole_number("first_batch", first, 1, MAX_PULLS)
-        self._growth = number_between("growth", growth, 1.0, 1e6)
-        self.ledger = Ledger(num_arms, self._epsilon, noise=noise)
-        self._counts, self._totals = [0] * num_arms, [0] * num_arms
+        self.num_arms = whole_number("num_arms", num_arms, 1, 10**6)
+        self.page = policy.page()
+        self.terms = terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high)
+        self.me: Any = plain.new_me(self.page, self.terms, self.num_arms)
+        self.max_pulls: int | None = getattr(self.terms, "max_pulls", None)
+        self.ledger: Ledger | None = None
+        if self.page.noise_due is not None:
+            if self.page.interval is None:
+                raise InvalidArgument("policy", policy.label, "one whose page names the interval of each release")
+            levels = 1 if self.max_pulls is None else self.max_pulls.bit_length()
+            self.ledger = Ledger(self.num_arms, self.terms.epsilon_per_release, levels, noise)
 
-    def add(self, arm: int, reward: float) -> Release | None:
-        """Take a reward of this arm; the release of its batch if it is now full."""
-        arm = whole_number("arm", arm, 0, self.ledger.num_arms - 1)
-        steps = to_grid(reward, self._low, self._high)
-        self._counts[arm] += 1
-        self._totals[arm] += steps
-        before, size = self.ledger.released_up_to(arm), self._counts[arm]
-        if size < batch_size(before, self._first_batch, self._growth):
+    def take(self, arm: int, reward: float) -> Interval | None:
+        """Play a reward of this arm; the interval that it completes, whose noise has been drawn.
+
+        If no noise can be had, the ledger counts the interval as released all the same: this mechanism refuses the
+        arm's further rewards, and must be brought back from the disk.
+        """
+        arm = whole_number("arm", arm, 0, self.num_arms - 1)
+        page, ledger, me, terms = self.page, self.ledger, self.me, self.terms
+        if ledger is None:
+            page.observe(me, terms, arm, to_steps(finite_number("reward", reward), self._low, self._high), 0.0)
             return None
-        total, self._counts[arm], self._totals[arm] = self._totals[arm], 0, 0  # if no noise can be had, they are lost:
-        noise = self.ledger.draw(arm, before + 1, before + size)  # the ledger counts them as released
-        value = from_grid(released(total, noise, size), self._low, self._high)
-        return Release(arm, before + 1, before + size, value, size)
-
-    def collected(self, arm: int) -> tuple[int, int]:
-        """The count and the sum of the arm's batch, in steps of the grid (raw!): what ``add`` changes of the state."""
-        return self._counts[arm], self._totals[arm]
-
-    def epsilon(self, group: int = 1) -> float:
-        """What somebody with ``group`` rewards pays at most, in however many batches they lie."""
-        return whole_number("group", group, 1, MAX_PULLS) * self.ledger.epsilon()
-
-    def state(self) -> MechanismState:
-        """All that must survive, in plain numbers: parameters, unreleased sums (raw!), the ledger's lines."""
-        return {
-            "epsilon": self._epsilon,
-            "low": self._low,
-            "high": self._high,
-            "first_batch": self._first_batch,
-            "growth": self._growth,
-            "counts": list(self._counts),
-            "totals": list(self._totals),
-            "released": [list(entry) for entry in self.ledger.entries],
-        }
-
-    @classmethod
-    def restore(cls, state: Mapping[str, Any], noise: NoiseSource = laplace) -> "Batches":
-        """The mechanism of which this is the ``state()``."""
-        names = ("epsilon", "low", "high", "first_batch", "growth")
-        made = cls(*_known(state, names, ("counts", "totals")), noise=noise)
-        made.ledger.restore(state["released"])
-        for count, total in zip(state["counts"], state["totals"], strict=True):
-            whole_number("state.totals", total, 0, GRID * whole_number("state.counts", count, 0, MAX_PULLS))
-        made._counts, made._totals = list(state["counts"]), list(state["totals"])
-        return made
-
-
-class Tree:
-    """Algorithm 2's tree over an arm's pulls: a release at every pull, for at most ``max_pulls`` of them.
-
-    The release after pull n is the interval that ends at n. Algorithm 3's sum of all n rewards is
-    ``pull_tree_add(slots, n, release.value * release.size)``. Its ledger grows by a line per pull, unless
-    ``lines="last"`` keeps the last of each level alone.
-    """
-
-    def __init__(
-        self,
-        num_arms: int,
-        epsilon: float,
-        low: float,
-        high: float,
-        max_pulls: int,
-        noise: NoiseSource = laplace,
-        lines: Lines = "all",
-    ) -> None:
-        """Nothing released."""
-        self._epsilon = number_above("epsilon", epsilon, 0.0)
-        self._low, self._high = _range(low, high)
-        self._max_pulls = whole_number("max_pulls", max_pulls, 1, MAX_PULLS)
-        levels = self._max_pulls.bit_length()
-        self.ledger = Ledger(num_arms, epsilon_per_node(self._epsilon, self._max_pulls), levels, noise, lines)
-        self._pulls = [0] * num_arms
-        self._sums = [[0] * levels for _ in range(num_arms)]
-
-    def add(self, arm: int, reward: float) -> Release:
-        """Take a reward of this arm; the release of the interval that ends with it."""
-        arm = whole_number("arm", arm, 0, self.ledger.num_arms - 1)
         steps = to_grid(reward, self._low, self._high)
-        n = self._pulls[arm] + 1
-        if n > self._max_pulls:
-            raise InvalidArgument(
-                "max_pulls", self._max_pulls, f"at least {n} for pull {n} of arm {arm}", "The tree's epsilon is spent."
-            )
-        (first, last), level = dyadic_intervals(n)[0], trailing_zeros(n)
-        self._pulls[arm], sums = n, self._sums[arm]
-        sums[level] = steps + sum(sums[:level])  # the shorter intervals just before n are its lower levels
-        noise = self.ledger.draw(arm, first, last, level)
-        size = last - first + 1
-        value = from_grid(released(sums[level], noise, size), self._low, self._high)
-        return Release(arm, first, last, value, size)
+        self._check_room(arm)
+        assert page.noise_due is not None and page.interval is not None  # noqa: S101, PT018  # there is a ledger
+        noise, completed = 0, None
+        end = page.noise_due(me, terms, arm)
+        if end:
+            first, level = page.interval(me, terms, arm, end)
+            noise, completed = ledger.draw(arm, first, end, level), Interval(level, first, end)
+        page.observe(me, terms, arm, steps, noise)
+        return completed
 
-    def sums(self, arm: int) -> tuple[int, ...]:
-        """The sums of the arm's intervals, in steps of the grid (raw!): what ``add`` changes of the state."""
-        return tuple(self._sums[arm])
+    def _check_room(self, arm: int) -> None:
+        n = self.me.n[arm] + 1
+        if self.max_pulls is not None and n > self.max_pulls:
+            raise InvalidArgument(
+                "max_pulls", self.max_pulls, f"at least {n} for pull {n} of arm {arm}", "The tree's epsilon is spent."
+            )
 
     def epsilon(self, group: int = 1) -> float:
-        """What somebody with ``group`` rewards pays at most over all ``max_pulls``."""
-        return whole_number("group", group, 1, MAX_PULLS) * self.ledger.epsilon()
+        """What somebody with ``group`` rewards pays at most, in however many releases they lie."""
+        group = whole_number("group", group, 1, MAX_GROUP)
+        return inf if self.ledger is None else group * self.ledger.epsilon()
 
-    def state(self) -> MechanismState:
-        """All that must survive, in plain numbers: parameters, sums of intervals (raw!), the ledger's lines."""
-        return {
-            "epsilon": self._epsilon,
-            "low": self._low,
-            "high": self._high,
-            "max_pulls": self._max_pulls,
-            "pulls": list(self._pulls),
-            "sums": [list(sums) for sums in self._sums],
-            "released": [list(entry) for entry in self.ledger.entries],
-        }
+    # ---------------------------------------------------------------- a restart
 
-    @classmethod
-    def restore(cls, state: Mapping[str, Any], noise: NoiseSource = laplace, lines: Lines = "all") -> "Tree":
-        """The mechanism of which this is the ``state()``; of a ledger's lines the last of each level are enough."""
-        names = ("epsilon", "low", "high", "max_pulls")
-        made = cls(*_known(state, names, ("pulls", "sums")), noise=noise, lines=lines)
-        made.ledger.restore(state["released"])
-        for arm, (pulls, sums) in enumerate(zip(state["pulls"], state["sums"], strict=True)):
-            whole_number("state.pulls", pulls, 0, made._max_pulls)
-            if len(sums) != made.ledger.levels:
-                raise InvalidArgument("state.sums", sums, f"{made.ledger.levels} sums for each arm")
-            for level, total in enumerate(sums):
-                whole_number("state.sums", total, 0, GRID << level)
-                if made.ledger.released_up_to(arm, level) != last_end(pulls, level):
-                    raise InvalidArgument("state.released", state["released"], f"those of {pulls} pulls of arm {arm}")
-        made._pulls, made._sums = list(state["pulls"]), [list(sums) for sums in state["sums"]]
-        return made
+    def kept(self, arm: int) -> dict[str, Any]:
+        """All that must survive of an arm, by name (raw!); with ``plain.NO_ARM``, the single numbers."""
+        return plain.kept(self.page, self.me, arm)
+
+    def restore(self, known: Mapping[int, Mapping[str, Any]], released: Mapping[tuple[int, int], int]) -> None:
+        """Bring back what ``kept`` gave of each arm, and the ledger's marks, into a new mechanism.
+
+        Refuses rows that are older than the marks: their noise would be drawn again.
+        """
+        for arm, fields in known.items():
+            plain.restore(self.page, self.me, whole_number("arm", arm, plain.NO_ARM, self.num_arms - 1), fields)
+        if self.ledger is None:
+            if released:
+                raise InvalidArgument("released", dict(released), "empty for a policy without noise")
+            return
+        self.ledger.restore(released)
+        assert self.page.interval is not None  # noqa: S101  # there is a ledger
+        for arm in range(self.num_arms):
+            n = self.me.n[arm]
+            if self.max_pulls is not None and n > self.max_pulls:
+                raise InvalidArgument(f"n of arm {arm}", n, f"at most {self.max_pulls}")
+            first, level = self.page.interval(self.me, self.terms, arm, n + 1)
+            mark = max(self.ledger.released_up_to(arm, level) for level in range(self.ledger.levels))
+            if mark > n or self.ledger.released_up_to(arm, level) >= first:
+                raise InvalidArgument(f"n of arm {arm}", n, f"that of a row as new as the release up to pull {mark}")
 
 
 def _range(low: float, high: float) -> tuple[float, float]:
@@ -221,10 +156,3 @@ def _range(low: float, high: float) -> tuple[float, float]:
     if not low < high:
         raise InvalidArgument("high", high, f"above low ({low:g})")
     return low, high
-
-
-def _known(state: Mapping[str, Any], names: tuple[str, ...], kept: tuple[str, str]) -> list[Any]:
-    """The number of arms and the parameters in a state whose shape is right: a wrong one must not start from zero."""
-    if set(state) != {*names, *kept, "released"} or len(state[kept[0]]) != len(state[kept[1]]):
-        raise InvalidArgument("state", dict(state), f"a state() with {', '.join((*names, *kept, 'released'))}")
-    return [len(state[kept[0]]), *(state[name] for name in names)]

@@ -16,7 +16,7 @@ from fedbandit.rules.mean import clamp
 if TYPE_CHECKING:
     from opendp.mod import Measurement
 
-__all__ = ["GRID", "NoiseSource", "from_grid", "laplace", "measurement_of", "to_grid"]
+__all__ = ["GRID", "NoiseSource", "from_grid", "laplace", "measurement_of", "to_grid", "to_steps"]
 
 GRID = 2**16
 """The steps into which a reward's range is cut: the most by which one reward moves a sum of steps."""
@@ -33,12 +33,17 @@ def to_grid(reward: float, low: float, high: float) -> int:
     changed reward moves a sum of steps by at most GRID, exactly, and nothing is left for rounding to break.
     """
     reward = clamp(finite_number("reward", reward), low, high)
-    return round((reward - low) / (high - low) * GRID)
+    return round(to_steps(reward, low, high))
 
 
-def from_grid(steps: float, low: float, high: float) -> float:
-    """A number of steps as a reward."""
-    return low + (high - low) * (steps / GRID)
+def from_grid(steps: float, low: float, high: float, weight: float = 1.0) -> float:
+    """A number of steps as a reward; as the sum of ``weight`` rewards, each of which lies above ``low``."""
+    return weight * low + (high - low) * (steps / GRID)
+
+
+def to_steps(value: float, low: float, high: float, weight: float = 1.0) -> float:
+    """The other way round: a reward, or a sum of ``weight`` of them, in steps above ``low``, not rounded."""
+    return (value - weight * low) / (high - low) * GRID
 
 
 def laplace(epsilon: float, count: int = 1) -> list[int]:

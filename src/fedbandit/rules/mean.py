@@ -72,7 +72,7 @@ def last_end(n: int, level: int) -> int:
 
 def prefix_noise(slots: Sequence[float], end: int) -> float:
     """The noise of the prefix 1..end, if ``slots`` was last written on a path through ``end``."""
-    return slots[trailing_zeros(end)] if end > 0 else 0.0
+    return slots[trailing_zeros(end)] if end > 0 else 0  # not 0.0: whole numbers stay whole
 
 
 def pull_tree_add(slots: MutableSequence[float], n: int, fresh: float) -> float:

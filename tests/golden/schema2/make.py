@@ -1,22 +1,15 @@
-"""Makes state files of live sites in schema 2, and writes down what their sites show and do next.
+"""How the state files of schema 2 beside this file were made, by the agent that wrote schema 2.
 
-    python tests/golden/schema2/make.py
-
-writes ``fed_batch.db``, ``fed_batch_wide.db``, ``fed_ucb.db``, ``gossip_ucb.db`` and ``expected.json`` beside this
-file. It needs an agent that writes schema 2. Later ones only read these files, and must go on as ``expected.json``
-says.
+It cannot run any more, since no agent writes that schema: it says what is in ``fed_batch.db``, ``fed_batch_wide.db``,
+``fed_ucb.db`` and ``gossip_ucb.db``. ``expected.json`` holds what their sites showed, and what they did next;
+``test_schema2.py`` migrates the files, and their sites must go on as it says.
 
 Each file is that of site "a" after some decisions. Some of them wait for their reward, some have expired. It has links
 to "b" and "c", over which something has flowed, and to "d", which has left. In the files for which ``RELIVED`` is true
 the epoch has moved: "b" had heard of a later life of "a". So there are decisions of two lives in them.
 """
 
-import json
-import shutil
 import sqlite3
-import tempfile
-from collections.abc import Iterator
-from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,9 +21,6 @@ from fedbandit.agent.site import Draws, Site
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.privacy.noise import GRID, NoiseSource
-
-FOLDER = Path(__file__).parent
-EXPECTED = FOLDER / "expected.json"
 
 ARMS = ("red", "green", "blue")
 NAME, BORN, LATER = "a", 1_700_000_000_000, 1_700_000_500_000
@@ -44,8 +34,6 @@ TERMS = {
     "gossip_ucb": Federation("exact", 3, ARMS, 0.0, 5.0, GossipUCB()),
 }
 RELIVED = {"fed_batch": True, "fed_batch_wide": False, "fed_ucb": True, "gossip_ucb": False}
-
-NUM_NEXT = 30
 
 
 def make(name: str, path: Path) -> None:
@@ -128,100 +116,3 @@ def with_no_log(path: Path) -> None:
     file.execute("PRAGMA journal_mode=DELETE")
     file.close()
     assert [other.name for other in path.parent.iterdir() if other.name.startswith(path.name)] == [path.name]
-
-
-# ---------------------------------------------------------------- what such a site shows, and what it does next
-
-
-def shown(site: Site, stored: Stored) -> dict[str, Any]:
-    """All that can be seen of a site; ``stored`` is what it was made of."""
-    return {
-        "name": site.name,
-        "epoch": site.epoch,
-        "born": stored.born,
-        "theta": site.theta,
-        "radius": site.radius,
-        "rewards": site.rewards,
-        "tried": site.tried,
-        "n_max": site.n_max,
-        "own": site.own,
-        "gossiped": site.gossiped,
-        "estimates": [
-            {"x_mean": arm.x_mean, "released": arm.released, "releases": arm.releases} for arm in site.estimates
-        ],
-        "pending": site.pending,
-        "pending_ids": [decision.id for decision in stored.decisions.values() if decision.reward is None],
-        "remembered": site.remembered,
-        "decided": site.decided,
-        "releases": site.privacy().releases,
-        "links": [
-            {
-                "neighbour": link.neighbour,
-                "epoch": link.epoch,
-                "flow": link.register[0],
-                "version": link.register[1][0],
-                "writer": link.register[1][1],
-                "left": link.left,
-            }
-            for link in site.links
-        ],
-    }
-
-
-def inputs(terms: Federation) -> dict[str, Any]:
-    """What comes next: draws and a reward for each decision; noise in the order in which it is asked for."""
-    source = Random(5)  # noqa: S311  # the same numbers every time
-    return {
-        "at": START + PAUSE * ROUNDS,
-        "draws": [
-            {"normals": [round(source.gauss(0.0, 1.0), 3) for _ in ARMS], "u": round(source.random(), 6)}
-            for _ in range(NUM_NEXT)
-        ],
-        "rewards": [
-            round(terms.low + (terms.high - terms.low) * round(source.random(), 2), 3) for _ in range(NUM_NEXT)
-        ],
-        "noise": [source.randint(-GRID, GRID) for _ in range(NUM_NEXT)],
-    }
-
-
-def fixed_noise(numbers: list[int]) -> NoiseSource:
-    """A source that gives these numbers, one after the other, and begins anew after the last."""
-    given: Iterator[int] = cycle(numbers)
-    return lambda epsilon, count: [next(given) for _ in range(count)]
-
-
-def carried_on(site: Site, given: dict[str, Any]) -> dict[str, Any]:
-    """What a site does with the ``inputs``: each decision has its reward at once. Its noise must be ``fixed_noise``."""
-    arms: list[int] = []
-    for drawn, reward in zip(given["draws"], given["rewards"], strict=True):
-        decision = site.decide(given["at"], Draws(tuple(drawn["normals"]), drawn["u"])).result
-        site.report(decision.id, reward)
-        arms.append(decision.arm)
-    return {"arms": arms, "theta": site.theta, "gossiped": site.gossiped, "own": site.own, "rewards": site.rewards}
-
-
-def expected(path: Path, terms: Federation) -> dict[str, Any]:
-    """What is written down of a file. Opening it changes it: let it be a copy."""
-    given = inputs(terms)
-    journal = SqliteJournal(path, NAME, terms, epoch=1)
-    stored = journal.load()
-    journal.close()
-    site = Site(NAME, terms, stored, fixed_noise(given["noise"]))
-    now = shown(site, stored)
-    return {"terms": terms.terms(), "now": now, "inputs": given, "next": carried_on(site, given)}
-
-
-def main() -> None:
-    """Make all files."""
-    written: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, terms in TERMS.items():
-            path = Path(folder) / f"{name}.db"
-            make(name, path)
-            shutil.copy(path, FOLDER / path.name)
-            written[name] = expected(path, terms)
-    EXPECTED.write_text(json.dumps(written, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()

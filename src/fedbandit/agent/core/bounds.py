@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from fedbandit.agent.core.messages import MAX_N, Message, Offer
 from fedbandit.checks import InvalidArgument
-from fedbandit.policies import FedBatch, FedUCB
-from fedbandit.rules.mean import epsilon_per_node
 
 if TYPE_CHECKING:
     from fedbandit.agent.core.federation import Federation
@@ -93,10 +91,9 @@ def _check_epoch(name: str, epoch: int, most: int) -> None:
 
 
 def _largest_own(terms: "Federation") -> float:
-    """The largest size of a site's own mean of an arm: an end of the range, and the noise of the smallest release."""
-    end, width, policy = max(abs(terms.low), abs(terms.high)), terms.high - terms.low, terms.policy
-    if isinstance(policy, FedBatch):  # a weighted mean of releases, none of fewer rewards than the first
-        return end + SCALES * width / policy.epsilon / terms.first_batch
-    if isinstance(policy, FedUCB) and terms.max_pulls is not None:  # a sum of at most n draws, divided by n
-        return end + SCALES * width / epsilon_per_node(policy.epsilon, terms.max_pulls)
-    return end
+    """The largest size of a site's own mean of an arm: an end of the range, and the noise of the smallest release.
+
+    FedBatch: a weighted mean of releases, none of fewer rewards than the first. FedUCB: a sum of at most n draws,
+    divided by n.
+    """
+    return max(abs(terms.low), abs(terms.high)) + SCALES * terms.noise_scale / terms.first_batch

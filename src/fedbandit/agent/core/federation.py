@@ -7,13 +7,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from math import inf
 from typing import Any, cast
 
 from fedbandit.agent.core.bounds import Bounds
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
-from fedbandit.rules.batch import default_first_batch
+from fedbandit.policies.protocol import Page
+from fedbandit.privacy.mechanism import Mechanism, terms_in_steps
+from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
 
 __all__ = ["Federation"]
 
@@ -90,23 +93,39 @@ class Federation:
         """M."""
         return len(self.arms)
 
+    @cached_property
+    def page(self) -> Page:
+        """The functions that play the policy."""
+        return self.policy.page()
+
+    @cached_property
+    def page_terms(self) -> Any:
+        """The fixed numbers of the page, in steps of the grid: the one source of first batch, horizon and noise."""
+        return terms_in_steps(self.policy, self.num_agents, self.num_arms, self.low, self.high)
+
+    def mechanism(self, noise: NoiseSource = laplace) -> Mechanism:
+        """A site's own numbers before the first reward."""
+        return Mechanism(self.policy, self.num_agents, self.num_arms, self.low, self.high, noise)
+
     @property
     def first_batch(self) -> int:
         """How many rewards the first release of an arm holds."""
-        if isinstance(self.policy, FedBatch):
-            return self.policy.first_batch or default_first_batch(self.policy.epsilon)
-        return 1
+        return getattr(self.page_terms, "first_batch", 1)
 
     @property
     def max_pulls(self) -> int | None:
         """The most decisions of an arm at one site: T, and the first one at t = 0; None without a horizon."""
-        horizon = self.policy.horizon if isinstance(self.policy, FedUCB) else None
-        return None if horizon is None else horizon + 1
+        return getattr(self.page_terms, "max_pulls", None)
+
+    @property
+    def noise_scale(self) -> float:
+        """The scale of the noise of one release's sum, in units of the reward; 0 without privacy."""
+        return from_grid(getattr(self.page_terms, "noise_scale", 0.0), 0.0, self.high - self.low)
 
     @property
     def catches_up(self) -> bool:
         """Whether the paper's consistency rule holds (Algorithm 1, lines 5, 6 and 13)."""
-        return not isinstance(self.policy, FedBatch)
+        return self.page.announced is not None
 
     def terms(self) -> dict[str, Any]:
         """The terms in plain text, numbers, lists and mappings, fit for JSON."""

@@ -1,26 +1,24 @@
 """The records that a site stores, and the state they add up to.
 
-A site changes its own state through ``Stored.apply``, and a journal returns what the same records add up to: so memory
-and disk cannot disagree.
+A site changes its state through ``Stored.apply``, and a journal returns what the same records add up to: so memory and
+disk cannot disagree. What the policy knows is the exception: a running site has it in its mechanism alone.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-from fedbandit.privacy.mechanism import Release
 from fedbandit.rules.flow import Register
 
 __all__ = [
-    "ArmSum",
-    "ArmTree",
-    "Batch",
     "Decision",
     "Forgotten",
     "Heard",
+    "Known",
     "Life",
     "Link",
     "Record",
-    "Release",
+    "Released",
     "Stored",
 ]
 
@@ -57,38 +55,26 @@ class Forgotten:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What an arm has collected for its next release, in steps of the grid. Raw: for the agent's own disk alone."""
+class Known:
+    """What the page of the policy knows of an arm, by name: one record, however many rewards there were.
 
-    arm: int
-    count: int
-    total: int
-
-
-@dataclass(frozen=True)
-class ArmSum:
-    """All rewards of an arm, for a policy without privacy: one record, however many they are."""
-
-    arm: int
-    count: int
-    total: float
-
-
-@dataclass(frozen=True)
-class ArmTree:
-    """The tree of an arm after so many pulls: one record, however many they are.
-
-    * ``sums``: of the newest interval of each level, in steps of the grid. Raw: for the agent's own disk alone
-    * ``slots``: the noisy sums of prefixes that later ones are made of (``rules.mean.pull_tree_add``)
-
-    The intervals that have been released follow from ``pulls``, which only ever counts up by one: a journal refuses
-    anything else, so that no interval has two releases.
+    It holds raw sums: for the agent's own disk alone.
     """
 
     arm: int
-    pulls: int
-    sums: tuple[int, ...]
-    slots: tuple[float, ...]
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Released:
+    """The last pull of an arm that a release of this level holds.
+
+    It only ever grows: a journal refuses anything else, so that no interval has two releases.
+    """
+
+    arm: int
+    level: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -111,23 +97,22 @@ class Link:
     left: bool = False
 
 
-Record = Life | Decision | Forgotten | Batch | Release | ArmSum | ArmTree | Link | Heard
+Record = Life | Decision | Forgotten | Known | Released | Link | Heard
 
 
 @dataclass
 class Stored:
     """All that survives: the last record of everything that has a name.
 
-    ``born`` is the epoch with which the file was made: the one time that no neighbour can move.
+    * ``born``: the epoch with which the file was made: the one time that no neighbour can move
+    * ``known``: the fields of each arm; ``released``: the last pull released of each arm and level
     """
 
     life: Life
     born: int
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
-    batches: dict[int, Batch] = field(default_factory=dict[int, Batch])
-    releases: list[Release] = field(default_factory=list[Release])
-    sums: dict[int, ArmSum] = field(default_factory=dict[int, ArmSum])
-    trees: dict[int, ArmTree] = field(default_factory=dict[int, ArmTree])
+    known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    released: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     links: dict[str, Link] = field(default_factory=dict[str, Link])
     n_max: tuple[int, ...] = ()
 
@@ -141,14 +126,10 @@ class Stored:
                     self.decisions[record.id] = record
                 case Forgotten():
                     del self.decisions[record.id]
-                case Batch():
-                    self.batches[record.arm] = record
-                case Release():
-                    self.releases.append(record)
-                case ArmSum():
-                    self.sums[record.arm] = record
-                case ArmTree():
-                    self.trees[record.arm] = record
+                case Known():
+                    self.known[record.arm] = record.fields
+                case Released():
+                    self.released[record.arm, record.level] = record.last
                 case Link():
                     self.links[record.neighbour] = record
                 case Heard():

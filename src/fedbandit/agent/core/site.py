@@ -1,7 +1,7 @@
 """One site as a pure state machine: an event changes its state and yields records to write and a result to send.
 
-No I/O, clock or randomness: times, draws and the source of noise are arguments. Formulas are in ``fedbandit.rules``,
-privacy is in ``fedbandit.privacy.mechanism``. The driver:
+No I/O, clock or randomness: times, draws and the source of noise are arguments. The algorithm is the policy's page,
+which ``player`` plays; privacy is in ``fedbandit.privacy.mechanism``. The driver:
 
 * commits ``step.records``, then uses ``step.result``: nothing is told before it is on disk
 * may continue after ``Refused`` and ``InvalidArgument``: nothing has changed
@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fedbandit.agent.core.bounds import Bounds
-from fedbandit.agent.core.choice import DecisionDraws, choice, radii
-from fedbandit.agent.core.estimate import Estimate
+from fedbandit.agent.core.choice import DecisionDraws, choice
 from fedbandit.agent.core.events import (
     HorizonReached,
     NotANeighbour,
@@ -26,12 +25,12 @@ from fedbandit.agent.core.events import (
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
 from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of
-from fedbandit.agent.core.own import own_of
+from fedbandit.agent.core.player import Player
 from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record, Stored
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.privacy.noise import NoiseSource, laplace
 from fedbandit.rules import flow
-from fedbandit.rules.gossip import heard, is_known, ratio
+from fedbandit.rules.gossip import heard
 
 __all__ = [
     "MAX_EXPIRED",
@@ -57,12 +56,17 @@ class Site:
 
     def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource = laplace) -> None:
         """The site as it was when the last of its records was written."""
-        self.name, self.terms, self._stored = name, terms, stored
+        self.name, self.terms = name, terms
         self._digest, self._bounds = terms.digest(), Bounds.of(terms)
-        self._own = own_of(terms, stored, noise)
-        self._tried = [*self.rewards]  # decisions so far: rewarded ones, and those that wait
-        for decision in stored.decisions.values():
-            self._tried[decision.arm] += decision.reward is None
+        self._player = Player(terms, stored, noise)
+        self._tried: list[int] = self._player.me.tried
+        self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
+        self._look()
+
+    @property
+    def stored(self) -> Stored:
+        """What the journal holds once all records of this site are committed."""
+        return replace(self._stored, known=self._player.known, released=self._player.marks)
 
     # ---------------------------------------------------------------- what can be seen
 
@@ -72,14 +76,24 @@ class Site:
         return self._stored.life.epoch
 
     @property
-    def estimates(self) -> tuple[Estimate, ...]:
-        """The own numbers of each arm."""
-        return tuple(self._own.estimates)
+    def own_means(self) -> tuple[float | None, ...]:
+        """The own mean of each arm, as others may see it; None before its first release."""
+        return tuple(x if n else None for x, n in zip(self.own, self.releases, strict=False))
+
+    @property
+    def releases(self) -> tuple[int, ...]:
+        """How often something of each arm was released."""
+        return self._player.releases
+
+    @property
+    def released(self) -> tuple[int, ...]:
+        """How many rewards of each arm are in releases."""
+        return self._player.released
 
     @property
     def rewards(self) -> tuple[int, ...]:
         """How many rewards of each arm were taken, released or not."""
-        return tuple(self._own.rewards(k) for k in range(self.terms.num_arms))
+        return self._player.rewards
 
     @property
     def tried(self) -> tuple[int, ...]:
@@ -93,10 +107,8 @@ class Site:
         A maximum does not tell whose it was, so nothing lowers it: not a site that leaves, nor one that lost its disk
         and counts from zero. They did decide so often; the others catch up with that once, and a reborn site does too.
         """
-        if not self.terms.catches_up:
-            return ()
-        known = self._stored.n_max or (0,) * self.terms.num_arms
-        return tuple(heard(n, other) for n, other in zip(self._tried, known, strict=True))
+        own = self._player.announced
+        return tuple(heard(n, other) for n, other in zip(own, self._stored.n_max or own, strict=True))
 
     @property
     def decided(self) -> int:
@@ -125,9 +137,8 @@ class Site:
 
     @property
     def own(self) -> tuple[float, ...]:
-        """The own mean of each arm, then the own weight: 0 until the first release."""
-        known = self._own.estimates
-        return (*(arm.x_mean for arm in known), *(1.0 if arm.releases else 0.0 for arm in known))
+        """The own value of each arm, then the own weight: 0 until the first release."""
+        return self._player.own
 
     @property
     def gossiped(self) -> tuple[float, ...]:
@@ -137,22 +148,17 @@ class Site:
     @property
     def theta(self) -> tuple[float | None, ...]:
         """The estimate of each arm; None for an arm that is unknown."""
-        row, num_arms = self.gossiped, self.terms.num_arms
-        return tuple(
-            ratio(row[k], row[num_arms + k])
-            if is_known(row[num_arms + k], self._own.estimates[k].releases, 1.0, self.terms.num_agents)
-            else None
-            for k in range(num_arms)
-        )
+        return tuple(self._player.theta(k) for k in range(self.terms.num_arms))
 
     @property
     def radius(self) -> tuple[float | None, ...]:
         """The uncertainty of each arm that the index uses now; None for an arm that is unknown."""
-        return radii(self.terms, self._own, self.theta, self._tried)
+        now = self._player.now
+        return tuple(self._player.radius(k, now) for k in range(self.terms.num_arms))
 
     def privacy(self) -> Privacy:
         """What is promised to the one whose reward it is."""
-        return privacy_of(self.terms, sum(arm.releases for arm in self._own.estimates))
+        return privacy_of(self.terms, sum(self.releases))
 
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know."""
@@ -162,7 +168,7 @@ class Site:
 
     def decide(self, at: float, draws: DecisionDraws) -> Step[Decision]:
         """Hand out an arm."""
-        arm = choice(self.terms, self._own, self.theta, self._tried, self.n_max, draws)
+        arm = choice(self.terms, self._player, self.n_max, draws)
         life = Life(self.epoch, self._stored.life.decisions + 1)
         decision = Decision(life.epoch, life.decisions, arm, finite_number("at", at))
         self._tried[arm] += 1
@@ -181,9 +187,12 @@ class Site:
                 raise RewardConflict(f"decision {decision_id} has another reward already")
             return Step(None)
         most = self.terms.max_pulls
-        if most is not None and self._own.rewards(decision.arm) >= most:  # ``decide`` leaves room: a file was changed
+        if most is not None and self.rewards[decision.arm] >= most:  # ``decide`` leaves room: a file was changed
             raise HorizonReached(f"arm {decision.arm} has had {most} rewards, for which policy.horizon pays")
-        return self._step(None, replace(decision, reward=reward), *self._own.take(decision.arm, reward))
+        own = self._player.take(decision.arm, reward)
+        step = self._step(None, replace(decision, reward=reward))
+        self._look(decision.arm)
+        return replace(step, records=(*step.records, *own))
 
     def expire(self, before: float, keep: int) -> Step[int]:
         """Forget decisions handed out before a time, and the oldest beyond the newest ``keep``; how many.
@@ -214,14 +223,14 @@ class Site:
         link = self._stored.links.get(neighbour)
         if link is not None and not link.left:
             return Step(None)
-        return self._step(None, Link(neighbour, link.epoch if link else 0, flow.empty(self.terms.num_arms)))
+        return self._linked(None, Link(neighbour, link.epoch if link else 0, flow.empty(self.terms.num_arms)))
 
     def leave(self, neighbour: str) -> Step[None]:
         """A neighbour has left for good: drop its flow, refuse what it said in this life. Idempotent."""
         if any(link.left for link in self.links if link.neighbour == neighbour):
             return Step(None)
         least = min(self._link(neighbour).epoch + 1, MAX_COUNT)
-        return self._step(None, Link(neighbour, least, flow.empty(self.terms.num_arms), left=True))
+        return self._linked(None, Link(neighbour, least, flow.empty(self.terms.num_arms), left=True))
 
     def offer(self, neighbour: str) -> Step[Offer]:
         """Begin an exchange. Nothing changes until its answer."""
@@ -288,6 +297,10 @@ class Site:
         life = self._stored.life
         return replace(life, epoch=message.to_epoch + 1) if message.to_epoch > life.epoch else life
 
+    def _look(self, *arms: int) -> None:
+        """Show the page what the network holds now, of these arms or of all."""
+        self._player.look(self.gossiped, arms or range(self.terms.num_arms))
+
     # ---------------------------------------------------------------- steps
 
     def _changed(self, result: _Result, life: Life, link: Link, n_max: tuple[int, ...]) -> Step[_Result]:
@@ -299,7 +312,13 @@ class Site:
             records.append(link)
         if n_max != self.n_max:
             records.append(Heard(n_max))
-        return self._step(result, *records)
+        return self._linked(result, *records)
+
+    def _linked(self, result: _Result, *records: Record) -> Step[_Result]:
+        """A step after which other numbers may have flowed here."""
+        step = self._step(result, *records)
+        self._look()
+        return step
 
     def _step(self, result: _Result, *records: Record) -> Step[_Result]:
         self._stored.apply(records)

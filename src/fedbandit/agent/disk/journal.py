@@ -1,7 +1,8 @@
 """Stores a site's records in one SQLite file, one transaction per event.
 
 ``commit`` returns when the records are on disk (WAL, synchronous=FULL): until then nobody may be told. Refuses a file
-of another schema, federation or agent, and one that another process holds.
+of another schema, federation or agent, and one that another process holds. A file of schema 2 is migrated when it is
+opened.
 """
 
 import json
@@ -12,23 +13,22 @@ from typing import Any
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
-    ArmSum,
-    ArmTree,
-    Batch,
     Decision,
     Forgotten,
     Heard,
+    Known,
     Life,
     Link,
     Record,
-    Release,
+    Released,
     Stored,
 )
+from fedbandit.agent.disk.migration import OLD_TABLES, records_of_schema_2
 from fedbandit.checks import whole_number
 
 __all__ = ["SCHEMA", "JournalError", "SqliteJournal"]
 
-SCHEMA = 2
+SCHEMA = 3
 """The version of the tables."""
 
 _TABLES = """
@@ -37,15 +37,14 @@ CREATE TABLE agent (
     decisions INTEGER, n_max TEXT
 ) STRICT;
 CREATE TABLE decision (id TEXT PRIMARY KEY, epoch INTEGER, number INTEGER, arm INTEGER, at REAL, reward REAL) STRICT;
-CREATE TABLE batch (arm INTEGER PRIMARY KEY, count INTEGER, total INTEGER) STRICT;
-CREATE TABLE release (
-    arm INTEGER, first INTEGER, last INTEGER, value REAL, size INTEGER, PRIMARY KEY (arm, first)
-) STRICT;
-CREATE TABLE arm_sum (arm INTEGER PRIMARY KEY, count INTEGER, total REAL) STRICT;
-CREATE TABLE arm_tree (arm INTEGER PRIMARY KEY, pulls INTEGER, sums TEXT, slots TEXT) STRICT;
 CREATE TABLE link (
     neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER
 ) STRICT;
+"""
+
+_POLICY_TABLES = """
+CREATE TABLE known (arm INTEGER PRIMARY KEY, fields TEXT) STRICT;
+CREATE TABLE released (arm INTEGER, level INTEGER, last INTEGER, PRIMARY KEY (arm, level)) STRICT;
 """
 
 
@@ -58,7 +57,7 @@ class SqliteJournal:
 
     def __init__(self, path: Path | str, name: str, terms: Federation, epoch: int) -> None:
         """Open the file, or make it; refuse one that is not this agent's."""
-        self._path = Path(path)
+        self._path, self._terms = Path(path), terms
         epoch = whole_number("epoch", epoch, 1, 2**62)
         try:
             self._file = sqlite3.connect(self._path, isolation_level=None, timeout=1.0)
@@ -70,7 +69,7 @@ class SqliteJournal:
             self._file.close()
             held = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
             raise self._refuse("another process holds it" if held else str(error)) from error
-        except JournalError:
+        except BaseException:
             self._file.close()
             raise
 
@@ -92,22 +91,40 @@ class SqliteJournal:
         (version,) = self._file.execute("PRAGMA user_version").fetchone()
         (tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if version == 0 and tables == 0:
-            for statement in _TABLES.split(";\n"):
-                self._file.execute(statement)
+            self._make(_TABLES)
+            self._make(_POLICY_TABLES)
             self._file.execute(
                 "INSERT INTO agent VALUES (1, ?, ?, ?, ?, ?, 0, '[]')",
                 (name, terms.digest(), json.dumps(terms.terms()), epoch, epoch),
             )
             self._file.execute(f"PRAGMA user_version = {SCHEMA}")
             return
-        if version != SCHEMA:
-            raise self._refuse(f"its schema is {version}, this version of the agent reads {SCHEMA}")
+        if version not in (2, SCHEMA):
+            raise self._refuse(f"its schema is {version}, this version of the agent reads {SCHEMA} and migrates 2")
         its_name, its_digest, its_terms = self._file.execute("SELECT name, federation, terms FROM agent").fetchone()
         if its_name != name:
             raise self._refuse(f"it belongs to the agent {its_name!r}, not to {name!r}")
         if its_digest != terms.digest():
             differ = "; ".join(terms.difference(json.loads(its_terms)))
             raise self._refuse(f"it belongs to a federation with other terms ('there' is the file). {differ}")
+        if version == 2:
+            self._migrate(terms)
+
+    def _make(self, tables: str) -> None:
+        for statement in tables.split(";\n"):
+            self._file.execute(statement)
+
+    def _migrate(self, terms: Federation) -> None:
+        """From schema 2, in the transaction that is open: after a crash the old file is still there."""
+        try:
+            records = records_of_schema_2(self._file, terms)
+        except (ValueError, TypeError, LookupError) as error:
+            raise self._refuse(f"its schema is 2, and it cannot be migrated: {error}") from error
+        for table in OLD_TABLES:
+            self._file.execute(f"DROP TABLE {table}")
+        self._make(_POLICY_TABLES)
+        self._write(records)
+        self._file.execute(f"PRAGMA user_version = {SCHEMA}")
 
     def load(self) -> Stored:
         """What the committed records add up to."""
@@ -118,14 +135,12 @@ class SqliteJournal:
             stored.apply([Heard(tuple(json.loads(n_max)))])
             for row in rows("SELECT epoch, number, arm, at, reward FROM decision ORDER BY number"):
                 stored.apply([Decision(*row)])
-            stored.apply(Batch(*row) for row in rows("SELECT * FROM batch"))
-            stored.apply(Release(*row) for row in rows("SELECT * FROM release ORDER BY rowid"))
-            stored.apply(ArmSum(*row) for row in rows("SELECT * FROM arm_sum"))
-            for arm, pulls, sums, slots in rows("SELECT * FROM arm_tree"):
-                stored.apply([ArmTree(arm, pulls, tuple(json.loads(sums)), tuple(json.loads(slots)))])
+            stored.apply(Known(arm, json.loads(fields)) for arm, fields in rows("SELECT * FROM known"))
+            stored.apply(Released(*row) for row in rows("SELECT * FROM released"))
             for neighbour, epoch, flow, version, writer, left in rows("SELECT * FROM link ORDER BY rowid"):
                 stored.apply([Link(neighbour, epoch, (tuple(json.loads(flow)), (version, writer)), bool(left))])
-        except (sqlite3.Error, ValueError, TypeError) as error:
+            self._terms.mechanism().restore(stored.known, stored.released)  # refuses what the page cannot know
+        except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
             raise self._refuse(str(error)) from error
         return stored
 
@@ -136,10 +151,7 @@ class SqliteJournal:
         try:
             self._file.execute("BEGIN IMMEDIATE")
             try:
-                for record in records:
-                    written = self._file.execute(*_statement(record)).rowcount
-                    if isinstance(record, ArmTree) and written != 1:
-                        raise self._refuse(f"pull {record.pulls} of arm {record.arm} is not the next one of its tree")
+                self._write(records)
                 self._file.execute("COMMIT")
             except BaseException:
                 if self._file.in_transaction:
@@ -147,6 +159,14 @@ class SqliteJournal:
                 raise
         except sqlite3.Error as error:
             raise self._refuse(str(error)) from error
+
+    def _write(self, records: Sequence[Record]) -> None:
+        for record in records:
+            written = self._file.execute(*_statement(record)).rowcount
+            if isinstance(record, Released) and written != 1:
+                raise self._refuse(
+                    f"pull {record.last} of arm {record.arm} has been released already at level {record.level}"
+                )
 
     def close(self) -> None:
         """Let go of the file."""
@@ -165,18 +185,14 @@ def _statement(record: Record) -> tuple[str, tuple[Any, ...]]:
             )
         case Forgotten(name):
             return "DELETE FROM decision WHERE id = ?", (name,)
-        case Batch(arm, count, total):
-            return "INSERT OR REPLACE INTO batch VALUES (?, ?, ?)", (arm, count, total)
-        case Release(arm, first, last, value, size):  # no "OR REPLACE": an interval has one release, for ever
-            return "INSERT INTO release VALUES (?, ?, ?, ?, ?)", (arm, first, last, value, size)
-        case ArmSum(arm, count, total):
-            return "INSERT OR REPLACE INTO arm_sum VALUES (?, ?, ?)", (arm, count, total)
-        case ArmTree(arm, pulls, sums, slots):  # the next pull or nothing: an interval has one release, for ever
+        case Known(arm, fields):
+            return "INSERT OR REPLACE INTO known VALUES (?, ?)", (arm, json.dumps(fields))
+        case Released(arm, level, last):  # later pulls or nothing: an interval has one release, for ever
             return (
-                "INSERT INTO arm_tree SELECT ?1, ?2, ?3, ?4 WHERE ?2 = 1 + coalesce("
-                "(SELECT pulls FROM arm_tree WHERE arm = ?1), 0) ON CONFLICT (arm) DO UPDATE SET "
-                "pulls = excluded.pulls, sums = excluded.sums, slots = excluded.slots",
-                (arm, pulls, json.dumps(sums), json.dumps(slots)),
+                "INSERT INTO released SELECT ?1, ?2, ?3 WHERE ?3 > coalesce("
+                "(SELECT last FROM released WHERE arm = ?1 AND level = ?2), 0) "
+                "ON CONFLICT (arm, level) DO UPDATE SET last = excluded.last",
+                (arm, level, last),
             )
         case Heard(n_max):
             return "UPDATE agent SET n_max = ?", (json.dumps(n_max),)

@@ -25,17 +25,17 @@ def federation_state(terms: Federation) -> FederationState:
 
 def arm_states(site: Site) -> list[ArmState]:
     """Every arm, as the site sees it."""
-    row, own, theta, radius = site.gossiped, site.estimates, site.theta, site.radius
+    row, own, theta, radius = site.gossiped, site.own_means, site.theta, site.radius
     return [
         ArmState(
             name=name,
             estimate=theta[k],
             radius=radius[k],
-            own_mean=own[k].x_mean if own[k].releases else None,
+            own_mean=own[k],
             weight=row[site.terms.num_arms + k],
             pulls=site.tried[k],
             rewards=site.rewards[k],
-            releases=own[k].releases,
+            releases=site.releases[k],
         )
         for k, name in enumerate(site.terms.arms)
     ]

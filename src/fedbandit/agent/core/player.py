@@ -1,0 +1,135 @@
+"""Plays the page of the policy at a live site: what the site owns, what the network shows it, what both say of an arm.
+
+A page counts in steps of the grid, sites talk in units of the reward: here they are converted. Where a page averages
+one number, the live network carries a weight beside it, 1 once a site has something to say of the arm: so a site that
+has not does not count as zero.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Known, Record, Released, Stored
+from fedbandit.policies.plain import NO_ARM, Seen, new_seen
+from fedbandit.policies.protocol import Now, time_of
+from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
+from fedbandit.rules.gossip import is_known, ratio
+
+__all__ = ["Player"]
+
+
+class Player:
+    """A site's page, its own numbers, and what the network shows it; rows have an entry for each arm."""
+
+    def __init__(self, federation: Federation, stored: Stored, noise: NoiseSource) -> None:
+        """As the journal knows it: what has been released is never drawn again."""
+        self._federation, self.page = federation, federation.page
+        self._own = federation.mechanism(noise)
+        self._own.restore(stored.known, stored.released)
+        self.terms, self.me = self._own.terms, self._own.me
+        self.me.tried[:] = self.me.n  # decisions so far: rewarded ones, and those that wait
+        for decision in stored.decisions.values():
+            self.me.tried[decision.arm] += decision.reward is None
+        self.seen: Seen = new_seen(self.page, federation.num_arms)
+        self._has_weights = "weight" in self.page.averaged
+        self._unknown = [True] * federation.num_arms
+
+    # ---------------------------------------------------------------- what the site owns
+
+    @property
+    def rewards(self) -> tuple[int, ...]:
+        """How many rewards of each arm were taken, released or not."""
+        return tuple(self.me.n)
+
+    @property
+    def released(self) -> tuple[int, ...]:
+        """How many of them others may have seen something of."""
+        return tuple(getattr(self.me, "released", self.me.n))
+
+    @property
+    def releases(self) -> tuple[int, ...]:
+        """How often something of an arm was released."""
+        return tuple(getattr(self.me, "releases", self.me.n))
+
+    @property
+    def own(self) -> tuple[float, ...]:
+        """The own value of each arm, then the own weights, in units of the reward: 0 before the first release."""
+        low, high = self._federation.low, self._federation.high
+        values: list[float] = []
+        weights: list[float] = []
+        for k in range(self._federation.num_arms):
+            published = self.page.published(self.me, self.terms, k)
+            weight = published[1] if self._has_weights else float(self.me.n[k] > 0)
+            values.append(from_grid(published[0], low, high, weight))
+            weights.append(weight)
+        return *values, *weights
+
+    @property
+    def announced(self) -> tuple[int, ...]:
+        """What of each arm spreads by maximum (Algorithm 1, line 5); empty if nothing does."""
+        if self.page.announced is None:
+            return ()
+        return tuple(self.page.announced(self.me, self.terms, k) for k in range(self._federation.num_arms))
+
+    def take(self, arm: int, reward: float) -> tuple[Record, ...]:
+        """Take a reward: what must be on disk before anybody sees what came of it."""
+        interval = self._own.take(arm, reward)
+        records: list[Record] = [Known(arm, self._own.kept(arm))]
+        if single := self._own.kept(NO_ARM):
+            records.append(Known(NO_ARM, single))
+        if interval is not None:
+            records.append(Released(arm, interval.level, interval.last))
+        return tuple(records)
+
+    @property
+    def known(self) -> dict[int, dict[str, Any]]:
+        """What the journal has been told: of each arm that had a reward, and of the single numbers."""
+        rows = {k: self._own.kept(k) for k in range(self._federation.num_arms) if self.me.n[k] > 0}
+        single = self._own.kept(NO_ARM)
+        return {**rows, NO_ARM: single} if rows and single else rows
+
+    @property
+    def marks(self) -> dict[tuple[int, int], int]:
+        """The last pull released of each arm and level."""
+        return {} if self._own.ledger is None else self._own.ledger.marks
+
+    # ---------------------------------------------------------------- what the network shows
+
+    def look(self, gossiped: Sequence[float], arms: Iterable[int]) -> None:
+        """Take in what the site gossips of these arms now: own numbers and what has flowed here."""
+        low, high, num_arms = self._federation.low, self._federation.high, self._federation.num_arms
+        for k in arms:
+            weight = gossiped[num_arms + k]
+            value = to_steps(gossiped[k], low, high, weight)
+            if self._has_weights:
+                self.seen.value[k], self.seen.weight[k] = value, weight
+            else:
+                self._unknown[k] = not is_known(weight, self.me.n[k], 1.0, self._federation.num_agents)
+                if not self._unknown[k]:
+                    self.seen.theta[k] = ratio(value, weight)
+            if self.page.believe is not None:
+                self.page.believe(self.me, self.terms, self.seen, k)
+
+    def is_unknown(self, arm: int) -> bool:
+        """Whether the site cannot judge the arm yet."""
+        return self._unknown[arm] if self.page.unknown is None else self.page.unknown(self.me, arm)
+
+    @property
+    def now(self) -> Now:
+        """The time of the next decision: t counts the site's own, after the first of each arm."""
+        return time_of(sum(self.me.tried) + 1 - self._federation.num_arms)
+
+    def theta(self, arm: int) -> float | None:
+        """The estimate of the arm in units of the reward; None while it is unknown."""
+        if self.is_unknown(arm):
+            return None
+        steps = self.page.estimate(self.me, self.terms, self.seen, arm)
+        return from_grid(steps, self._federation.low, self._federation.high)
+
+    def radius(self, arm: int, now: Now) -> float | None:
+        """The uncertainty that the index uses, in units of the reward; None while the arm is unknown."""
+        margin = self.page.margin or self.page.radius
+        if margin is None or self.is_unknown(arm):
+            return None
+        width = self._federation.high - self._federation.low
+        return from_grid(margin(self.me, self.terms, self.seen, now, arm), 0.0, width)

@@ -1,0 +1,89 @@
+"""Reads the tables of schema 2, which kept the numbers of each policy in a form of its own, as records of today.
+
+Nothing is drawn and nothing is lost: releases, sums and noise are those of the file. ``SqliteJournal`` writes the
+records and drops the old tables in one transaction.
+"""
+
+import json
+import sqlite3
+from typing import Any
+
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Known, Record, Released
+from fedbandit.policies import FedBatch, FedUCB, GossipUCB
+from fedbandit.policies.fed_batch import add_release
+from fedbandit.privacy.mechanism import Mechanism
+from fedbandit.privacy.noise import to_steps
+from fedbandit.rules.mean import last_end, trailing_zeros
+
+__all__ = ["OLD_TABLES", "records_of_schema_2"]
+
+OLD_TABLES = ("batch", "release", "arm_sum", "arm_tree")
+"""What schema 3 no longer has."""
+
+
+def records_of_schema_2(file: sqlite3.Connection, terms: Federation) -> list[Record]:
+    """What the site knows and has released, by the page of its policy."""
+    own = terms.mechanism()
+    match terms.policy:
+        case FedBatch():
+            released = _from_batches(file, terms, own)
+        case FedUCB():
+            released = _from_trees(file, terms, own)
+        case GossipUCB():
+            released = _from_sums(file, terms, own)
+    arms = [k for k in range(terms.num_arms) if own.me.n[k] > 0]
+    return [*(Known(k, own.kept(k)) for k in arms), *released]
+
+
+def _from_batches(file: sqlite3.Connection, terms: Federation, own: Mechanism) -> list[Released]:
+    """Every release again, in its order: its value tells the noisy sum, a whole number of steps."""
+    me = own.me
+    last_of: dict[int, int] = {}
+    for arm, last, value, size in file.execute("SELECT arm, last, value, size FROM release ORDER BY rowid"):
+        me.n[arm] = last_of[arm] = last
+        add_release(me, own.terms, arm, round(to_steps(value, terms.low, terms.high) * size), 0)
+    for arm, count, total in file.execute("SELECT arm, count, total FROM batch"):
+        me.n[arm] += count
+        me.total[arm] = total
+    return [Released(arm, 0, last) for arm, last in last_of.items()]
+
+
+def _from_sums(file: sqlite3.Connection, terms: Federation, own: Mechanism) -> list[Released]:
+    """The sum of all rewards. The page computes the rest when the last of them is played again, as 0."""
+    for arm, count, total in file.execute("SELECT arm, count, total FROM arm_sum WHERE count > 0"):
+        own.me.n[arm] = count - 1
+        own.me.total[arm] = to_steps(total, terms.low, terms.high, count)
+        own.page.observe(own.me, own.terms, arm, 0.0, 0.0)
+    return []
+
+
+def _from_trees(file: sqlite3.Connection, terms: Federation, own: Mechanism) -> list[Released]:
+    """Raw sums of intervals, noisy sums of prefixes: their differences are the noise that the page keeps."""
+    released: list[Released] = []
+    for arm, pulls, sums, slots in file.execute("SELECT arm, pulls, sums, slots FROM arm_tree WHERE pulls > 0"):
+        _play_tree(terms, own, arm, pulls, json.loads(sums), json.loads(slots))
+        ends = [(level, last_end(pulls, level)) for level in range(pulls.bit_length())]
+        released += [Released(arm, level, end) for level, end in ends if end > 0]
+    return released
+
+
+def _play_tree(terms: Federation, own: Mechanism, arm: int, pulls: int, sums: list[int], slots: list[float]) -> None:
+    """All that the page keeps of the tree; its last pull is played again, as 0 with the noise of its interval."""
+    me: Any = own.me
+
+    def raw(end: int) -> int:  # of pulls 1 to ``end``: a sum for each of its bits
+        return sum(sums[level] for level in range(end.bit_length()) if end >> level & 1)
+
+    def noise(end: int) -> int:
+        if end == 0:
+            return 0
+        return round(to_steps(slots[trailing_zeros(end)], terms.low, terms.high, end)) - raw(end)
+
+    before = pulls & (pulls - 1)
+    end = before
+    while end > 0:
+        me.slots[arm][trailing_zeros(end)] = noise(end)
+        end &= end - 1
+    me.n[arm], me.total[arm] = pulls - 1, raw(pulls)
+    own.page.observe(me, own.terms, arm, 0, noise(pulls) - noise(before))

@@ -1,0 +1,101 @@
+"""What one agent knows, and what the network shows it, as plain lists: a live site and tests play pages on these.
+
+Needs no NumPy. A sum of whole numbers stays a whole number, of any size.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from types import SimpleNamespace
+from typing import Any, cast
+
+from fedbandit.checks import InvalidArgument, finite_number, whole_number
+from fedbandit.policies.protocol import ARMS, Field, Page
+
+__all__ = ["NO_ARM", "Me", "Seen", "kept", "narrowed", "new_me", "new_seen", "restore"]
+
+NO_ARM = -1
+"""Stands for an arm where single numbers are kept, which belong to none."""
+
+MAX_COUNT = 2**62
+
+
+class Me(SimpleNamespace):
+    """What one agent knows: an attribute for each field that its page declares."""
+
+
+class Seen(SimpleNamespace):
+    """What the network shows an agent: a row for each name that its page averages, and ``n_max``."""
+
+
+def new_me(page: Page, terms: Any, num_arms: int) -> Me:
+    """What an agent knows before its first reward."""
+    me = Me(**{name: _zeros([num_arms if n == ARMS else int(n) for n in f.shape]) for name, f in page.knows.items()})
+    if page.start is not None:
+        page.start(me, terms)
+    return me
+
+
+def new_seen(page: Page, num_arms: int) -> Seen:
+    """A network that has shown nothing yet; with ``n_max`` of 0 no arm lags."""
+    return Seen(**{name: [0.0] * num_arms for name in page.averaged}, n_max=[0] * num_arms)
+
+
+def _zeros(shape: Sequence[int]) -> Any:
+    return [_zeros(shape[1:]) for _ in range(shape[0])] if shape else 0
+
+
+# ---------------------------------------------------------------- what is kept on disk
+
+
+def _kept_fields(page: Page, arm: int) -> dict[str, Field]:
+    """Those with an entry for each arm, or with ``NO_ARM`` the others."""
+    return {name: f for name, f in page.knows.items() if f.is_kept and (ARMS in f.shape[:1]) == (arm != NO_ARM)}
+
+
+def kept(page: Page, me: Me, arm: int) -> dict[str, Any]:
+    """A copy of all that must survive of one arm, by name; with ``NO_ARM``, of the single numbers."""
+    values = vars(me)
+    return {name: deepcopy(values[name] if arm == NO_ARM else values[name][arm]) for name in _kept_fields(page, arm)}
+
+
+def restore(page: Page, me: Me, arm: int, fields: Mapping[str, Any]) -> None:
+    """Put back what ``kept`` gave. Refuses names that are missing or unknown, and values that a page cannot have."""
+    known = _kept_fields(page, arm)
+    differ = [f"{name} is missing" for name in known if name not in fields]
+    differ += [f"{name} is unknown" for name in fields if name not in known]
+    if differ:
+        raise InvalidArgument(f"fields of arm {arm}", sorted(fields), ", ".join(known), ", ".join(differ))
+    values = vars(me)
+    for name, field in known.items():
+        value = _checked(f"{name} of arm {arm}", field, field.shape if arm == NO_ARM else field.shape[1:], fields[name])
+        if arm == NO_ARM:
+            values[name] = value
+        else:
+            values[name][arm] = value
+
+
+def _checked(name: str, field: Field, shape: tuple[str | int, ...], value: Any) -> Any:
+    if shape:
+        if len(_row(value)) != shape[0]:
+            raise InvalidArgument(name, value, f"a list of {shape[0]}")
+        return [_checked(name, field, shape[1:], x) for x in _row(value)]
+    if field.kind == "number":
+        as_float = finite_number(name, value)
+        return value if isinstance(value, int) else as_float
+    return whole_number(name, value, 0, 1 if field.kind == "flag" else MAX_COUNT)
+
+
+def _row(value: Any) -> list[Any]:
+    return cast(list[Any], value) if isinstance(value, list) else []
+
+
+# ---------------------------------------------------------------- a choice among some of the arms
+
+
+def narrowed(page: Page, me: Me, seen: Seen, arms: Sequence[int]) -> tuple[Me, Seen]:
+    """Copies in which only these arms exist: what ``page.decide`` says of them is a position in ``arms``."""
+    mine = {
+        name: [vars(me)[name][k] for k in arms] if ARMS in field.shape[:1] else deepcopy(vars(me)[name])
+        for name, field in page.knows.items()
+    }
+    return Me(**mine), Seen(**{name: [row[k] for k in arms] for name, row in vars(seen).items()})
