@@ -56,14 +56,14 @@ def _short(value: object) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real)
+    # The usual two first: to ask an abstract class takes several times as long.
+    return type(value) is float or type(value) is int or (not isinstance(value, bool) and isinstance(value, Real))
 
 
 def whole_number(argument: str, value: Any, low: int, high: int) -> int:
     """``value`` as an int between ``low`` and ``high``. Accepts 1e6, refuses 1.5, True and NaN."""
-    accepted = f"a whole number from {low} to {high}"
     if not _is_number(value) or not low <= value <= high or value != int(value):
-        raise InvalidArgument(argument, value, accepted)
+        raise InvalidArgument(argument, value, f"a whole number from {low} to {high}")
     return int(value)
 
 
