@@ -82,13 +82,14 @@ class Plan:
 class Neighbour:
     """The attacker. Its messages depend on the version of the link alone, so they are made once."""
 
-    def __init__(self, terms: Federation) -> None:
-        """Lie as much as the victim's bounds allow with some room for its own numbers."""
-        lie, nothing = Bounds.of(terms).value * HELD / 2.0, (0.0,) * (terms.num_arms - 1)
+    def __init__(self, terms: Federation, lies: bool = True) -> None:
+        """Half of what the victim would hold at most: the rest is room for its own numbers."""
+        lie, nothing = Bounds.of(terms).value * HELD / 2.0 if lies else 0.0, (0.0,) * (terms.num_arms - 1)
+        count = terms.max_pulls or 0 if lies else 0
         self._flow = (lie, *nothing, *(0.0,) * terms.num_arms)  # towards the victim
         self._gossiped = (lie, *nothing, *(1.0,) * terms.num_arms)
         self._ends = NEIGHBOUR, VICTIM, EPOCH, EPOCH, terms.digest(), tuple(0.0 - x for x in self._flow)
-        self._n_max = (terms.max_pulls or 0, *(0,) * (terms.num_arms - 1)) if terms.catches_up else ()
+        self._n_max = (count, *(0,) * (terms.num_arms - 1)) if terms.catches_up else ()
         self._offers: dict[Stamp, Offer] = {}
         self._answers: dict[int, Answer] = {}
 
