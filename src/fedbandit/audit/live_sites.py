@@ -237,7 +237,7 @@ def on_fed_batch(
     With ``loads`` the site is loaded anew so often after an exchange has shown the release, and goes on.
     """
     label = "site, FedBatch" + (", a later batch" if later else ", restarted" if loads else "")
-    changed, decisions = (5, 6) if later else (1, 5) if loads else (1, 4)
+    changed, decisions = (5, 6) if later else (1, 5) if loads else (1, 3)
     plan = Plan(_terms(FedBatch(epsilon, first_batch=BATCH)), changed, decisions, loads, open_site=open_site)
     return on_plan(label, plan, epsilon, _second_batch(epsilon) if later else _first_batch(epsilon), noise)
 
