@@ -10,11 +10,11 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from fedbandit.simulation.plan import plan_of, world_of
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, Problem, Tape, graph, replay
 from fedbandit.policies import Policy
 from fedbandit.simulation.cpu import Truth, run_trials
-from fedbandit.simulation.plan import plan_of, world_of
 from yardstick import run as run_numpy
 
 AGENTS = ARMS = 10

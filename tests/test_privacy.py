@@ -521,7 +521,7 @@ def test_real_data_never_meet_the_simulators_noise():
             assert not any(name.startswith(("fedbandit.simulation", "fedbandit.audit")) for name in imports_of(path))
     attacks = list((SOURCE / "audit").glob("*.py"))
     assert {path.name for path in attacks if any("simulation" in name for name in imports_of(path))} == {
-        "whole_agent.py"
+        "as_printed.py"
     }
     for path in attacks:
         assert "fedbandit.simulation.streams" not in set(imports_of(path))

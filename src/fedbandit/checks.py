@@ -61,14 +61,17 @@ def _is_number(value: Any) -> bool:
 
 def whole_number(argument: str, value: Any, low: int, high: int) -> int:
     """``value`` as an int between ``low`` and ``high``. Accepts 1e6, refuses 1.5, True and NaN."""
-    accepted = f"a whole number from {low} to {high}"
+    if type(value) is int and low <= value <= high:  # the usual case first: an abstract class takes long to ask
+        return value
     if not _is_number(value) or not low <= value <= high or value != int(value):
-        raise InvalidArgument(argument, value, accepted)
+        raise InvalidArgument(argument, value, f"a whole number from {low} to {high}")
     return int(value)
 
 
 def finite_number(argument: str, value: Any) -> float:
     """``value`` as a float that is neither infinite nor NaN."""
+    if type(value) is float and -LARGEST_FLOAT <= value <= LARGEST_FLOAT:  # the usual case first
+        return value
     if not _is_number(value) or not -LARGEST_FLOAT <= value <= LARGEST_FLOAT:
         raise InvalidArgument(argument, value, "a finite number")
     return float(value)

@@ -1,7 +1,7 @@
-"""Attacks on the mechanisms that protect rewards.
+"""Attacks on the mechanisms and live sites that protect rewards.
 
-``measure`` bounds the epsilon of any mechanism from below. ``attacks``, ``whole_agent`` and ``known_bad`` are its
-targets; ``suite`` makes the table that ``fedbandit audit`` prints.
+``measure`` bounds the epsilon of any mechanism from below. ``attacks`` (mechanisms), ``live_sites``, ``as_printed`` and
+``known_bad`` are its targets; ``suite`` makes the table that ``fedbandit audit`` prints.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
 """Mechanisms that are known to break their epsilon, to show that the audit catches them.
 
-They are what the paper prints and what implementations get wrong; use none of them. Each claims epsilon 1. Where the
-code of a real mechanism can be misused, it is; where it cannot, a few lines do what Algorithm 3 or a careless program
-would.
+They are what the paper prints and what implementations get wrong; use none of them. Each claims epsilon 1. Where a
+live site or a real mechanism can be spoilt, it is; where it cannot, a few lines do what Algorithm 3 or a careless
+program would.
 """
 
 import warnings
@@ -10,17 +10,20 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedbandit.audit.attacks import Attack, log_ratio, on_tree, prefetched
-from fedbandit.audit.whole_agent import on_fed_ucb, on_fed_ucb_as_printed
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Decision, Life, Stored
+from fedbandit.agent.core.site import DecisionDraws, Site, Step
+from fedbandit.audit.as_printed import on_fed_ucb_as_printed, on_unclamped_rewards
+from fedbandit.audit.attacks import Attack, on_tree, prefetched
+from fedbandit.audit.live_sites import DRAWS, on_fed_batch
 from fedbandit.policies import FedUCB, PrivacyWarning
-from fedbandit.privacy.mechanism import Batches
-from fedbandit.privacy.noise import GRID
+from fedbandit.privacy.noise import GRID, NoiseSource
 from fedbandit.rules.mean import dyadic_intervals, paper_epsilon_per_node
 
-__all__ = ["known_bad"]
+__all__ = ["RawSite", "half_the_noise", "known_bad", "site_from_old_backup"]
 
 CLAIM = 1.0
-RESTARTS = 8
+RESTARTS = 7
 
 
 def known_bad() -> list[Attack]:
@@ -31,9 +34,11 @@ def known_bad() -> list[Attack]:
             _marked("raw first reward", on_fed_ucb_as_printed(FedUCB(CLAIM, paper=True)), 2_000),
             _marked("ln T, not the node count", _too_few_nodes(), 12_000),
             _marked("noise keyed by value", _keyed_by_value(), 4_000),
-            _marked(f"redrawn after {RESTARTS - 1} restarts", _redrawn(), 4_000),
+            _marked(f"redrawn after {RESTARTS} restarts", _redrawn(), 1_000),
+            _marked("raw means gossiped", on_fed_batch(CLAIM, open_site=RawSite), 1_000),
+            _marked("half the noise", on_fed_batch(CLAIM, noise=half_the_noise()), 6_000),
             _marked("floating-point noise", _floating_point(), 20_000),
-            _marked("unclamped Gaussian rewards", _unclamped(), 2_000),
+            _marked("unclamped Gaussian rewards", on_unclamped_rewards(CLAIM, (0.0, 6.0)), 2_000),
         ]
 
 
@@ -73,22 +78,52 @@ def _keyed_by_value() -> Attack:
 
 
 def _redrawn() -> Attack:
-    """A mechanism that is brought back, again and again, from a state before its release."""
-    noise, size = prefetched(), 3
+    """A site that is brought back, again and again, from a backup of before its release."""
+    return on_fed_batch(CLAIM, loads=RESTARTS, open_site=site_from_old_backup)
 
-    def sample(which: int, count: int) -> Iterable[list[int]]:
-        before = Batches(1, CLAIM, 0.0, 1.0, first_batch=size, noise=noise)
-        before.add(0, float(which))
-        before.add(0, 0.5)
-        state = before.state()
-        for _ in range(count):
-            again = [Batches.restore(state, noise).add(0, 0.5) for _ in range(RESTARTS)]
-            yield [round(release.value * size * GRID) for release in again if release is not None]
 
-    def statistic(view: list[int]) -> float:
-        return sum(log_ratio(noisy, GRID, 2 * GRID, CLAIM) for noisy in view)
+def site_from_old_backup(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
+    """A site from an empty file that keeps its links and is told its rewards again: it releases them again."""
+    backup = Stored(Life(stored.life.epoch, 0), stored.born, links=stored.links, n_max=stored.n_max)
+    site = Site(name, terms, backup, noise)
+    for decision in stored.decisions.values():
+        again = site.decide(decision.at, DRAWS).result
+        if decision.reward is not None:
+            site.report(again.id, decision.reward)
+    return site
 
-    return Attack("", CLAIM, sample, statistic)
+
+class RawSite(Site):
+    """A site that gossips the means of its rewards as they are."""
+
+    def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
+        """No rewards yet."""
+        self._rewards: dict[int, list[float]] = {arm: [] for arm in range(terms.num_arms)}
+        self._arms: dict[str, int] = {}
+        super().__init__(name, terms, stored, noise)
+
+    def decide(self, at: float, draws: DecisionDraws) -> Step[Decision]:
+        """Remember the arm."""
+        step = super().decide(at, draws)
+        self._arms[step.result.id] = step.result.arm
+        return step
+
+    def report(self, decision_id: str, reward: float) -> Step[None]:
+        """Remember the reward."""
+        self._rewards[self._arms[decision_id]].append(reward)
+        return super().report(decision_id, reward)
+
+    @property
+    def own(self) -> tuple[float, ...]:
+        """Raw means, then weights."""
+        rewards = self._rewards.values()
+        return (*(sum(known) / max(len(known), 1) for known in rewards), *(1.0 if known else 0.0 for known in rewards))
+
+
+def half_the_noise() -> NoiseSource:
+    """Noise whose scale is too small by half."""
+    noise = prefetched()
+    return lambda epsilon, count: noise(2.0 * epsilon, count)
 
 
 def _floating_point() -> Attack:
@@ -99,8 +134,3 @@ def _floating_point() -> Attack:
         return float(which) + source.laplace(scale=1.0 / CLAIM, size=count)
 
     return Attack("", CLAIM, sample, lambda view: float(view * 2.0**53 == np.floor(view * 2.0**53)))
-
-
-def _unclamped() -> Attack:
-    """Sensitivity taken as 1 although rewards are Gaussian: one of six standard deviations moves a sum by 6."""
-    return on_fed_ucb(FedUCB(CLAIM, assume_sensitivity=1.0), (0.0, 6.0))

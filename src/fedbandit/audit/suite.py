@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedbandit.audit.attacks import Attack, on_batches, on_tree
+from fedbandit.audit.live_sites import on_fed_batch, on_fed_ucb
 from fedbandit.audit.measure import SAMPLES, Finding, audit
-from fedbandit.audit.whole_agent import on_fed_batch, on_fed_ucb, on_fed_ucb_as_printed
 from fedbandit.checks import InvalidArgument, closest
 from fedbandit.policies import FedUCB
 
@@ -35,17 +35,24 @@ class Row:
 
 
 def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[Attack]:
-    """The attacks on a policy's mechanism and on a whole agent; ``paper``: on Algorithm 4 as printed."""
+    """The attacks on a policy's mechanism and on a live site; ``paper``: on Algorithm 4 as printed."""
     if policy not in AUDITED:
         raise InvalidArgument("policy", policy, " or ".join(AUDITED), closest(policy, AUDITED))
     if paper:
         if policy != "fed_ucb":
             raise InvalidArgument("paper", paper, "given with fed_ucb, the paper's policy")
+        from fedbandit.audit.as_printed import on_fed_ucb_as_printed  # loads the simulator
+
         return [on_fed_ucb_as_printed(FedUCB(epsilon, paper=True))]
     if policy == "fed_batch":
-        both = (False, True)
-        return [*(on_batches(epsilon, later) for later in both), *(on_fed_batch(epsilon, later) for later in both)]
-    return [on_tree(epsilon), on_fed_ucb(FedUCB(epsilon))]
+        return [
+            on_batches(epsilon),
+            on_batches(epsilon, later=True),
+            on_fed_batch(epsilon),
+            on_fed_batch(epsilon, later=True),
+            on_fed_batch(epsilon, loads=1),
+        ]
+    return [on_tree(epsilon), on_fed_ucb(epsilon)]
 
 
 def run_attacks(

@@ -134,6 +134,10 @@ class Federation:
 
     def digest(self) -> str:
         """A hash of the terms: equal if and only if the terms are."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         return hashlib.sha256(json.dumps(self.terms(), sort_keys=True).encode()).hexdigest()
 
     def difference(self, other_terms: Mapping[str, object]) -> list[str]:

@@ -82,6 +82,8 @@ class Answer(Message):
 def _row(name: str, row: Sequence[float]) -> tuple[float, ...]:
     if not row:
         raise InvalidArgument(name, "nothing", "a value and a weight for each arm")
+    if all(type(x) is float and -LARGEST <= x <= LARGEST for x in row):  # nearly always: no name is made for nothing
+        return tuple(row)
     checked = tuple(finite_number(f"{name}[{c}]", x) for c, x in enumerate(row))
     for c, x in enumerate(checked):
         if abs(x) > LARGEST:

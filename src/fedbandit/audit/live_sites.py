@@ -1,0 +1,281 @@
+"""Attacks on a live ``Site`` by its neighbour, who sees every message and lies within the site's bounds.
+
+The victim is the site that ships, with a disk in memory and OpenDP's noise through its own ledger. The neighbour
+pretends that arm 0 is a wonder, so that the victim goes on pulling it. From each offer and answer it works out the
+victim's own row: what the victim gossips less what has flowed to it. From the rows follow the noisy sums.
+
+The neighbour also sees the arms that the victim hands out, and epochs, versions and counts in its messages. It
+rehearses both worlds with zeros for noise: if these differ between them, they decide.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from fedbandit.agent.core.bounds import HELD, Bounds
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_journal import MemoryJournal
+from fedbandit.agent.core.messages import Answer, Message, Offer
+from fedbandit.agent.core.records import Stored
+from fedbandit.agent.core.site import DecisionDraws, Site
+from fedbandit.audit.attacks import Attack, log_ratio, prefetched
+from fedbandit.policies import FedBatch, FedUCB
+from fedbandit.privacy.noise import GRID, NoiseSource
+from fedbandit.rules.flow import FIRST, Stamp
+from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node
+
+__all__ = [
+    "BATCH",
+    "DRAWS",
+    "Neighbour",
+    "OpenSite",
+    "Plan",
+    "Seen",
+    "first_batch_sums",
+    "on_fed_batch",
+    "on_fed_ucb",
+    "on_plan",
+    "play",
+    "second_batch_sums",
+    "tree_sums",
+]
+
+VICTIM, NEIGHBOUR, EPOCH = "victim", "neighbour", 1
+BATCH = 2  # small, so that a short run releases two; what a release costs does not depend on its size
+HORIZON = 6  # in a tree of 7 pulls the first reward lies in three intervals
+REST, REST_STEPS = 0.5, GRID // 2  # every reward but the changed one, and its steps on the grid
+DRAWS = DecisionDraws((0.0, 0.0), 0.5)  # the attacker even knows what decisions are drawn with
+
+OpenSite = Callable[[str, Federation, Stored, NoiseSource], Site]
+
+
+class Seen(NamedTuple):
+    """What one message of the victim tells."""
+
+    pulls: tuple[int, ...]  # of each arm, from the arms handed out before
+    own: tuple[float, ...]  # the victim's own row: means, then weights
+    header: tuple[object, ...]  # epochs, version, n_max
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run of a victim.
+
+    * ``changed``: the decision, counted from 1, whose reward is 0 or 1
+    * ``loads``, ``loads_after``: how often the site is loaded anew from its disk, each time before an exchange, and
+      after the exchange of which decision
+    * ``open_site``: makes the site from what its disk holds; known-bad variants plant theirs here
+    """
+
+    terms: Federation
+    changed: int
+    decisions: int
+    loads: int = 0
+    loads_after: int = 3
+    open_site: OpenSite = Site
+
+
+# ---------------------------------------------------------------- the neighbour
+
+
+class Neighbour:
+    """The attacker. Its messages depend on the version of the link alone, so they are made once."""
+
+    def __init__(self, terms: Federation, lies: bool = True) -> None:
+        """Half of what the victim would hold at most: the rest is room for its own numbers."""
+        lie, nothing = Bounds.of(terms).value * HELD / 2.0 if lies else 0.0, (0.0,) * (terms.num_arms - 1)
+        count = terms.max_pulls or 0 if lies else 0
+        self._flow = (lie, *nothing, *(0.0,) * terms.num_arms)  # towards the victim
+        self._gossiped = (lie, *nothing, *(1.0,) * terms.num_arms)
+        self._ends = NEIGHBOUR, VICTIM, EPOCH, EPOCH, terms.digest(), tuple(0.0 - x for x in self._flow)
+        self._n_max = (count, *(0,) * (terms.num_arms - 1)) if terms.catches_up else ()
+        self._offers: dict[Stamp, Offer] = {}
+        self._answers: dict[int, Answer] = {}
+
+    def offer(self, stamp: Stamp) -> Offer:
+        """An offer on a link with this stamp."""
+        if stamp not in self._offers:
+            self._offers[stamp] = Offer(*self._ends, stamp, self._gossiped, n_max=self._n_max)
+        return self._offers[stamp]
+
+    def answer(self, offer: Offer) -> Answer:
+        """An answer to the victim, newer than its offer."""
+        version = offer.stamp[0] + 1
+        if version not in self._answers:
+            self._answers[version] = Answer(*self._ends, (version, NEIGHBOUR), n_max=self._n_max)
+        return self._answers[version]
+
+    def row_in_offer(self, offer: Offer) -> tuple[float, ...]:
+        """The victim's own row: what it gossips less what has flowed to it."""
+        return tuple(x - flow for x, flow in zip(offer.gossiped, offer.flow, strict=True))
+
+    def row_in_answer(self, answer: Answer) -> tuple[float, ...]:
+        """The victim's own row: it gossiped own + before, and moved its flow half of the way to what it was offered.
+
+        after = before + (offered - (own + before)) / 2, solved for own.
+        """
+        sent = zip(self._gossiped, self._flow, answer.flow, strict=True)
+        return tuple(there - before - 2.0 * (after - before) for there, before, after in sent)
+
+
+# ---------------------------------------------------------------- a run
+
+
+def play(plan: Plan, neighbour: Neighbour, changed: float, noise: NoiseSource) -> list[Seen]:
+    """Run the victim from an empty disk; what its neighbour sees, message by message.
+
+    The victim exchanges after every reward. The neighbour begins the first exchange, with its lie, and any after a
+    restart; it answers the second, and lets the victim's other offers go unanswered, which cost it nothing to read.
+    """
+    disk, terms = MemoryJournal(EPOCH), plan.terms
+    site = plan.open_site(VICTIM, terms, disk.load(), noise)
+    disk.commit(site.join(NEIGHBOUR).records)
+    pulls, view, sent = [0] * terms.num_arms, list[Seen](), FIRST
+    for number in range(1, plan.decisions + 1):
+        decided = site.decide(float(number), DRAWS)
+        disk.commit(decided.records)
+        disk.commit(site.report(decided.result.id, changed if number == plan.changed else REST).records)
+        pulls[decided.result.arm] += 1
+        counts = tuple(pulls)
+        if number > 1:
+            offer = site.offer(NEIGHBOUR).result
+            view.append(Seen(counts, neighbour.row_in_offer(offer), _header(offer)))
+            if number == 2:
+                answer = neighbour.answer(offer)
+                disk.commit(site.receive_answer(answer).records)
+                sent = answer.stamp
+        for _ in range(1 if number == 1 else plan.loads if number == plan.loads_after else 0):
+            if number > 1:
+                site = plan.open_site(VICTIM, terms, disk.load(), noise)
+            step = site.receive_offer(neighbour.offer(sent))
+            disk.commit(step.records)
+            view.append(Seen(counts, neighbour.row_in_answer(step.result), _header(step.result)))
+            sent = step.result.stamp
+    return view
+
+
+def _header(message: Message) -> tuple[object, ...]:
+    return type(message), message.epoch, message.to_epoch, message.stamp, message.n_max
+
+
+# ---------------------------------------------------------------- what the view tells
+
+
+def first_batch_sums(view: Sequence[Seen]) -> list[tuple[int, int]]:
+    """How many rewards, and their noisy sum in steps of the grid, as the first batch of arm 0 shows them.
+
+    One of ``BATCH`` rewards, unless something is seen too early or drawn again.
+    """
+    seen = ((min(it.pulls[0], BATCH), it.own[0], it.own[len(it.pulls)]) for it in view if 0 < it.pulls[0] < 2 * BATCH)
+    sums = ((size, round(mean * size * GRID)) for size, mean, weight in seen if size == BATCH or mean or weight)
+    return list(dict.fromkeys(sums))
+
+
+def second_batch_sums(view: Sequence[Seen]) -> list[int]:
+    """The noisy sums of arm 0's second batch. Batches of equal size weigh alike: twice the mean, less the first."""
+    first = [noisy for size, noisy in first_batch_sums(view) if size == BATCH]
+    both = dict.fromkeys(round(2.0 * it.own[0] * BATCH * GRID) for it in view if it.pulls[0] == 2 * BATCH)
+    return [total - first[0] for total in both] if first else []
+
+
+def tree_sums(view: Sequence[Seen]) -> list[tuple[int, int]]:
+    """How many pulls of arm 0, and the noisy sum of their rewards in steps of the grid; each as often as it differs."""
+    sums = ((it.pulls[0], round(it.own[0] * it.pulls[0] * GRID)) for it in view if it.pulls[0] > 0)
+    return list(dict.fromkeys(sums))
+
+
+def _public(view: Sequence[Seen], size: int) -> list[tuple[object, ...]]:
+    """All that no reward may move: arms, headers, weights, and means of arms before their first release of ``size``."""
+    return [
+        (
+            it.pulls,
+            it.header,
+            *(round(weight * GRID) for weight in it.own[len(it.pulls) :]),
+            *(round(mean * GRID) for mean, n in zip(it.own, it.pulls, strict=False) if n < size),
+        )
+        for it in view
+    ]
+
+
+def _zeros(_: float, count: int) -> list[int]:
+    return [0] * count
+
+
+def on_plan(
+    label: str, plan: Plan, claimed: float, statistic: Callable[[list[Seen]], float], noise: NoiseSource | None = None
+) -> Attack:
+    """Attack a plan by the public part of what is seen if that tells the worlds apart, else by ``statistic``."""
+    source, neighbour, size = noise or prefetched(), Neighbour(plan.terms), plan.terms.first_batch
+    rehearsed = [_public(play(plan, neighbour, changed, _zeros), size) for changed in (0.0, 1.0)]
+    tells = rehearsed[0] != rehearsed[1]
+
+    def sample(which: int, count: int) -> Iterable[list[Seen]]:
+        return (play(plan, neighbour, float(which), source) for _ in range(count))
+
+    def judge(view: list[Seen]) -> float:
+        public = _public(view, size) if tells else None
+        if public in rehearsed:
+            return inf if public == rehearsed[1] else -inf
+        return statistic(view)
+
+    return Attack(label, claimed, sample, judge)
+
+
+# ---------------------------------------------------------------- the attacks
+
+
+def _terms(policy: FedBatch | FedUCB) -> Federation:
+    return Federation("audit", 2, ("a", "b"), 0.0, 1.0, policy)
+
+
+def on_fed_batch(
+    epsilon: float, later: bool = False, loads: int = 0, open_site: OpenSite = Site, noise: NoiseSource | None = None
+) -> Attack:
+    """A reward of arm 0's first (or second) batch changes. Arms come as 0, 1, 0, 1 and, by the lie, 0, 0.
+
+    With ``loads`` the site is loaded anew so often after an exchange has shown the release, and goes on.
+    """
+    label = "site, FedBatch" + (", a later batch" if later else ", restarted" if loads else "")
+    changed, decisions = (5, 6) if later else (1, 5) if loads else (1, 3)
+    plan = Plan(_terms(FedBatch(epsilon, first_batch=BATCH)), changed, decisions, loads, open_site=open_site)
+    return on_plan(label, plan, epsilon, _second_batch(epsilon) if later else _first_batch(epsilon), noise)
+
+
+def _first_batch(epsilon: float) -> Callable[[list[Seen]], float]:
+    def statistic(view: list[Seen]) -> float:
+        total = 0.0
+        for size, noisy in first_batch_sums(view):
+            rest = (size - 1) * REST_STEPS
+            total += log_ratio(noisy, rest, rest + GRID, epsilon)
+        return total
+
+    return statistic
+
+
+def _second_batch(epsilon: float) -> Callable[[list[Seen]], float]:
+    rest = (BATCH - 1) * REST_STEPS
+
+    def statistic(view: list[Seen]) -> float:
+        between = [noisy for size, noisy in first_batch_sums(view) if size == BATCH]
+        if len(between) > 1:  # it must not change until the second release: what it shows, decides
+            return 1e9 * (between[-1] - between[0])
+        return sum(log_ratio(noisy, rest, rest + GRID, epsilon) for noisy in second_batch_sums(view))
+
+    return statistic
+
+
+def on_fed_ucb(epsilon: float, open_site: OpenSite = Site, noise: NoiseSource | None = None) -> Attack:
+    """The first reward changes. Each interval that begins at pull 1 holds it, and is the whole prefix."""
+    plan = Plan(_terms(FedUCB(epsilon, horizon=HORIZON)), 1, 5, open_site=open_site)
+    per_node = epsilon_per_node(epsilon, HORIZON + 1)
+
+    def statistic(view: list[Seen]) -> float:
+        total = 0.0
+        for end, noisy in tree_sums(view):
+            if dyadic_intervals(end)[0][0] == 1:
+                rest = (end - 1) * REST_STEPS
+                total += log_ratio(noisy, rest, rest + GRID, per_node)
+        return total
+
+    return on_plan("site, Fed_UCB", plan, epsilon, statistic, noise)
