@@ -1,8 +1,7 @@
-"""An index for rewards in [0, 1] by Bernoulli divergence: KL-UCB, and its private form.
+"""A divergence index for Bernoulli-like rewards in [0, 1]: KL-UCB and its private form.
 
-Here belong the divergences and the largest mean that they do not rule out. DP-KLUCB (Azize and Basu 2022)
-replaces kl by d_eps, the rate at which a sample mean *with Laplace noise* deviates: a small deviation is the
-rewards' doing (kl), the rest of a large one the noise's, at the price eps per unit.
+DP-KLUCB (Azize and Basu 2022) replaces kl by d_eps, the rate at which a sample mean *with Laplace noise* deviates:
+rewards explain a small deviation (kl), noise explains the rest of a large one, at the price eps per unit.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from math import exp, inf, log, sqrt
 __all__ = ["NO_NOISE", "bernoulli_kl", "highest_kl_index", "kl_index", "private_divergence"]
 
 NO_NOISE = inf
-"""The epsilon with which the private divergence is kl itself."""
+"""The epsilon for which the private divergence equals kl."""
 
 
 def bernoulli_kl(x: float, q: float) -> float:
@@ -51,7 +50,7 @@ def kl_index(x: float, limit: float, epsilon: float) -> float:
     entropy = -x * log(x) - (1.0 - x) * log(1.0 - x) if x > 0.0 else 0.0
     # Two bounds from above: kl(x, q) >= 2 (q - x)^2 (Pinsker), and kl(x, q) >= -entropy - (1 - x) log(1 - q).
     q = min(x + sqrt(limit / 2.0), 1.0 - exp(-(limit + entropy) / (1.0 - x)))
-    for _ in range(50):  # Newton's steps on a convex function from the right: they only come closer
+    for _ in range(50):  # Newton's method on a convex function from the right: it converges monotonically
         step = (bernoulli_kl(x, q) - limit) * q * (1.0 - q) / (q - x) if x < q < 1.0 else 0.0
         q -= step
         if step < 1e-12:
@@ -62,8 +61,8 @@ def kl_index(x: float, limit: float, epsilon: float) -> float:
 def highest_kl_index(theta: Sequence[float], count: Sequence[float], log_t: float, epsilon: float) -> int:
     """The arm with the largest ``kl_index(theta, log t / count)``; of equal ones the larger theta, then the first.
 
-    Ties are common: estimates below 0 or above 1 count as the ends. An index is computed only for an arm that beats
-    those before it, which one divergence tells.
+    Ties are common: estimates below 0 or above 1 count as the ends. One divergence tells whether an arm beats the best
+    so far; only then is its index computed.
     """
     arm = 0
     for k in range(1, len(theta)):
@@ -74,7 +73,7 @@ def highest_kl_index(theta: Sequence[float], count: Sequence[float], log_t: floa
     for k in range(len(theta)):
         if k != leader:
             x = min(max(theta[k], 0.0), 1.0)
-            limit = (1.0 + 1e-9) * log_t / count[k]  # a little more, so that rounding does not settle a tie
+            limit = (1.0 + 1e-9) * log_t / count[k]  # slightly more: rounding must not decide a tie
             if x >= best or best >= 1.0 or private_divergence(x, best, epsilon) <= limit:
                 index = kl_index(theta[k], log_t / count[k], epsilon)
                 if index > best or (index == best and theta[k] > theta[arm]):
