@@ -113,7 +113,7 @@ def mean_variance(precision: float, square: float, reward_variance: float, learn
 
 
 def last_weight(precision: float, variance: float) -> float:
-    """The weight of a release of this variance in the mean of all; ``precision`` is the sum of 1/v, this one included."""
+    """The weight of a release of this variance in the mean of all; ``precision`` is the sum of 1/v, its own too."""
     return 1.0 / (variance * precision)
 
 
