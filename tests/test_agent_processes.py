@@ -244,7 +244,7 @@ class TestTheNeighbourList:
             )
             refused = exchanges(federation, "south", "north")
             assert neighbour(federation, "north", "south") is None
-            assert lines(federation, "north", "needs a restart", "data")
+            assert lines(federation, "north", "restart to apply", "data")
             come_through(federation, "north", "east")
             assert exchanges(federation, "south", "north") == refused
 
