@@ -36,7 +36,7 @@ from fedbandit.rules.batch import (
     released,
     weighted_mean,
 )
-from fedbandit.rules.choose import fewest_pulls, highest
+from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.gossip import is_known, ratio
 from fedbandit.rules.mean import clamp
 from fedbandit.rules.radius import CALIBRATED_ALPHA, variance_radius, variance_sampling
@@ -57,7 +57,6 @@ KNOWS = Fields(
     theta=Number[ARMS],
     unknown=Flag[ARMS],  # arms that the agent cannot judge yet
     num_unknown=Count,
-    belief=Number[ARMS],
 )
 
 
@@ -90,9 +89,12 @@ def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
         return me.current
     if me.num_unknown > 0:
         return fewest_pulls(me.tried, me.unknown)
-    for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + radius(me, terms, seen, now, k)
-    return highest(me.belief)
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = me.theta[k] + radius(me, terms, seen, now, k)
+        if belief > best:
+            arm, best = k, belief
+    return arm
 
 
 def noise_due(me: Any, terms: Terms, arm: int) -> int:

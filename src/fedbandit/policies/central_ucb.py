@@ -1,6 +1,7 @@
 """An index on everyone's rewards at once, no privacy: the ceiling where agents act in step."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.checks import number_above, true_or_false
@@ -20,7 +21,6 @@ from fedbandit.policies.protocol import (
     needs_unit_range,
 )
 from fedbandit.rules.batch import learnt_reward_variance, least_reward_variance
-from fedbandit.rules.choose import highest
 from fedbandit.rules.kl import NO_NOISE, highest_kl_index
 from fedbandit.rules.radius import CALIBRATED_ALPHA, deviation, variance_radius, variance_sampling
 
@@ -33,7 +33,7 @@ KNOWS = Fields(
     sampling=Number[ARMS],  # the radius of the pooled mean, but for the time
     deviation=Number[ARMS],  # with which Thompson sampling draws
     worth=Number[ARMS],  # how many rewards the pooled mean is worth
-    belief=Number[ARMS],
+    normals=Number[ARMS],  # of the present decision
 )
 
 
@@ -50,17 +50,23 @@ class Terms(NamedTuple):
 
 def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest pooled mean + radius."""
-    for k in range(len(me.belief)):
-        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)
-    return highest(me.belief)
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = seen.theta[k] + radius(me, terms, seen, now, k)
+        if belief > best:
+            arm, best = k, belief
+    return arm
 
 
 def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest draw around the pooled mean, by every agent for itself."""
-    fill_with_normals(me.belief, draws)
-    for k in range(len(me.belief)):
-        me.belief[k] = seen.theta[k] + me.deviation[k] * me.belief[k]
-    return highest(me.belief)
+    fill_with_normals(me.normals, draws)
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = seen.theta[k] + me.deviation[k] * me.normals[k]
+        if belief > best:
+            arm, best = k, belief
+    return arm
 
 
 def decide_by_divergence(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:

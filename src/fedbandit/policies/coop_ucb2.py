@@ -1,10 +1,10 @@
 """coop-UCB2 (Landgren, Srivastava, Leonard 2016): running consensus on sums and counts. No privacy."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting
-from fedbandit.rules.choose import highest
 from fedbandit.rules.gossip import ratio
 from fedbandit.rules.radius import coop_radius
 
@@ -14,7 +14,6 @@ KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum
     theta=Number[ARMS],
-    belief=Number[ARMS],
 )
 
 
@@ -27,9 +26,12 @@ class Terms(NamedTuple):
 
 def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest s/c + radius."""
-    for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + radius(me, terms, seen, now, k)
-    return highest(me.belief)
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = me.theta[k] + radius(me, terms, seen, now, k)
+        if belief > best:
+            arm, best = k, belief
+    return arm
 
 
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:

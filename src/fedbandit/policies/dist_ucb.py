@@ -1,10 +1,11 @@
 """Dist-UCB (Zhu and Liu): the paper's estimate over all links in every round, with Metropolis weights. No privacy."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting, uniform
-from fedbandit.rules.choose import count_lagging, highest, nth_lagging
+from fedbandit.rules.choose import count_lagging, nth_lagging
 from fedbandit.rules.radius import dist_sampling, scaled_radius
 
 __all__ = ["PAGE", "DistUCB", "Terms"]
@@ -14,7 +15,6 @@ KNOWS = Fields(
     total=Number[ARMS],  # their sum
     x_mean=Number[ARMS],
     sampling=Number[ARMS],  # the part of the radius that changes at a pull only
-    belief=Number[ARMS],
     caught_up=Count,  # decisions by the consistency rule
 )
 
@@ -39,9 +39,12 @@ def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     if lagging > 0:
         me.caught_up += 1
         return nth_lagging(me.tried, seen.n_max, terms.allowed, int(uniform(draws) * lagging))
-    for k in range(len(me.belief)):
-        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)
-    return highest(me.belief)
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = seen.theta[k] + radius(me, terms, seen, now, k)
+        if belief > best:
+            arm, best = k, belief
+    return arm
 
 
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:

@@ -47,7 +47,7 @@ from fedbandit.rules.batch import (
     released,
     weighted_mean,
 )
-from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lagging
+from fedbandit.rules.choose import count_lagging, fewest_pulls, nth_lagging
 from fedbandit.rules.gossip import is_known, ratio
 from fedbandit.rules.kl import highest_kl_index, kl_index
 from fedbandit.rules.mean import clamp
@@ -87,6 +87,7 @@ KNOWS = Fields(
     num_unknown=Count,
     belief=Number[ARMS],
     caught_up=Count,  # decisions by the consistency rule, if it is on
+    normals=Number[ARMS],  # of the present decision
 )
 
 
@@ -140,10 +141,13 @@ def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -
     arm = _first(me, terms, seen, draws)
     if arm >= 0:
         return arm
-    fill_with_normals(me.belief, draws)
-    for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + me.deviation[k] * me.belief[k]
-    return highest(me.belief)
+    fill_with_normals(me.normals, draws)
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = me.theta[k] + me.deviation[k] * me.normals[k]
+        if belief > best:
+            arm, best = k, belief
+    return arm
 
 
 def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
@@ -151,9 +155,12 @@ def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> 
     arm = _first(me, terms, seen, draws)
     if arm >= 0:
         return arm
-    for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + radius(me, terms, seen, now, k)
-    return highest(me.belief)
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = me.theta[k] + radius(me, terms, seen, now, k)
+        if belief > best:
+            arm, best = k, belief
+    return arm
 
 
 def decide_by_safe_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
@@ -161,9 +168,12 @@ def decide_by_safe_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any
     arm = _first(me, terms, seen, draws)
     if arm >= 0:
         return arm
-    for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + safe_radius(me, terms, seen, now, k)
-    return highest(me.belief)
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = me.theta[k] + safe_radius(me, terms, seen, now, k)
+        if belief > best:
+            arm, best = k, belief
+    return arm
 
 
 def decide_by_divergence(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:

@@ -27,7 +27,7 @@ from fedbandit.policies.protocol import (
     sensitivity,
     uniform,
 )
-from fedbandit.rules.choose import count_lagging, highest, nth_lagging
+from fedbandit.rules.choose import count_lagging, nth_lagging
 from fedbandit.rules.mean import clamp, epsilon_per_node, pull_tree_add, trailing_zeros
 from fedbandit.rules.radius import NOISE_CONSTANT, gossip_sampling, private_noise, private_radius
 
@@ -42,7 +42,6 @@ KNOWS = Fields(
     x_mean=Number[ARMS],
     sampling=Number[ARMS],  # the parts of C~ that change at a pull only
     noise=Number[ARMS],
-    belief=Number[ARMS],  # Q
     caught_up=Count,  # decisions by the consistency rule
 )
 
@@ -76,9 +75,12 @@ def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     if lagging > 0:
         me.caught_up += 1
         return nth_lagging(me.tried, seen.n_max, terms.num_agents, int(uniform(draws) * lagging))  # line 13
-    for k in range(len(me.belief)):
-        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)  # lines 8-9
-    return highest(me.belief)  # line 10
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = seen.theta[k] + radius(me, terms, seen, now, k)  # line 9
+        if belief > best:  # line 10
+            arm, best = k, belief
+    return arm
 
 
 def noise_due(me: Any, terms: Terms, arm: int) -> int:

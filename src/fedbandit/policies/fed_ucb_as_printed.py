@@ -5,12 +5,12 @@ does not clamp. Its tree is over time, not over the arm's pulls. Repairs without
 that was drawn is kept, and it belongs to an interval, not to the value of a sum.
 """
 
-from math import log
+from math import inf, log
 from typing import Any, NamedTuple
 
 from fedbandit.policies.gossip_ucb import Terms as CleanTerms
 from fedbandit.policies.protocol import ARMS, LEVELS, Count, Fields, Now, Number, Page, uniform
-from fedbandit.rules.choose import count_lagging, highest, nth_lagging
+from fedbandit.rules.choose import count_lagging, nth_lagging
 from fedbandit.rules.mean import paper_epsilon_per_node, time_tree_add, time_tree_first_new
 from fedbandit.rules.radius import gossip_sampling, private_noise, private_radius
 
@@ -25,7 +25,6 @@ KNOWS = Fields(
     x_mean=Number[ARMS],
     sampling=Number[ARMS],  # the parts of C~ that change at a pull only
     noise=Number[ARMS],
-    belief=Number[ARMS],  # Q
     caught_up=Count,  # decisions by the consistency rule
 )
 
@@ -70,9 +69,12 @@ def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     if lagging > 0:
         me.caught_up += 1
         return nth_lagging(me.tried, seen.n_max, terms.num_agents, int(uniform(draws) * lagging))  # line 13
-    for k in range(len(me.belief)):
-        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)  # lines 8-9
-    return highest(me.belief)  # line 10
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = seen.theta[k] + radius(me, terms, seen, now, k)  # line 9
+        if belief > best:  # line 10
+            arm, best = k, belief
+    return arm
 
 
 def noise_due(me: Any, terms: Terms, arm: int) -> tuple[int, int]:

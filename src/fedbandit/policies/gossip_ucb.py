@@ -1,10 +1,11 @@
 """Gossip_UCB: Algorithm 1 of the paper. Gossiped estimates, the consistency rule, radius C. No privacy."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting, uniform
-from fedbandit.rules.choose import count_lagging, highest, nth_lagging
+from fedbandit.rules.choose import count_lagging, nth_lagging
 from fedbandit.rules.radius import alpha1, clean_radius, gossip_sampling
 
 __all__ = ["PAGE", "GossipUCB", "Terms", "terms_of"]
@@ -14,7 +15,6 @@ KNOWS = Fields(
     total=Number[ARMS],  # their sum
     x_mean=Number[ARMS],
     sampling=Number[ARMS],  # the part of C that changes at a pull only
-    belief=Number[ARMS],  # Q
     caught_up=Count,  # decisions by the consistency rule
 )
 
@@ -51,9 +51,12 @@ def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     if lagging > 0:
         me.caught_up += 1
         return nth_lagging(me.tried, seen.n_max, terms.num_agents, int(uniform(draws) * lagging))  # line 13
-    for k in range(len(me.belief)):
-        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)  # lines 8-9
-    return highest(me.belief)  # line 10
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = seen.theta[k] + radius(me, terms, seen, now, k)  # line 9
+        if belief > best:  # line 10
+            arm, best = k, belief
+    return arm
 
 
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:

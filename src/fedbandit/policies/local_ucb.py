@@ -1,10 +1,10 @@
 """UCB1 on an agent's own rewards (Auer et al. 2002), no communication: the floor."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting
-from fedbandit.rules.choose import highest
 from fedbandit.rules.radius import local_sampling, scaled_radius
 
 __all__ = ["PAGE", "LocalUCB", "Terms"]
@@ -14,7 +14,6 @@ KNOWS = Fields(
     total=Number[ARMS],  # their sum
     x_mean=Number[ARMS],
     sampling=Number[ARMS],  # the part of the radius that changes at a pull only
-    belief=Number[ARMS],
 )
 
 
@@ -26,9 +25,12 @@ class Terms(NamedTuple):
 
 def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest mean + radius."""
-    for k in range(len(me.belief)):
-        me.belief[k] = seen.theta[k] + radius(me, terms, seen, now, k)
-    return highest(me.belief)
+    arm, best = 0, -inf
+    for k in range(len(me.n)):
+        belief = seen.theta[k] + radius(me, terms, seen, now, k)
+        if belief > best:
+            arm, best = k, belief
+    return arm
 
 
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:

@@ -6,19 +6,40 @@ a live agent.
 """
 
 import hashlib
+import math
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
-from numba import njit
-from numba.extending import register_jitable
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import lower_builtin, overload, register_jitable
 
-__all__ = ["SOURCES", "compilable", "compile_driver", "compile_inner", "compile_rare", "compile_small"]
+__all__ = [
+    "INLINE",
+    "SOURCES",
+    "by_value",
+    "compilable",
+    "compile_driver",
+    "compile_inner",
+    "compile_rare",
+    "compile_small",
+    "leave_out",
+]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _jit: Any = njit
 _NO_DOORS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+INLINE: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "forceinline": True, **_NO_DOORS}
+"""Options of what runs in every round.
+
+It allocates nothing, so it needs no reference counts: with them (Numba's default, atomic ones, at every view of a row)
+the engine was measured to run ten times slower. Nothing but compiled code can call it: the doors for Python took almost
+half of the first compilation.
+"""
+
 _known: set[FunctionType] = set()
 
 
@@ -28,13 +49,8 @@ def compile_small(function: _Function) -> _Function:
 
 
 def compile_inner(function: _Function) -> _Function:
-    """Compile what runs in every round.
-
-    It allocates nothing, so it needs no reference counts: with them (Numba's default, atomic ones, at every view of a
-    row) the engine was measured to run ten times slower. Nothing but compiled code can call it: the doors for Python
-    took almost half of the first compilation.
-    """
-    return _jit(_nrt=False, error_model="numpy", forceinline=True, **_NO_DOORS)(function)
+    """Compile what runs in every round."""
+    return _jit(**INLINE)(function)
 
 
 def compile_rare(function: _Function) -> _Function:
@@ -55,13 +71,37 @@ def compilable(function: _Function) -> _Function:
             called = function.__globals__.get(name)
             if isinstance(called, FunctionType):
                 compilable(called)
-        register_jitable(_nrt=False, error_model="numpy", forceinline=True)(function)
+        register_jitable(**INLINE)(function)
     return function
 
 
 def leave_out(function: FunctionType) -> None:
     """Never compile a function as it stands: engines have a form of their own for it."""
     _known.add(function)
+
+
+@lower_builtin(math.sqrt, types.float64)
+def _sqrt(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """The processor's own root, which LLVM can compute for several arms at once; Numba calls the C library's."""
+    return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), arguments)
+
+
+def by_value(record: Any) -> Any:
+    """A record of numbers as a tuple with the same names.
+
+    Compiled code keeps its entries in registers, where it would read those of a record again after every write to
+    another record: for all it knows the two may overlap.
+    """
+    raise NotImplementedError  # compiled only
+
+
+@overload(by_value, strict=False, jit_options=INLINE)
+def _by_value(record: Any) -> Any:
+    names = list(record.fields)
+    made = namedtuple("Terms", names)  # pyright: ignore[reportUntypedNamedTuple]
+    space: dict[str, Any] = {"made": made}
+    exec(f"def copy(record): return made({', '.join(f'record.{name}' for name in names)})", space)  # noqa: S102
+    return space["copy"]
 
 
 def _digest_of_sources() -> str:

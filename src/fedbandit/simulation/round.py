@@ -15,7 +15,16 @@ from numba.extending import overload
 
 from fedbandit.policies import protocol
 from fedbandit.policies.protocol import Now, Page
-from fedbandit.simulation.compiled import SOURCES, compilable, compile_driver, compile_inner, compile_rare, leave_out
+from fedbandit.simulation.compiled import (
+    INLINE,
+    SOURCES,
+    by_value,
+    compilable,
+    compile_driver,
+    compile_inner,
+    compile_rare,
+    leave_out,
+)
 from fedbandit.simulation.network import add_news, average_active_links, hear_n_max
 from fedbandit.simulation.rewards import draw_reward
 from fedbandit.simulation.streams import (
@@ -36,7 +45,6 @@ __all__ = ["rounds_of"]
 
 _NETWORKS = {"gossip": 0, "consensus": 1, "alone": 2, "pooled": 3, "server": 4}
 _GOSSIP, _CONSENSUS, _ALONE, _POOLED = 0, 1, 2, 3
-_INLINE = {"_nrt": False, "error_model": "numpy", "forceinline": True}
 
 
 # ---------------------------------------------------------------- randomness
@@ -55,7 +63,7 @@ def _is_simulated(draws: Any) -> bool:
     return isinstance(draws, types.NamedTuple) and draws.instance_class is DecisionDraws
 
 
-@overload(protocol.uniform, strict=False, jit_options=_INLINE)
+@overload(protocol.uniform, strict=False, jit_options=INLINE)
 def _uniform(draws: Any) -> Any:
     if not _is_simulated(draws):
         return None
@@ -68,7 +76,7 @@ def _uniform(draws: Any) -> Any:
     return pick
 
 
-@overload(protocol.fill_with_normals, strict=False, jit_options=_INLINE)
+@overload(protocol.fill_with_normals, strict=False, jit_options=INLINE)
 def _fill_with_normals(row: Any, draws: Any) -> Any:
     if not _is_simulated(draws):
         return None
@@ -106,7 +114,7 @@ def draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any
     raise NotImplementedError  # compiled only
 
 
-@overload(draw_noise, strict=False, jit_options=_INLINE)
+@overload(draw_noise, strict=False, jit_options=INLINE)
 def _draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
     if isinstance(due, types.BaseTuple):
 
@@ -250,7 +258,7 @@ def _build(
             log_t = log(max(t, 1))
             now = Now(log_t, sqrt(log_t))
             for i in range(num_agents):
-                me, fixed, mine, turn = agents[i], terms[i], seen[i], turns[i]
+                me, fixed, mine, turn = agents[i], by_value(terms[i]), seen[i], turns[i]
                 pulls = num_arms if t == 0 else 1  # Algorithm 1, line 1: at t = 0 every arm once
                 if t > 0:
                     if announces:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbandit.simulation.compiled import compile_small
+from fedbandit.simulation.compiled import compile_rare, compile_small
 
 __all__ = [
     "ARRIVALS",
@@ -90,8 +90,8 @@ def whole_below(bits: Any, limit: int) -> Any:
 @compile_small
 def laplace(bits: Any) -> Any:
     """Laplace noise of scale 1 (simulation only): a sign and an exponential magnitude."""
-    magnitude = -log(1.0 - uniform(bits))
-    return magnitude if bits & np.uint64(1) else -magnitude
+    # A product, not a branch: a random branch is mispredicted every other time.
+    return log(1.0 - uniform(bits)) * (1.0 - 2.0 * np.float64(bits & np.uint64(1)))
 
 
 def _ziggurat_tables() -> tuple[Any, Any]:
@@ -107,10 +107,11 @@ def _ziggurat_tables() -> tuple[Any, Any]:
 
 
 _X, _HEIGHT = _ziggurat_tables()
+_SIGNED_X = np.concatenate([_X[:256], -_X[:256]])  # by layer and sign: a random branch is mispredicted every other time
 _EDGE = 3.6541528853610088
 
 
-@compile_small
+@compile_rare
 def _normal_slow(bits: Any, layer: Any, negative: Any, x: Any) -> Any:
     """The one draw in eighty that the ziggurat's fast path does not settle: x in the wedge of a layer, or its tail.
 
@@ -142,10 +143,10 @@ def _normal_slow(bits: Any, layer: Any, negative: Any, x: Any) -> Any:
 def standard_normal(bits: Any) -> Any:
     """A standard normal by the ziggurat: layer from bits 0-7, sign from bit 8, position from 11-63."""
     layer = np.int64(bits & np.uint64(255))
-    x = uniform(bits) * _X[layer]
-    if x < _X[layer + 1]:
-        return -x if bits & np.uint64(256) else x
-    return _normal_slow(bits, layer, bits & np.uint64(256), x)
+    x = uniform(bits) * _SIGNED_X[bits & np.uint64(511)]
+    if abs(x) < _X[layer + 1]:
+        return x
+    return _normal_slow(bits, layer, bits & np.uint64(256), abs(x))
 
 
 @compile_small
@@ -156,10 +157,10 @@ def coarse_normal(bits: Any, half: Any) -> Any:
     """
     word = (bits >> (np.uint64(32) * half)) & np.uint64(0xFFFFFFFF)
     layer = np.int64(word & np.uint64(255))
-    x = np.float64(word >> np.uint64(9)) * 1.1920928955078125e-07 * _X[layer]
-    if x < _X[layer + 1]:
-        return -x if word & np.uint64(256) else x
-    return _normal_slow(_mix(bits + half), layer, word & np.uint64(256), x)
+    x = np.float64(word >> np.uint64(9)) * 1.1920928955078125e-07 * _SIGNED_X[word & np.uint64(511)]
+    if abs(x) < _X[layer + 1]:
+        return x
+    return _normal_slow(_mix(bits + half), layer, word & np.uint64(256), abs(x))
 
 
 @compile_small
