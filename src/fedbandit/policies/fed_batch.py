@@ -1,9 +1,9 @@
-"""FedBatch: gossip of private batch means, the same epsilon as Fed_UCB at nearly the price of none (beyond the paper).
+"""FedBatch: gossip of private batch means, with Fed_UCB's epsilon at almost no cost in regret (beyond the paper).
 
-An agent collects a batch of rewards of an arm and releases their noisy mean once: every reward lies in one release, so
-that it is epsilon-differentially private for ever, without a horizon. Releases are weighted by their variance. Agents
-gossip value and weight; the estimate is their ratio, so that an agent that has released nothing yet does not count as
-zero. Derivations and measurements are in docs/fedbatch.md, the proof of privacy in docs/privacy.md.
+An agent collects a batch of rewards of an arm and releases their noisy mean once. Every reward lies in one release,
+so it is epsilon-differentially private for ever, without a horizon. Releases are weighted by inverse variance. Agents
+gossip value and weight; the estimate is their ratio, so an agent that has released nothing yet does not count as
+zero. Derivations and measurements are in docs/fedbatch.md, the privacy proof in docs/privacy.md.
 """
 
 from dataclasses import dataclass
@@ -69,17 +69,17 @@ __all__ = ["FedBatch", "Terms", "add_release"]
 
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
-    total=Number[ARMS],  # sum of the batch that is being filled, which nobody else sees
+    total=Number[ARMS],  # sum of the current batch, which nobody else sees
     batch_end=Count[ARMS],  # the reward that fills it
     released=Count[ARMS],  # rewards in releases
     releases=Count[ARMS],
     x_mean=Number[ARMS],  # of all releases, weighted by 1/v
     precision=Number[ARMS],  # sum of 1/v
     square=Number[ARMS],  # sum of 1/(v^2 m)
-    sampling=Number[ARMS],  # the calibrated radius, but for the time
-    deviation=Number[ARMS],  # with which Thompson sampling draws
-    worth=Number[ARMS],  # how many rewards theta is worth, for the divergence
-    safe_sampling=Number[ARMS],  # the safe radius, but for the time
+    sampling=Number[ARMS],  # the calibrated radius without the time
+    deviation=Number[ARMS],  # of Thompson sampling
+    worth=Number[ARMS],  # effective number of rewards in theta, for the divergence
+    safe_sampling=Number[ARMS],  # the safe radius without the time
     slope=Number[ARMS],  # the tail of its noise: slope log t + level
     level=Number[ARMS],
     theta=Number[ARMS],
@@ -126,7 +126,7 @@ def start(me: Any, terms: Terms) -> None:
 
 
 def _first(me: Any, terms: Terms, seen: Any, draws: Any) -> int:
-    """An unknown arm, in turn; else one on which the agent lags, if it has heard of others' counts; else -1."""
+    """An unknown arm, in turn; else a lagging one, if others' counts are known; else -1."""
     if me.num_unknown > 0:
         return fewest_pulls(me.tried, me.unknown)
     lagging = count_lagging(me.tried, seen.n_max, terms.num_agents)  # Algorithm 1, line 6
@@ -204,7 +204,7 @@ def noise_due(me: Any, terms: Terms, arm: int) -> int:
 
 
 def interval(me: Any, terms: Terms, arm: int, end: int) -> tuple[int, int]:
-    """A batch begins after the last reward that was released; batches are disjoint: one level."""
+    """A batch begins after the last released reward; batches are disjoint: one level."""
     return me.released[arm] + 1, 0
 
 
@@ -218,7 +218,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
 
 
 def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> None:
-    """Weigh a release by what it is worth, and keep what the indices need of the variance of the mean."""
+    """Weigh a release by inverse variance, and keep what the indices need of the variance of the mean."""
     n, size = me.n[arm], me.n[arm] - me.released[arm]
     variance = release_variance(size, terms.most_variance, terms.noise_variance)
     me.precision[arm] += 1.0 / variance
@@ -240,12 +240,12 @@ def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> 
 
 
 def _keep_safe_radius(me: Any, terms: Terms, arm: int, size: int, weight: float) -> None:
-    """The paper's C for as many rewards as the mean is worth, and the tail of the noise."""
+    """The paper's C for the effective number of rewards in the mean, and the tail of the noise."""
     equivalent = equivalent_rewards(me.precision[arm], me.square[arm])
     me.safe_sampling[arm] = gossip_sampling(equivalent, terms.num_agents, terms.sampling_constant)
     # Batches grow, and with them the share of one reward: the newest noise has the largest coefficient.
     largest = terms.noise_scale * weight / size
-    # Chosen by the number of releases alone, on which sizes depend too: a choice by time would depend on the noise.
+    # Depends only on the number of releases, like the sizes: a choice by time would depend on the noise.
     tilt = tail_tilt(me.releases[arm], 2.0 * log(max(me.n[arm], 2)))
     me.slope[arm] = tail_slope(largest, tilt)
     me.level[arm] = tail_level(largest, me.releases[arm], tilt)
