@@ -260,7 +260,7 @@ def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
 
 
 def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
-    """The ratio of value and weight, once the weight is enough to judge the arm."""
+    """The ratio of value and weight, once the weight suffices to judge the arm."""
     unknown = not is_known(seen.weight[arm], me.releases[arm], terms.share, terms.num_agents)
     me.num_unknown += int(unknown) - me.unknown[arm]
     me.unknown[arm] = unknown
@@ -324,13 +324,10 @@ DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_ma
 
 @dataclass(frozen=True)
 class FedBatch:
-    """Gossip of private batch means: the same epsilon as Fed_UCB at nearly the price of no privacy (beyond the paper).
+    """Gossip of private batch means, with Fed_UCB's epsilon at almost no cost in regret (beyond the paper).
 
-    An agent collects a batch of rewards of an arm and releases their noisy mean once, so that every reward is
-    epsilon-differentially private for ever, without a horizon. Releases are weighted by their variance. Agents
-    gossip value and weight; the estimate is their ratio, so that a site that has released nothing yet does not
-    count as zero. There is no consistency rule: an agent's bonus covers the uncertainty that its own pulls can
-    remove, and a slow agent need not chase a fast one's counts.
+    There is no consistency rule: an agent's bonus covers the uncertainty that its own pulls can remove, and a slow
+    agent need not chase a fast one's counts.
 
     * ``epsilon``: the privacy of one reward; may be infinite.
     * ``index``: ``"thompson"`` draws theta + sqrt(V / N) z, V the variance of the agent's own mean; ``"ucb"`` takes
@@ -339,12 +336,12 @@ class FedBatch:
       with a proved bound on the noise.
     * ``first_batch``: rewards in the first batch of an arm; default: ``rules.batch.default_first_batch``.
     * ``growth``: a batch makes the number of released rewards grow by this factor.
-    * ``sigma``: the standard deviation of one reward, if known. Without it releases are weighted as if it were
-      (high - low) / 2, the most it can be, and V takes what the private means tell of it
+    * ``sigma``: the standard deviation of one reward, if known. Without it, releases are weighted as if it were
+      (high - low) / 2, the largest possible, and V is learnt from the private means
       (``rules.batch.learnt_reward_variance``); for Gaussian rewards it is the problem's.
     * ``catches_up=True`` adds the paper's consistency rule, for comparison and for the proof of the safe radius.
     * ``assume_sensitivity``: for a problem without a ``reward_range``, pretend that one reward moves a sum
-      by at most this much, as the paper does with Gaussian rewards. Epsilon is then not met; a run warns.
+      by at most this much, as the paper does with Gaussian rewards. Epsilon then does not hold; a run warns.
     """
 
     epsilon: float
@@ -365,7 +362,7 @@ class FedBatch:
         if self.radius not in ("calibrated", "safe"):
             raise InvalidArgument("radius", self.radius, "one of calibrated, safe")
         if self.radius == "safe" and self.index != "ucb":
-            raise InvalidArgument("radius", self.radius, "calibrated unless index is ucb, which alone uses a radius")
+            raise InvalidArgument("radius", self.radius, "calibrated unless index is ucb, the only index with a radius")
         if self.first_batch is not None:
             object.__setattr__(self, "first_batch", whole_number("first_batch", self.first_batch, 1, 10**6))
         object.__setattr__(self, "growth", number_between("growth", self.growth, 1.0, 1e6))
@@ -376,7 +373,7 @@ class FedBatch:
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         safe = ", safe radius" if self.radius == "safe" else ""
         lag = ", catching up" if self.catches_up else ""
         return f"FedBatch {INDICES[self.index]}{safe}{lag}, eps={self.epsilon:g}"
@@ -388,13 +385,13 @@ class FedBatch:
         return page._replace(announced=announced) if self.catches_up else page
 
     def check(self, setting: Setting) -> None:
-        """Refuse unbounded rewards unless told to assume, and a divergence for rewards outside [0, 1]."""
+        """Refuse unbounded rewards without ``assume_sensitivity``, and a divergence for rewards outside [0, 1]."""
         check_sensitivity(self, setting)
         if self.index == "kl":
             needs_unit_range(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
-        """What follows from the parameters in this setting."""
+        """Numbers that follow from the parameters and the setting."""
         scale = noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
         bounded = setting.bounded or (setting.has_range and self.epsilon < inf)  # by themselves, or clamped
         low, high = (setting.low, setting.high) if bounded else (-inf, inf)
@@ -403,7 +400,7 @@ class FedBatch:
         if self.sigma is not None:
             most = least = (self.sigma * setting.unit) ** 2
         elif bounded:
-            most = min(most, largest_reward_variance(low, high))  # of what is clamped, whatever the world's sigma is
+            most = min(most, largest_reward_variance(low, high))  # of clamped rewards, whatever the true sigma
             least = least_reward_variance(most)
         return Terms(
             num_agents=setting.num_agents,
@@ -426,5 +423,5 @@ class FedBatch:
         )
 
     def links(self, setting: Setting) -> LinkRule | None:
-        """The problem's."""
+        """The problem's links."""
         return None

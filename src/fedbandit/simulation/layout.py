@@ -1,6 +1,6 @@
 """Array layout of a simulation: agents, what they see, their terms, streams and links as arrays for compiled code.
 
-What an agent knows is one record of a structured array, in which the number of arms is part of the type: compiled code
+What an agent knows is one record of a structured array. The number of arms is part of the type, so compiled code
 unrolls its loops over arms.
 """
 
@@ -54,9 +54,9 @@ class World(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Who can gossip with whom, and who does in a round."""
+    """The graph's links, and which of them are active in a round."""
 
-    edges: Any  # [E, 2]; indices are unsigned, since compiled code tests signed ones for being negative
+    edges: Any  # [E, 2]; indices are unsigned: compiled code tests signed ones for negative values
     first_neighbour: Any  # [N + 1], into neighbours
     neighbours: Any
     choice: int
@@ -88,13 +88,13 @@ class Population(NamedTuple):
     seen: Any  # [N] records of what the network shows each
     averages: Any  # [N, ...]: the same memory as ``seen``, the averaged rows first
     n_max: Any  # [N, M]: n~ of the next round
-    turns: Any  # [N] records of what each does in the present round
+    turns: Any  # [N] records of what each does in the current round
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled
 
 
 def _dtype_of(fields: Fields, num_arms: int) -> np.dtype[Any]:
-    """The record of one agent; numbers first, so that all are aligned."""
+    """The record of one agent; numbers first, for alignment."""
     described = [
         (name, _KINDS[field.kind], tuple(num_arms if size == "arms" else int(size) for size in field.shape))
         for name, field in fields.items()
@@ -109,7 +109,7 @@ def _dtype_of_terms(terms: Any) -> np.dtype[Any]:
 
 
 def _seen(page: Page, num_agents: int, num_arms: int) -> tuple[Any, Any]:
-    """One memory in two forms: rows of numbers, and records with names."""
+    """Two views of one memory: rows of numbers, and records with names."""
     columns = len(page.averaged) * num_arms
     averages = np.zeros((num_agents, columns + (num_arms + 1) // 2))
     names = [*page.averaged, "n_max"]
@@ -128,7 +128,7 @@ def new_population(page: Page, terms: Any, num_arms: int) -> Population:
     """Agents that know nothing yet."""
     num_agents, columns = len(terms), len(page.averaged)
     averages, seen = _seen(page, num_agents, num_arms)
-    seen["n_max"] = 1  # after the first pulls everyone has pulled every arm once
+    seen["n_max"] = 1  # after the first pulls every agent has pulled every arm once
     turn = [("before", "f8", (columns,)), ("clock", "i8"), ("arm", "u8"), ("messages", "i8"), ("mixed", "i8"), ("released", "i8")]
     stream = [("picks", "u8"), ("arrivals", "u8"), *((name, "u8", (num_arms,)) for name in _STREAMS_PER_ARM)]
     return Population(
@@ -206,7 +206,7 @@ def _adjacency(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
 
 
 def links_of(policy: Policy, problem: Problem, horizon: int) -> Links:
-    """The problem's links, or those that the policy brings."""
+    """The problem's links, or the policy's own."""
     first_neighbour, neighbours = _adjacency(problem.graph)
     own = policy.links(setting_of(problem, horizon))
     choice, rule = PRESENT_EDGES, LinkRule(1.0)
@@ -231,7 +231,7 @@ def links_of(policy: Policy, problem: Problem, horizon: int) -> Links:
 
 
 def with_own_scratch(links: Links) -> Links:
-    """The same links for another thread."""
+    """The same links, with scratch memory for another thread."""
     return links._replace(order=links.order.copy(), degree=links.degree.copy(), mixed=links.mixed.copy())
 
 

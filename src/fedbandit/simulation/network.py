@@ -1,6 +1,6 @@
-"""What the network does to the averages and to n~ in a round, in compiled code.
+"""Updates the averages and n~ over the network in a round, in compiled code.
 
-The network owns the averages: a page never touches a neighbour's. Formulas are in ``fedbandit.rules``.
+The network owns the averages: a page never touches a neighbour. Formulas are in ``fedbandit.rules``.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ for _rule in (average, heard, metropolis_weight, with_news):
 
 @compile_inner
 def hear_n_max(counts: Any, seen: Any, n_max: Any, links: Any, i: int) -> None:
-    """Algorithm 1, line 5: n~(t+1) from the own count before this round's pull and neighbours' n~(t)."""
+    """Algorithm 1, line 5: n~(t+1) from the agent's own count before this round's pull and its neighbours' n~(t)."""
     first, last = links.first_neighbour[i], links.first_neighbour[i + 1] - 1
     # Two neighbours at a time: half the passes over the arms.
     one, other = seen[links.neighbours[first]].n_max, seen[links.neighbours[min(first + 1, last)]].n_max
@@ -32,13 +32,13 @@ def hear_n_max(counts: Any, seen: Any, n_max: Any, links: Any, i: int) -> None:
 
 @compile_inner
 def add_news(averages: Any, i: int, column: int, after: float, before: float) -> None:
-    """Algorithm 1, lines 20 and 22: what this round's pull changed in what the agent publishes."""
+    """Algorithm 1, lines 20 and 22: add the change that this round's pull made to the published value."""
     averages[i, column] = with_news(averages[i, column], after, before)
 
 
 @compile_inner
 def average_active_links(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
-    """Algorithm 1, lines 17-20: active links average what was gossiped up to t - 1."""
+    """Algorithm 1, lines 17-20: active links average the values of t - 1."""
     if links.choice == ONE_EDGE:
         if tape.on:
             _average_pair(averages, num_columns, turns, tape.edges[t - 1, 0], tape.edges[t - 1, 1])
@@ -82,7 +82,7 @@ def _average_matching(averages: Any, num_columns: int, links: Any, turns: Any, b
 
 @compile_rare
 def _average_present(averages: Any, num_columns: int, links: Any, turns: Any, bits: Any) -> None:
-    """Every edge is present with some probability; all present ones average at once."""
+    """Every edge is present with some probability; all present edges average at once."""
     present, degree, mixed = links.order, links.degree, links.mixed
     for i in range(len(degree)):
         degree[i] = 0

@@ -16,7 +16,7 @@ def _beta_reward(bits: Any, mean: float, concentration: float) -> Any:
 
 @compile_inner
 def draw_reward(world: Any, i: int, arm: Any, bits: Any) -> Any:
-    """What agent i sees of an arm."""
+    """A reward of agent i from an arm."""
     mean = world.means[i, arm]
     if world.family == GAUSSIAN:
         return mean + world.sigma * standard_normal(bits)
