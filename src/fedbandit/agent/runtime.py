@@ -194,7 +194,7 @@ class Agent:
                 if (changed, str(error)) != said:
                     said = changed, str(error)
                     known = isinstance(error, ConfigError | OSError | JournalError)
-                    _LOG.error("the configuration has changed and is not taken over: %s", error, exc_info=not known)
+                    _LOG.error("the changed configuration was not applied: %s", error, exc_info=not known)
                 if not isinstance(error, ConfigError):
                     continue  # not the file's fault: try again
             self._changed = changed

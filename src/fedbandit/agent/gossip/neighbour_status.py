@@ -41,7 +41,7 @@ class NeighbourStatus:
     def succeeded(self, now: float) -> None:
         """An exchange succeeded."""
         if self.last_error is not None or self.exchanges == 0:
-            self._log(logging.INFO, "exchanges come through")
+            self._log(logging.INFO, "exchanges succeed")
         self.reachable, self.last_exchange, self.last_error, self.differs = True, now, None, None
         self.exchanges += 1
         self.silent = False
