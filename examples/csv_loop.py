@@ -1,7 +1,7 @@
-"""A loop over a table: each row is a patient, asks the agent for an arm, and reports the outcome under that arm.
+"""Asks an agent for an arm for each row of a table, and reports the outcome under that arm.
 
-The table has a column for each arm: what would happen to this patient under it. So the example can look up any arm;
-in real life only the outcome of the chosen one is ever known. Make a table, then run the loop:
+Each row is a patient, and has the outcome under every arm. So the example can look up any arm; in real life only the
+outcome of the chosen arm is known. Make a table, then run the loop:
 
     python examples/csv_loop.py --make patients.csv
     python examples/csv_loop.py patients.csv --agent http://127.0.0.1:8400
@@ -28,13 +28,13 @@ def make_table(path, arms, rows, seed=1):
 
 
 def run(path, client):
-    """Ask and report for every row; for each arm, the number of patients and of good outcomes."""
+    """Ask and report for every row; return the number of patients and the sum of outcomes for each arm."""
     arms = client.state().federation.arms
     seen = {arm: [0, 0.0] for arm in arms}
     with open(path, newline="") as file:  # noqa: PTH123
         table = csv.DictReader(file)
         missing = [arm for arm in arms if arm not in (table.fieldnames or [])]
-        if missing:  # before anything is asked for: a decision should have its reward
+        if missing:  # before the first decision: each should get its reward
             raise InvalidArgument(
                 "table", str(path), f"a CSV with a column for each arm; missing: {', '.join(missing)}"
             )
@@ -48,7 +48,7 @@ def run(path, client):
 
 
 def show(seen, state):
-    """Print what happened here beside what the agent, with its neighbours, has learnt."""
+    """Print the outcomes here beside what the agent and its neighbours have learnt."""
     width = max(len("arm"), *(len(name) for name in seen))
     print(f"{'arm':<{width}}  patients  outcome here  estimate over all sites")
     for arm in state.arms:
@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--agent", default="http://127.0.0.1:8400", metavar="URL")
     parser.add_argument("--token", help="the agent's token, if it has one")
     parser.add_argument("--make", metavar="CSV", help="write a table for this agent's arms, and stop")
-    parser.add_argument("--rows", type=int, default=1000, help="of the table that is made")
+    parser.add_argument("--rows", type=int, default=1000, help="number of rows to write with --make")
     options = parser.parse_args()
     if (options.table is None) == (options.make is None):
         parser.error("name a table, or --make one")

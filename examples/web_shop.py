@@ -1,8 +1,8 @@
-"""A web shop's A/B test: each visitor sees one of the variants, and buying is the reward, which may come late.
+"""A web shop's A/B test: each visitor sees one of the variants; a purchase is the reward and may come late.
 
-The shop is a small web server beside an agent. It asks the agent which variant a visitor sees, reports 1 when the
-visitor buys, and 0 for those who have not bought after a while. While the agent is away it shows its usual page. Run
-it, then open http://127.0.0.1:8000:
+The shop is a small web server beside an agent. It asks the agent which variant to show, reports 1 when the visitor
+buys, and 0 for visitors who have not bought after a while. While the agent is down it shows its usual page. Run it,
+then open http://127.0.0.1:8000:
 
     python examples/web_shop.py --agent http://127.0.0.1:8400
 """
@@ -20,7 +20,7 @@ from fedbandit.checks import InvalidArgument
 
 
 class Shop:
-    """Who has seen what and not bought yet. Each visit's reward is reported once: 1 or 0."""
+    """Keeps visitors who have not bought yet. Each visit's reward is reported once: 1 or 0."""
 
     def __init__(self, agent, patience):
         """``patience``: seconds after which a visitor no longer buys."""
@@ -29,7 +29,7 @@ class Shop:
         self._lock = threading.Lock()
 
     def visit(self):
-        """Show a page: the decision behind it, or None if the agent is away: the shop stays open."""
+        """Return the decision for a new visitor, or None if the agent is down: the shop stays open."""
         try:
             decision = self.agent.decide()
         except AgentError:
@@ -39,7 +39,7 @@ class Shop:
         return decision
 
     def buy(self, visit):
-        """A visitor buys; False if this visit is unknown, over or already paid for."""
+        """Record a purchase; False if this visit is unknown, over or already paid for."""
         with self._lock:
             known = self._waiting.pop(visit, None) is not None
         if known:
@@ -47,7 +47,7 @@ class Shop:
         return known
 
     def give_up(self):
-        """Report 0 for those who have not bought in time; how many."""
+        """Report 0 for visitors who have not bought in time; return their number."""
         before = time.monotonic() - self.patience
         with self._lock:
             over = [visit for visit, shown in self._waiting.items() if shown <= before]
@@ -59,7 +59,7 @@ class Shop:
 
     def _report(self, visit, value):
         try:
-            self.agent.reward(visit, value)  # tries again by itself; the same value twice does no harm
+            self.agent.reward(visit, value)  # retries by itself; idempotent
         except AgentError as error:
             print(f"reward of {visit} not reported: {error}", file=sys.stderr)
 
@@ -69,7 +69,7 @@ def make_server(shop, port):
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self):
-            if urlsplit(self.path).path != "/":  # browsers also ask for /favicon.ico: that is no visit
+            if urlsplit(self.path).path != "/":  # browsers also request /favicon.ico: not a visit
                 self._answer(404, "There is no such page.")
                 return
             decision = shop.visit()
@@ -127,7 +127,7 @@ def main():
 
 
 def give_up_now_and_then(shop):
-    """Look for those who have not bought, for as long as the shop is open."""
+    """Give up on visitors who have not bought, for as long as the shop is open."""
     while True:
         time.sleep(min(shop.patience / 4, 10.0))
         shop.give_up()

@@ -230,11 +230,11 @@ class TestTheNeighbourList:
             whole = config.read_text()
 
             config.write_text(whole.replace("[[neighbours]]", "[[neighbors]]"))
-            wait_until(lambda: lines(federation, "north", "ERROR", "not taken over", "Did you mean 'neighbours'?"))
+            wait_until(lambda: lines(federation, "north", "ERROR", "not applied", "Did you mean 'neighbours'?"))
             come_through(federation, "north", "east")
 
             config.unlink()
-            wait_until(lambda: lines(federation, "north", "ERROR", "not taken over", "no such file"))
+            wait_until(lambda: lines(federation, "north", "ERROR", "not applied", "no such file"))
 
             edit_text = re.sub(r"\[\[neighbours\]\]\nname = \"south\"\n", "", whole).replace('"data"', '"elsewhere"')
             config.write_text(edit_text)
@@ -251,7 +251,7 @@ class TestTheNeighbourList:
             config.write_text(whole)
             wait_until(lambda: neighbour(federation, "north", "south") is not None)
             come_through(federation, "south", "north")
-            assert len(lines(federation, "north", "not taken over")) <= 3
+            assert len(lines(federation, "north", "not applied")) <= 3
             federation.stop_all()
             assert all(len(site.links) == 1 for site in read(federation, "east", "south"))
 

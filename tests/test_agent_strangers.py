@@ -334,7 +334,7 @@ class TestInsecure:
 
             # The neighbour list is read again while it runs: it must not open the way out.
             edit(federation.config("north"), (r"address = \"127\.0\.0\.1", 'address = "10.0.0.7'))
-            wait_until(lambda: lines(federation, "north", "not taken over"))
+            wait_until(lambda: lines(federation, "north", "not applied"))
             assert lines(federation, "north", "neighbours[0].address", "loopback")
             assert neighbour(federation, "north", "east")["address"].startswith("127.0.0.1")
         finally:

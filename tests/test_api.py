@@ -387,7 +387,7 @@ def test_a_mistake_of_the_agent_is_500_without_its_words(tmp_path):
         agent.driver._random = None
         answer = http.post("/v1/decisions")
         assert answer.status_code == 500
-        assert error_of(answer)["message"] == "a mistake in the agent; its log says more"
+        assert error_of(answer)["message"] == "internal error; see the agent's log"
 
 
 # ---------------------------------------------------------------- who may call

@@ -489,13 +489,13 @@ class TestCommands:
         until = datetime.now(UTC) + timedelta(days=1000)
         assert made.output.splitlines() == [
             f"wrote certs/ca.crt, valid until {until:%Y-%m-%d}: every site needs a copy",
-            "wrote certs/ca.key: whoever has it can make a certificate for any site. No site needs it; keep it offline",
+            "wrote certs/ca.key: anyone who has it can impersonate any site. No site needs it; keep it offline",
         ]
         issued = self.invoke("issue", "north")
         until = datetime.now(UTC) + timedelta(days=825)
         assert issued.output.splitlines() == [
             f"wrote certs/north.crt and certs/north.key, valid until {until:%Y-%m-%d}",
-            "site north needs both and certs/ca.crt. The key belongs nowhere else, certs/ca.key offline",
+            "site north needs both and certs/ca.crt. Copy the key nowhere else, and keep certs/ca.key offline",
         ]
         (tmp_path / "site.toml").write_text(SITE)
         read_tls(read_config(tmp_path / "site.toml"), datetime.now(UTC))

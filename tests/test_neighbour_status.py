@@ -35,7 +35,7 @@ def test_one_who_falls_silent_is_no_longer_reachable_until_it_calls(south, caplo
     assert south.reachable
     assert south.last_error is None
     south.notice_silence(300.0 + SILENT_AFTER)
-    silent, calls = "south: has not called for 60 s", "south: exchanges come through"
+    silent, calls = "south: has not called for 60 s", "south: exchanges succeed"
     assert caplog.messages == [calls, silent, calls, silent]
 
 

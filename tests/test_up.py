@@ -264,11 +264,11 @@ def test_the_reading_is_honest(finished):
     setting = finished.setting
     said = report.reading(finished)
     assert "Together all 3 sites have found arm 5" in said
-    assert "Given for ever, alone hospital-1 (arm 3), hospital-2 (arm 2) and hospital-3 (arm 3) would settle" in said
+    assert "Alone, hospital-1 (arm 3), hospital-2 (arm 2) and hospital-3 (arm 3) would settle" in said
     finished.visits[0].state = state_of("hospital-1", setting.problem.arm_means, setting.problem.means[0])
     said = report.reading(finished)
     assert "hospital-1 has not found arm 5 yet" in said
-    assert "So far the own numbers of hospital-1 point to arm 5, too" in said
+    assert "So far the own numbers of hospital-1 also point to arm 5" in said
 
 
 def test_a_machine_that_does_not_keep_up_is_told(finished):

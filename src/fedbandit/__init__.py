@@ -1,6 +1,6 @@
 """fedbandit: find the best arm over many sites by gossip, with differential privacy for every reward.
 
-The public names, loaded when first used, so that ``import fedbandit`` and ``fedbandit --help`` are fast.
+Public names are loaded on first use: ``import fedbandit`` and ``fedbandit --help`` stay fast.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""``python -m fedbandit``."""
+"""Runs the command line: ``python -m fedbandit``."""
 
 from fedbandit.cli import main
 

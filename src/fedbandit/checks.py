@@ -1,7 +1,6 @@
-"""Bad input fails at once, with a message that names the argument and what it accepts.
+"""Errors and checks shared by several rooms: bad input fails at once, naming the argument and what it accepts.
 
-Here belong the errors and the checks that several rooms share. A live agent checks too: nothing here imports NumPy,
-whose numbers are ``Real`` all the same.
+A live agent uses this file, so it does not import NumPy; ``Real`` covers NumPy's numbers.
 """
 
 import difflib
@@ -24,30 +23,30 @@ __all__ = [
 ]
 
 
-# Beyond these, squares and reciprocals leave what a float can hold.
+# Beyond these, squares and reciprocals overflow a float.
 SMALLEST, LARGEST = 1e-9, 1e12
-LARGEST_FLOAT = float_info.max  # whole numbers go further
+LARGEST_FLOAT = float_info.max  # Python's integers can be larger
 
 
 class InvalidArgument(ValueError):
-    """The caller's mistake: ``argument`` has a value that is not among the ``accepted`` ones."""
+    """The caller's mistake: ``argument`` has a value that is not ``accepted``."""
 
     def __init__(self, argument: str, value: object, accepted: str, hint: str = "") -> None:
-        """Say which argument, what it accepts, what it was, and what may help."""
+        """Name the argument, what it accepts, its value, and a hint."""
         self.argument, self.value, self.accepted, self.hint = argument, value, accepted, hint
         super().__init__(f"{argument} must be {accepted}, not {_short(value)}{'. ' if hint else ''}{hint}")
 
     def __reduce__(self) -> tuple[type["InvalidArgument"], tuple[str, object, str, str]]:
-        """Let it travel between processes."""
+        """Allow pickling."""
         return InvalidArgument, (self.argument, self.value, self.accepted, self.hint)
 
     def at(self, place: str) -> "InvalidArgument":
-        """The same mistake, named as the caller knows it."""
+        """The same error, with the argument's name as the caller knows it."""
         return InvalidArgument(f"{place}.{self.argument}", self.value, self.accepted, self.hint)
 
 
 class FileError(ValueError):
-    """A file of the caller's that cannot be used; the message has a line per mistake."""
+    """A file that cannot be used; the message has a line per error."""
 
 
 def _short(value: object) -> str:
@@ -78,7 +77,7 @@ def finite_number(argument: str, value: Any) -> float:
 
 
 def number_above(argument: str, value: Any, low: float, allow_inf: bool = False) -> float:
-    """``value`` as a float above ``low``; infinity only where it has a meaning, nothing beyond any use."""
+    """``value`` as a float above ``low``, within sensible limits; infinity only where it is meaningful."""
     accepted = f"a number above {low:g}" + (" (inf allowed)" if allow_inf else "")
     if not _is_number(value) or not value > low:
         raise InvalidArgument(argument, value, accepted)
@@ -109,7 +108,7 @@ def instance(argument: str, value: object, kind: Any, accepted: str) -> None:
 
 
 def true_or_false(argument: str, value: Any) -> bool:
-    """Refuse what is only like a bool: the text "false" is true."""
+    """Accept only a bool: the text "false" would count as true."""
     if not isinstance(value, bool):
         raise InvalidArgument(argument, value, "true or false")
     return value

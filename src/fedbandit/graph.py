@@ -1,6 +1,6 @@
-"""Who talks to whom: topologies, the gossip matrix W and its second eigenvalue.
+"""Communication graphs: topologies, the gossip matrix W and its second eigenvalue.
 
-Here belongs the graph alone; who gossips in which round is the problem's (``edges_per_round``).
+Which edges gossip in a round is part of the problem (``edges_per_round``).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +42,7 @@ class Graph:
     name: str = "graph"
 
     def __post_init__(self) -> None:
-        """Refuse what the paper's section "Communication Graph" excludes, with the reason."""
+        """Refuse graphs that the paper's section "Communication Graph" excludes, with the reason."""
         whole_number("num_agents", self.num_agents, 0, MAX_AGENTS)
         if self.num_agents < 3:
             raise InvalidArgument(
@@ -71,7 +71,7 @@ class Graph:
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
-        """For each agent the agents it talks to, in order (the paper's script N_i)."""
+        """The neighbours of each agent, in order (the paper's script N_i)."""
         lists: list[list[int]] = [[] for _ in range(self.num_agents)]
         for i, j in self.edges:
             lists[i].append(j)
@@ -89,12 +89,12 @@ class Graph:
 
     @cached_property
     def lambda2(self) -> float:
-        """The second largest eigenvalue of W: the closer to 1, the slower gossip mixes."""
+        """The second-largest eigenvalue of W: the closer to 1, the slower gossip mixes."""
         return float(np.linalg.eigvalsh(self.gossip_matrix)[-2])
 
     @cached_property
     def distances(self) -> NDArray[np.int64]:
-        """d[i, j]: edges on the shortest path from i to j."""
+        """d[i, j]: the number of edges on a shortest path from i to j."""
         table = np.zeros((self.num_agents, self.num_agents), np.int64)
         for i, lengths in nx.all_pairs_shortest_path_length(self.to_networkx()):
             table[i, list(lengths)] = list(lengths.values())
@@ -113,25 +113,25 @@ def path(num_agents: int) -> Graph:
 
 
 def ring(num_agents: int) -> Graph:
-    """A path whose ends are joined."""
+    """A path with its ends joined."""
     n = _agents(num_agents)
     return from_edges([(i, (i + 1) % n) for i in range(n)], name=f"ring:{n}")
 
 
 def complete(num_agents: int) -> Graph:
-    """Everyone talks to everyone (the paper's lambda_2 = 0.5 at N = 3)."""
+    """Every pair of agents is joined (the paper's lambda_2 = 0.5 at N = 3)."""
     n = _agents(num_agents)
     return Graph(n, tuple((i, j) for i in range(n) for j in range(i + 1, n)), f"complete:{n}")
 
 
 def star(num_agents: int) -> Graph:
-    """Agent 0 in the middle."""
+    """Agent 0 in the centre, joined to all others."""
     n = _agents(num_agents)
     return Graph(n, tuple((0, i) for i in range(1, n)), f"star:{n}")
 
 
 def grid(rows: int, columns: int) -> Graph:
-    """A rectangle of agents, each joined to those beside, above and below."""
+    """A rectangle of agents, each joined to its horizontal and vertical neighbours."""
     r, c = whole_number("rows", rows, 1, MAX_AGENTS), whole_number("columns", columns, 1, MAX_AGENTS)
     across = [(a * c + b, a * c + b + 1) for a in range(r) for b in range(c - 1)]
     down = [(a * c + b, (a + 1) * c + b) for a in range(r - 1) for b in range(c)]
@@ -139,9 +139,9 @@ def grid(rows: int, columns: int) -> Graph:
 
 
 def erdos_renyi(num_agents: int, probability: float, seed: int = 0) -> Graph:
-    """Each pair is an edge with the given probability, given that the graph is connected.
+    """Each pair is an edge with the given probability, conditional on a connected graph.
 
-    Draws again until it is; a probability that leaves no hope of that is an error.
+    Redraws until the graph is connected; a hopelessly small probability is an error.
     """
     n = _agents(num_agents)
     p = number_between("probability", probability, 0.0, 1.0)
@@ -150,7 +150,7 @@ def erdos_renyi(num_agents: int, probability: float, seed: int = 0) -> Graph:
 
 
 def random_regular(num_agents: int, degree: int, seed: int = 0) -> Graph:
-    """A random graph in which every agent has the same number of neighbours, given that it is connected."""
+    """A random connected graph in which every agent has the same number of neighbours."""
     n = _agents(num_agents)
     d = whole_number("degree", degree, 2, n - 1)
     if n * d % 2:
@@ -169,7 +169,7 @@ def _first_connected(draw: Callable[..., Any], seed: int, name: str, argument: s
 
 
 def from_edges(edges: Iterable[Sequence[int]], num_agents: int | None = None, name: str = "edges") -> Graph:
-    """A graph from pairs of agents; ``num_agents`` defaults to the largest number named, plus one."""
+    """A graph from pairs of agents; ``num_agents`` defaults to the largest agent number plus one."""
     pairs: list[tuple[int, int]] = []
     for edge in edges:
         if not hasattr(edge, "__len__") or len(edge) != 2:

@@ -1,11 +1,11 @@
 """The paper's hospital experiment: five treatments of diabetes in three hospitals.
 
-Here belong the data's reading (arms, rewards, splits) and the counts that reproduce the experiment. The data:
+This file reads the data (arms, rewards, splits) and ships the counts that reproduce the experiment. The data:
 "Diabetes 130-US hospitals for years 1999-2008", UCI Machine Learning Repository, CC BY 4.0; B. Strack et al.,
 "Impact of HbA1c measurement on hospital readmission rates", BioMed Research International, 2014. The
-records are not part of this package; the counts below are taken from them.
+records are not part of this package; the counts below come from them.
 
-Rewards are 0 or 1, so that drawing a record of arm k at hospital i with replacement *is* a Bernoulli draw with
+Rewards are 0 or 1, so drawing a record of arm k at hospital i with replacement *is* a Bernoulli draw with
 mean successes / records: the table of counts reproduces the experiment exactly.
 """
 
@@ -59,8 +59,8 @@ _ORDER_COUNTS = (
     ((9481, 3013), (4886, 1477), (3990, 1437), (4931, 1626), (6763, 1911)),
 )
 
-# How many records count in exactly these arms (numbered from 1): (failures, successes). With them any random
-# split can be drawn without the records. In no arm: 27,722.
+# The number of records in exactly these arms (numbered from 1): (failures, successes). They allow any random
+# split to be drawn without the records. In no arm: 27,722.
 _PATTERN_COUNTS = {
     (1,): (10733, 5532),
     (2,): (2852, 1374),
@@ -81,7 +81,7 @@ _PATTERN_COUNTS = {
 }
 _NUM_RECORDS = 101_766
 
-MAX_HOSPITALS = 500  # about 200 records each: every one has some of every arm
+MAX_HOSPITALS = 500  # about 200 records each: every hospital has some of every arm
 
 
 def problem(
@@ -93,9 +93,9 @@ def problem(
 ) -> Problem:
     """The experiment of Figure 2 (c) from the shipped counts: three hospitals, five arms.
 
-    ``split="order"`` cuts the records in three as they appear, which gives each hospital the bias that the
-    paper mentions; ``"random"`` divides them at random (the paper's words), among any number of hospitals, which leaves
-    nearly none.
+    ``split="order"`` cuts the records in three in file order, which gives each hospital the bias that the
+    paper mentions; ``"random"`` divides them at random (the paper's words) among any number of hospitals, which leaves
+    almost no bias.
     """
     if split == "order":
         if whole_number("num_hospitals", num_hospitals, 3, MAX_HOSPITALS) != 3:
@@ -127,7 +127,7 @@ def _random_parts(seed: int, hospitals: int) -> NDArray[np.float64]:
 
 
 def load(path: str | Path) -> "pd.DataFrame":
-    """Read the user's copy of the data: a tidy table, a row per record in the order of the file.
+    """Read the user's copy of the data into a tidy table, a row per record in file order.
 
     Columns: ``arm_1`` .. ``arm_5`` (does the record count in this arm?), ``reward`` (1 if readmitted after more
     than 30 days) and the data's own columns other than drugs. Records with a drug 'Up' or 'Down' count in no
@@ -183,9 +183,9 @@ def problem_from(
 ) -> Problem:
     """A problem from the table of ``load``.
 
-    ``split``: ``"order"`` cuts the records as they appear, ``"random"`` at random; or the name of a column, such as
+    ``split``: ``"order"`` cuts the records in file order, ``"random"`` at random; or the name of a column, such as
     ``"admission_source_id"``: its ``num_hospitals`` most frequent values become the hospitals. A random split has the
-    same distribution as that of ``problem``, but not the same draws for the same seed.
+    same distribution as that of ``problem``, but different draws for the same seed.
     """
     if "arm_1" not in table.columns:
         raise InvalidArgument("table", list(table.columns), "what hospital.load returns")

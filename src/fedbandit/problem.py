@@ -1,6 +1,6 @@
-"""The world: agents, arms, local means, reward distributions, and what regret is measured against.
+"""Bandit problems: agents, arms, local means, reward distributions, and the best arm that defines regret.
 
-Here belongs what is true; what an agent may know of it is the policy's.
+A problem states the truth; ``policies.protocol.Setting`` states what an agent may know of it.
 """
 
 from collections.abc import Sequence
@@ -39,14 +39,14 @@ class Problem:
 
     Build one with ``Problem.gaussian``, ``.bernoulli``, ``.beta`` or ``.random``.
 
-    The keyword arguments that all of them take:
+    All of them take these keyword arguments:
 
     * ``weights``: the true quality of arm k is sum_i weights[i] means[i, k] (the paper's footnote: any
       convex combination); default: the plain average.
-    * ``edges_per_round``: who gossips in a round: ``"one"`` uniform edge (the paper), a random maximal
+    * ``edges_per_round``: the edges that gossip in a round: ``"one"`` uniform edge (the paper), a random maximal
       ``"matching"``, ``"all"`` edges, or a probability with which each edge is present.
     * ``rates``: how often each agent acts: in a round it pulls with this probability (above 0, at most 1).
-      Each agent's clock t is then its own pulls; gossip goes on in every round. Default: all in step, as in
+      Each agent's clock t then counts its own pulls; gossip continues in every round. Default: all in step, as in
       the paper.
     """
 
@@ -61,7 +61,7 @@ class Problem:
     rates: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        """Check everything once, so that a problem that exists is sound."""
+        """Check everything once: every existing problem is valid."""
         object.__setattr__(self, "means", _finite_matrix("means", self.means))
         instance("graph", self.graph, Graph, "a Graph or a text like 'path:10'")
         if self.means.shape[0] != self.graph.num_agents:
@@ -102,9 +102,9 @@ class Problem:
     ) -> "Problem":
         """Rewards means[i, k] + sigma * standard normal, as in the paper's synthetic experiments.
 
-        They are unbounded, so no differential privacy is possible for them as they are. With a
-        ``reward_range`` a private policy clamps each reward to it first; a tight range then biases the
-        means that it learns, while regret is still counted with ``means``.
+        They are unbounded, so they cannot be differentially private as they are. With a
+        ``reward_range`` a private policy first clamps each reward to it; a tight range biases the
+        means that it learns, while regret is still computed from ``means``.
         """
         common = _common(means, graph, weights, edges_per_round, rates)
         return cls(family="gaussian", sigma=sigma, reward_range=reward_range, **common)
@@ -148,10 +148,10 @@ class Problem:
         same_means: bool = False,
         **options: Any,
     ) -> "Problem":
-        """Local means uniform in [0, 1], as in the paper's synthetic experiments; ``same_means``: alike for all agents.
+        """Local means uniform in [0, 1], as in the paper's synthetic experiments; ``same_means``: equal for all agents.
 
-        ``graph`` may be a ``Graph`` or a text like "path:10"; a bare name ("path") takes ``num_agents``. ``options``
-        go to the constructor of that kind of rewards.
+        ``graph`` is a ``Graph`` or a text like "path:10"; a bare name ("path") takes ``num_agents``. ``options``
+        go to the constructor for that kind of rewards.
         """
         agents = whole_number("num_agents", num_agents, 3, graphs.MAX_AGENTS)
         arms = whole_number("num_arms", num_arms, 2, MAX_ARMS)
@@ -177,29 +177,29 @@ class Problem:
 
     @cached_property
     def arm_means(self) -> NDArray[np.float64]:
-        """mu_k = sum_i weight_i mu_{i,k}: the quality that counts."""
+        """mu_k = sum_i weight_i mu_{i,k}: the true quality of each arm."""
         return self.weights @ self.means
 
     @cached_property
     def gaps(self) -> NDArray[np.float64]:
-        """Delta_k: what one pull of arm k loses against the best arm."""
+        """Delta_k: the expected loss of one pull of arm k against the best arm."""
         return self.arm_means.max() - self.arm_means
 
     @cached_property
     def best_arm(self) -> int:
-        """The arm with the largest mean over all agents (the first, if several)."""
+        """The arm with the largest mean over all agents (the first of equals)."""
         return int(self.arm_means.argmax())
 
     @property
     def kind_of_world(self) -> tuple[object, ...]:
-        """All but the means: what problems that are run together must have in common."""
+        """Everything but the means: problems that run together must agree on it."""
         rates = None if self.rates is None else tuple(self.rates)
         common = (self.family, self.sigma, self.concentration, self.reward_range, self.edges_per_round)
         return (self.means.shape, self.graph.edges, tuple(self.weights), rates, *common)
 
     @cached_property
     def reward_variance(self) -> float:
-        """A bound on the variance of one reward that an agent may know: sigma^2, or (high - low)^2 / 4."""
+        """An upper bound on the variance of one reward, known to the agents: sigma^2, or (high - low)^2 / 4."""
         if self.family == "gaussian":
             return self.sigma**2
         return largest_reward_variance(0.0, 1.0)

@@ -12,7 +12,7 @@ __all__ = ["progress_bar"]
 def progress_bar(
     shown: bool = True, doing: str = "simulating", unit: str = "pulls"
 ) -> Generator[Callable[[int, int], None]]:
-    """A function of (agent-pulls or other units done, in all) that draws a bar while the context lasts."""
+    """A function of (units done, total), usually agent-pulls, that draws a bar while the context lasts."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

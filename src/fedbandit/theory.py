@@ -1,6 +1,6 @@
-"""The paper's numbers: L, alpha_1..3, p_0, p_1, radii in the large, Theorems 1 and 2.
+"""Computes the paper's constants and bounds: L, alpha_1..3, p_0, p_1, radii over time, Theorems 1 and 2.
 
-Here belongs what the paper proves (or claims), as functions; what an agent computes in a round is in
+Each function states what the paper proves (or claims). The formulas of a round are in
 ``fedbandit.rules``, which this file uses for the radii.
 """
 
@@ -43,7 +43,7 @@ def mixing_horizon(lambda2: float, num_agents: int) -> int:
     low = high = peak + 1
     while too_early(high):
         low, high = high, 2 * high
-    if low == high:  # it already holds just past the peak: look where before it began to hold for good
+    if low == high:  # it already holds just past the peak: search backwards for where it began to hold for good
         while low > 1 and not too_early(low - 1):
             low -= 1
         return low
@@ -74,7 +74,7 @@ def alpha3(num_agents: int, num_arms: int, lambda2: float) -> float:
 
 
 def p0(n: float, lambda2: float) -> float:
-    """p_0 (Lemma 4): the chance that gossip has not mixed after n pulls."""
+    """p_0 (Lemma 4): the probability that gossip has not mixed after n pulls."""
     _check_lambda2(lambda2)
     number_above("n", n, 0.0)
     return lambda2 ** (n / 12) / (1.0 - lambda2 ** (1 / 3))
@@ -102,16 +102,16 @@ def private_radius(n: float, t: float, num_agents: int, horizon: int, epsilon: f
 
 
 def rounds_above(threshold: float, num_agents: int, num_arms: int, horizon: int, epsilon: float) -> int:
-    """For how many rounds of uniform play (n = t / M) the private radius stays above ``threshold``.
+    """The number of rounds of uniform play (n = t / M) for which the private radius exceeds ``threshold``.
 
-    While it is above 1, the width of the means' range, C~ outweighs any difference that theta can show: agents
-    play nearly uniformly. The answer may lie beyond ``horizon``, which only sets log T.
+    While it exceeds 1, the width of the means' range, C~ outweighs any difference that theta can show: agents
+    play nearly uniformly. The result may exceed ``horizon``, which only sets log T.
     """
 
     def wide(t: int) -> bool:
         return private_radius(max(1.0, t / num_arms), t, num_agents, horizon, epsilon) > threshold
 
-    high = 4 * num_arms  # past the first rounds the radius falls
+    high = 4 * num_arms  # after the first rounds the radius decreases
     while wide(high):
         high *= 2
         if high > 2**62:
@@ -162,7 +162,7 @@ def fed_bound(
 
 
 def is_vacuous(bound: float, gaps: Sequence[float], horizon: int) -> bool:
-    """Whether a bound says nothing: nobody can lose more than the largest gap in every round."""
+    """Whether a bound is vacuous: nobody can lose more than the largest gap in every round."""
     if len(gaps) == 0:
         raise InvalidArgument("gaps", gaps, "at least one number")
     return bound >= max(gaps) * horizon

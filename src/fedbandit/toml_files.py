@@ -1,4 +1,4 @@
-"""Reads a TOML file into checked sections, or reports every mistake on a line of its own."""
+"""Reads a TOML file into checked sections, or reports every error on its own line."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ __all__ = ["Section", "checked", "read_toml"]
 
 
 class Section(BaseModel):
-    """A table of a file: no other keys than these, no values that are merely like the right ones.
+    """A table of a file. Unknown keys are refused, and types are strict.
 
-    A validator may raise ``InvalidArgument`` without a name: the place in the file is put there.
+    A validator may raise ``InvalidArgument`` without a name: the place in the file becomes the name.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -44,7 +44,7 @@ def checked(section: type[S], content: Mapping[str, Any], source: Path, failure:
 
 
 def _explained(error: ValidationError, section: type[BaseModel]) -> Iterator[str]:
-    """One line per mistake: the key, what is wrong, a suggestion for a misspelt name."""
+    """One line per error: the key, what is wrong, a suggestion for a misspelt name."""
     for mistake in error.errors():
         misspelt = mistake["type"] == "extra_forbidden"
         place, inner = _place(mistake["loc"][:-1] if misspelt else mistake["loc"], section)
@@ -68,9 +68,9 @@ def _explained(error: ValidationError, section: type[BaseModel]) -> Iterator[str
 
 
 def _place(steps: tuple[int | str, ...], section: type[BaseModel]) -> tuple[str, type[BaseModel]]:
-    """The way into a file in words, and the section where it ends.
+    """A location in the file, such as ``problem.means[0]``, and the section where it ends.
 
-    Pydantic's way also has the names of the types that a value might have had: they are left out.
+    Pydantic's location also names the candidate types of a value: these are left out.
     """
     place = ""
     for step in steps:

@@ -1,4 +1,4 @@
-"""Parses and checks names and addresses of sites, and says which addresses are loopback. Looks nothing up."""
+"""Parses and checks names and addresses of sites, and tells which addresses are loopback, without name lookups."""
 
 import re
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from fedbandit.checks import InvalidArgument
 __all__ = ["Address", "address", "listening_address", "site_name"]
 
 _NAME_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # containers' names have underscores
+_HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # container names have underscores
 _LONGEST_NAME = 253
 
 
 @dataclass(frozen=True)
 class Address:
-    """A host, an IPv6 one without brackets, and a port."""
+    """A host (IPv6 without brackets) and a port."""
 
     host: str
     port: int
@@ -25,16 +25,16 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether this is the machine itself, whatever a name server says."""
+        """Whether this is the machine itself; name servers are not asked."""
         if ":" in self.host:
             return IPv6Address(self.host) == IPv6Address("::1")
         return self.host.lower() == "localhost" or (_is_ipv4(self.host) and IPv4Address(self.host).is_loopback)
 
 
 def site_name(value: str, argument: str = "name") -> str:
-    """The name of a site, which is the one in its certificate: a DNS name in lower case."""
+    """The name of a site, as in its certificate: a lower-case DNS name."""
     labels = value.split(".")
-    # A verifier takes 10.0.0.1, and also a bare 7, for an address, and does not compare it with names.
+    # A TLS verifier takes 10.0.0.1, and even a bare 7, for an address, and does not compare it with names.
     if len(value) > _LONGEST_NAME or not all(map(_NAME_LABEL.fullmatch, labels)) or labels[-1].isdigit():
         accepted = (
             "a DNS name of lower-case letters, digits and hyphens, 63 at most between dots, not ending in .NUMBER"
@@ -49,7 +49,7 @@ def address(value: str) -> Address:
 
 
 def listening_address(value: str) -> Address:
-    """An address to listen at; port 0 lets the system choose one."""
+    """An address to listen on; port 0 lets the system choose one."""
     return _parsed(value, 0, "host:port with a port from 0 to 65535 (0: any free one), an IPv6 host in brackets")
 
 
@@ -83,4 +83,4 @@ def _is_ipv6(host: str) -> bool:
         IPv6Address(host)
     except AddressValueError:
         return False
-    return "%" not in host  # a zone means something on one machine only
+    return "%" not in host  # a zone is meaningful only on one machine

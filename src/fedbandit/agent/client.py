@@ -1,7 +1,7 @@
 """Python client of an agent's HTTP API, blocking and for asyncio.
 
-Imports nothing of the server but the model of its state. A reward is idempotent and is retried freely. A decision is
-not: a request that got through has handed one out. So it is retried only where no server was there to receive it.
+It imports only the state model of the server. A reward is idempotent and is retried freely. A decision is
+not: a request that arrived has handed one out. So it is retried only if no server accepted the connection.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ __all__ = [
 
 _T = TypeVar("_T")
 _WAITS = (0.05, 0.2, 0.5, 1.0)  # seconds between attempts: an agent is back in less than a second
-_IDLE = 2.0  # seconds; the server hangs up after 5, and a request must not run into that
+_IDLE = 2.0  # seconds; the server closes idle connections after 5, and a request must not race with that
 
 
 class AgentError(RuntimeError):
-    """The agent did not do what it was asked, in its own words; ``code`` is its word for programs."""
+    """A failed call, with the agent's message; ``code`` is for programs."""
 
     code: str | None = None
 
@@ -52,11 +52,11 @@ class UnknownDecision(AgentError):
 
 
 class RewardConflict(AgentError):
-    """This decision has another reward already."""
+    """This decision already has a different reward."""
 
 
 class InvalidRequest(AgentError):
-    """The agent does not accept this, and says what it accepts."""
+    """The agent refused the request, and says what it accepts."""
 
 
 class NotANeighbour(AgentError):
@@ -72,7 +72,7 @@ class Unavailable(AgentError):
 
 
 class Unreachable(AgentError):
-    """No answer. Of a reward: it may or may not have arrived, and can be reported again."""
+    """No answer. A reward may or may not have arrived; reporting it again is safe."""
 
 
 _KINDS: dict[str, type[AgentError]] = {
@@ -106,7 +106,7 @@ class _DecisionBody(BaseModel):
 
 @dataclass(frozen=True)
 class _Call(Generic[_T]):
-    """A request, how its answer is read, and after which errors it may be sent again."""
+    """A request, the parser of its answer, and the errors after which it may be retried."""
 
     method: str
     path: str
@@ -136,7 +136,7 @@ def _reward(decision: Decision | str, value: float) -> _Call[None]:
     instance("decision", name, str, "a Decision or its id")
     try:
         body = {"value": finite_number("value", value)}
-    except InvalidArgument as error:  # what the agent would say, if JSON had such numbers
+    except InvalidArgument as error:  # the agent would refuse it, but JSON has no such numbers
         raise InvalidRequest(str(error)) from None
     return _Call("PUT", f"/v1/decisions/{quote(name, safe='')}/reward", _nothing, _NO_HARM, body)
 
@@ -147,7 +147,7 @@ def _neighbour(method: str, name: str) -> _Call[None]:
 
 
 class _Settings:
-    """What both clients are made with."""
+    """Settings shared by both clients."""
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
         instance("url", url, str, "an address such as http://127.0.0.1:8400")
@@ -163,7 +163,7 @@ class _Settings:
         }
 
     def value(self, call: _Call[_T], answer: httpx.Response) -> _T:
-        """What an answer says, or the error that it is."""
+        """The value of an answer; raises the error that it carries."""
         try:
             if answer.is_success:
                 return call.read(answer.content)
@@ -176,17 +176,17 @@ class _Settings:
         raise error
 
     def told(self, error: Exception) -> AgentError:
-        """The error, as the caller knows it."""
+        """The error that the caller sees."""
         if isinstance(error, AgentError):
             return error
         return Unreachable(f"no answer from {self.url}: {error or type(error).__name__}")
 
 
 class Client:
-    """An agent, for an application that waits for it. Usable from several threads."""
+    """A blocking client. Usable from several threads."""
 
     def __init__(self, url: str = "http://127.0.0.1:8400", token: str | None = None, timeout: float = 5.0) -> None:
-        """``timeout``: seconds that each attempt may take."""
+        """``timeout``: seconds per attempt."""
         self._settings = _Settings(url, token, timeout)
         self._http = httpx.Client(**self._settings.options)
 
@@ -195,23 +195,23 @@ class Client:
         return self._run(_DECIDE)
 
     def reward(self, decision: Decision | str, value: float) -> None:
-        """Report what a decision was worth; on disk when this returns. Safe to repeat."""
+        """Report the reward of a decision; it is on disk when this returns. Safe to repeat."""
         self._run(_reward(decision, value))
 
     def state(self) -> SiteState:
-        """What the agent shows of itself."""
+        """The agent's state."""
         return self._run(_STATE)
 
     def leave(self, name: str) -> None:
-        """A neighbour has left for good."""
+        """Tell the agent that a neighbour has left for good."""
         self._run(_neighbour("DELETE", name))
 
     def rejoin(self, name: str) -> None:
-        """Take a neighbour back that had left."""
+        """Tell the agent to accept a neighbour that had left."""
         self._run(_neighbour("PUT", name))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> "Client":
@@ -234,10 +234,10 @@ class Client:
 
 
 class AsyncClient:
-    """An agent, for an application on asyncio. The same calls as ``Client``, to be awaited."""
+    """A client for asyncio, with the methods of ``Client`` as coroutines."""
 
     def __init__(self, url: str = "http://127.0.0.1:8400", token: str | None = None, timeout: float = 5.0) -> None:
-        """``timeout``: seconds that each attempt may take."""
+        """``timeout``: seconds per attempt."""
         self._settings = _Settings(url, token, timeout)
         self._http = httpx.AsyncClient(**self._settings.options)
 
@@ -246,23 +246,23 @@ class AsyncClient:
         return await self._run(_DECIDE)
 
     async def reward(self, decision: Decision | str, value: float) -> None:
-        """Report what a decision was worth; on disk when this returns. Safe to repeat."""
+        """Report the reward of a decision; it is on disk when this returns. Safe to repeat."""
         await self._run(_reward(decision, value))
 
     async def state(self) -> SiteState:
-        """What the agent shows of itself."""
+        """The agent's state."""
         return await self._run(_STATE)
 
     async def leave(self, name: str) -> None:
-        """A neighbour has left for good."""
+        """Tell the agent that a neighbour has left for good."""
         await self._run(_neighbour("DELETE", name))
 
     async def rejoin(self, name: str) -> None:
-        """Take a neighbour back that had left."""
+        """Tell the agent to accept a neighbour that had left."""
         await self._run(_neighbour("PUT", name))
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> "AsyncClient":

@@ -20,19 +20,19 @@ from fedbandit.toml_files import Section, checked, read_toml
 
 __all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "read_config", "read_token"]
 
-POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # those of which a site can be one alone
+POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
 LEAST_TOKEN = 16
-_TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # what may travel in a header, RFC 6750
+_TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # what a header can carry, RFC 6750
 MAX_RATE, MAX_HOURS, MAX_KEPT = 1000.0, 1e6, 10**8
 
 
 class ConfigError(FileError):
-    """A site that cannot be run as its file says; the message has a line per mistake."""
+    """A site that cannot run with this file; the message has a line per error."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Where the certificate of the site, its key, and the CA's certificate are."""
+    """Paths of the site's certificate, its key, and the CA's certificate."""
 
     certificate: Path
     key: Path
@@ -54,13 +54,13 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class SiteConfig:
-    """What a file asks for, checked.
+    """The checked content of a site's file.
 
-    * ``data``: the folder for state; the agent makes it
-    * ``terms``: what all sites agree on
+    * ``data``: the state folder, created by the agent
+    * ``terms``: the terms that all sites share
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
-    * ``token_file``: what is in it, applications must send
-    * ``expire_after``: seconds until a decision is forgotten; ``keep``: how many are kept at most
+    * ``token_file``: holds the token that applications must send
+    * ``expire_after``: seconds until a decision is forgotten; ``keep``: the most decisions kept
     """
 
     name: str
@@ -80,7 +80,7 @@ T = TypeVar("T")
 
 
 def _text(parse: Callable[[str], T]) -> Callable[[Any], T]:
-    """Parse a text, refuse anything else."""
+    """Parse a text; refuse anything else."""
 
     def parsed(value: Any) -> T:
         if not isinstance(value, str):
@@ -144,7 +144,7 @@ class _File(Section):
 
 
 def read_config(path: Path) -> SiteConfig:
-    """Read and check a site's file; all mistakes are reported at once, as far as they do not hide one another."""
+    """Read and check a site's file; report all errors at once, unless one hides another."""
     file = checked(_File, read_toml(path, ConfigError)[1], path, ConfigError)
     mistakes = list(_contradictions(file))
     terms = None
@@ -171,7 +171,7 @@ def read_config(path: Path) -> SiteConfig:
 
 
 def check_insecure(config: SiteConfig, insecure: bool) -> None:
-    """Without certificates nothing may leave the machine; otherwise there must be certificates."""
+    """Refuse missing certificates, or with ``insecure`` any address that is not loopback."""
     if not insecure:
         if config.tls is None:
             raise ConfigError(
@@ -193,7 +193,7 @@ def check_insecure(config: SiteConfig, insecure: bool) -> None:
 
 
 def read_token(config: SiteConfig) -> str | None:
-    """What applications must send, or ``None`` if nothing."""
+    """The token that applications must send, or ``None``."""
     if config.token_file is None:
         return None
     where = f"{config.path}: listen.token_file"
@@ -215,7 +215,7 @@ def _refuse(path: Path, mistakes: list[str]) -> None:
 
 
 def _terms(section: _Federation) -> Federation:
-    """The terms, with mistakes named as in the file."""
+    """The terms; errors name the fields as in the file."""
     if len(section.rewards) != 2 or not section.rewards[0] < section.rewards[1]:
         raise InvalidArgument("federation.rewards", section.rewards, "two numbers, the lowest and the highest reward")
     policy = policy_from("federation.policy", {"kind": POLICY_KINDS[0]} | section.policy, POLICY_KINDS)
@@ -228,7 +228,7 @@ def _terms(section: _Federation) -> Federation:
 
 
 def _contradictions(file: _File) -> Iterator[str]:
-    """What is wrong between sections that are fine by themselves."""
+    """Contradictions between sections that are valid by themselves."""
     listen = file.listen
     if not listen.http.is_loopback and listen.token_file is None:
         yield str(

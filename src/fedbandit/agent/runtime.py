@@ -34,31 +34,31 @@ __all__ = ["Agent", "change_stopped"]
 STATE_FILE = "state.sqlite"
 
 EXPIRY_EVERY = 1.0
-"""Seconds between looks for decisions that have expired."""
+"""Seconds between checks for expired decisions."""
 
 EXPIRY_WARNING = 30.0
-"""Days before its end from which on a certificate is warned of."""
+"""Days before expiry from which the agent warns about its certificate."""
 
 WATCH_EVERY = 1.0
-"""Seconds between looks whether the configuration file has changed."""
+"""Seconds between checks for a changed configuration file."""
 
 ROOM = 65_536
-"""Bytes that must be free before a disk that was full counts as taking writes again."""
+"""Bytes that must be free before a full disk counts as writable again."""
 
-INSECURE = "INSECURE: gossip has no certificates; anybody on this machine can pretend to be a neighbour"
+INSECURE = "INSECURE: gossip has no certificates; any process on this machine can impersonate a neighbour"
 
 _GONE = "the file is gone; a restart begins a new life, with fresh batches of every arm"
 
-_REPLACED = "another file is in its place; a restart goes on with that one, whatever it holds"
+_REPLACED = "another file is in its place; a restart continues with that one, whatever it holds"
 
 _LOG = logging.getLogger("fedbandit.agent")
 
 
 class Agent:
-    """A running site. ``http.api.LocalAgent`` lists what the HTTP API calls."""
+    """A running site. ``http.api.LocalAgent`` lists the methods that the HTTP API calls."""
 
     def __init__(self, config: SiteConfig, tls: TlsFiles | None) -> None:
-        """Open the state; ``JournalError`` or ``OSError`` with the reason if that cannot be."""
+        """Open the state; raises ``JournalError`` or ``OSError`` with the reason if that fails."""
         self.config, self._tls = config, tls
         self.refusals = Refusals(_LOG, time.monotonic)
         self.gossip_port: int | None = None
@@ -70,7 +70,7 @@ class Agent:
         self._said_of_certificate: str | None = None
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.site = DurableSite(self._open_journal, self._make_site)
-        measurement_of(1.0)  # loads the source of noise now, not in the middle of the first release
+        measurement_of(1.0)  # loads the noise library now, not during the first release
         self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random)
         self._server: GossipServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -78,10 +78,10 @@ class Agent:
     def _open_journal(self) -> SqliteJournal:
         path = self.config.data / STATE_FILE
         if not path.exists():
-            if self._state_file is not None:  # a new life in the middle of this process would be without its links
+            if self._state_file is not None:  # a new life within this process would lack its links
                 raise JournalError(f"{path}: {_GONE}") from FileNotFoundError(_GONE)
             _LOG.warning("%s: no state yet: a new life begins, with fresh batches of every arm", path)
-        elif self._state_file not in (None, _identity(path)):  # an older copy would release its rewards a second time
+        elif self._state_file not in (None, _identity(path)):  # an older copy would release rewards a second time
             raise JournalError(f"{path}: {_REPLACED}") from FileNotFoundError(_REPLACED)
         journal = SqliteJournal(path, self.config.name, self.terms, time.time_ns() // 1_000_000)
         self._state_file = _identity(path)
@@ -103,15 +103,15 @@ class Agent:
         return await self.site.do(lambda site: site.decide(time.time(), draws))
 
     async def report(self, decision_id: str, reward: float) -> None:
-        """Take a reward."""
+        """Accept a reward."""
         await self.site.do(lambda site: site.report(decision_id, reward))
 
     async def leave(self, neighbour: str) -> None:
-        """A neighbour has left for good."""
+        """Record that a neighbour has left for good."""
         await self.links.leave(neighbour)
 
     async def rejoin(self, neighbour: str) -> None:
-        """A neighbour that had left is back."""
+        """Accept a neighbour that had left."""
         await self.links.rejoin(neighbour)
 
     def not_ready(self) -> str | None:
@@ -127,19 +127,19 @@ class Agent:
     # ---------------------------------------------------------------- running
 
     async def start(self) -> None:
-        """Listen for neighbours, dial them, let old decisions expire, watch the configuration."""
+        """Listen for neighbours, dial them, expire old decisions, watch the configuration."""
         if self.config.gossip is not None:
             handlers = {"Exchange": self.links.answer_exchange, "Compare": self.links.answer_compare}
             self._server = GossipServer(self.config.gossip, self._tls, handlers, self.refusals.count)
             self.gossip_port = self._server.port
         await self.links.use(self.config.neighbours)
-        if self._server is not None:  # only now: a neighbour who calls before it is known here would be refused
+        if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused
             await self._server.start()
         self._tasks = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_configuration())]
         self._problem = None
 
     async def hang_up(self) -> None:
-        """Talk to neighbours no more; an exchange that is under way comes to its end."""
+        """Stop gossip; an exchange in progress may finish."""
         self._problem = "stopping"
         for task in self._tasks:
             task.cancel()
@@ -148,12 +148,12 @@ class Agent:
         await asyncio.gather(self.links.close(), *([] if server is None else [server.stop(grace=1.0)]))
 
     async def stop(self) -> None:
-        """End what runs, answer who is waiting, let go of the file."""
+        """Stop all tasks, answer waiting callers, close the file."""
         await self.hang_up()
         self.site.close()
 
     async def _keep_house(self) -> None:
-        """Forget decisions by the policy of the configuration, and see whether the disk is still there."""
+        """Expire decisions, notice silent neighbours and certificate expiry, and check the disk."""
         said = None
         while True:
             try:
@@ -164,9 +164,9 @@ class Agent:
                 while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
                     pass
                 if said is not None:
-                    _LOG.info("this is over: %s", said)
+                    _LOG.info("resolved: %s", said)
                 said = None
-            except Exception as error:  # this must go on, whatever it was
+            except Exception as error:  # this task must survive any error
                 if str(error) != said:
                     said = str(error)
                     _LOG.error("%s", error, exc_info=not isinstance(error, JournalError))
@@ -174,14 +174,14 @@ class Agent:
 
     async def _look_at_disk(self) -> None:
         if self._state_file not in (None, _identity(self.config.data / STATE_FILE)):
-            self.site.close()  # what is written to a file that was deleted is lost: nobody must be told it was taken
+            self.site.close()  # writes to a deleted file are lost: acknowledge nothing
         if self.site.problem is not None:
             _check_room(self.config.data)
             await self.site.do(_written_again)
             self.site.problem = None
 
     async def _watch_configuration(self) -> None:
-        """Take over a changed neighbour list. Taking a name out of it is how a site is kept out."""
+        """Apply a changed neighbour list. Removing a name keeps that site out."""
         said = None
         while True:
             await asyncio.sleep(WATCH_EVERY)
@@ -190,30 +190,30 @@ class Agent:
                 continue
             try:
                 await self._take_over()
-            except Exception as error:  # this must go on, whatever it was
+            except Exception as error:  # this task must survive any error
                 if (changed, str(error)) != said:
                     said = changed, str(error)
                     known = isinstance(error, ConfigError | OSError | JournalError)
-                    _LOG.error("the configuration has changed and is not taken over: %s", error, exc_info=not known)
+                    _LOG.error("the changed configuration was not applied: %s", error, exc_info=not known)
                 if not isinstance(error, ConfigError):
-                    continue  # not the file's fault: once more
+                    continue  # not the file's fault: try again
             self._changed = changed
 
     async def _take_over(self) -> None:
         config, path = read_config(self.config.path), self.config.path
         if config.name != self.config.name:
-            raise ConfigError(f"{path}: name is {config.name!r}, and {self.config.name!r} runs; this needs a restart")
+            raise ConfigError(f"{path}: name is {config.name!r}, but {self.config.name!r} is running; restart to apply")
         if self._tls is None:
             check_insecure(config, insecure=True)
         await self.links.use(config.neighbours)
         if config.neighbours != self.config.neighbours:
-            _LOG.info("neighbours taken over from %s", path.name)
+            _LOG.info("applied the neighbours in %s", path.name)
         taken = replace(self.config, neighbours=config.neighbours)
         changed = [field.name for field in fields(config) if getattr(config, field.name) != getattr(taken, field.name)]
         if "terms" in changed:
             _LOG.warning(
-                "%s: the [federation] section has changed, and this agent goes on with the old one. Other terms are "
-                "another federation: all sites need them, and an empty data folder each",
+                "%s: the [federation] section has changed; this agent keeps the old one. New terms make a new "
+                "federation: every site needs them, and an empty data folder",
                 path.name,
             )
         elif changed:
@@ -221,7 +221,7 @@ class Agent:
         self.config = taken
 
     def _notice_expiry(self) -> None:
-        """Say once a day that the certificate ends soon."""
+        """Log once a day that the certificate expires soon."""
         warning = self._certificate_warning()
         if warning is not None and warning != self._said_of_certificate:
             _LOG.warning("%s", warning)
@@ -230,7 +230,7 @@ class Agent:
     # ---------------------------------------------------------------- what is shown
 
     def state(self) -> SiteState:
-        """What ``GET /v1/state`` shows: nothing that is not on disk."""
+        """The response of ``GET /v1/state``; everything in it is on disk."""
         site, until = self.site.look(), None if self._tls is None else self._tls.until
         return SiteState(
             name=self.config.name,
@@ -271,7 +271,7 @@ def _changed_at(path: Path) -> tuple[int, int, int]:
 
 
 def _check_room(folder: Path) -> None:
-    """``JournalError`` if there is no room for more than the next few writes."""
+    """Raise ``JournalError`` if there is room for only a few more writes."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, ROOM)
@@ -281,13 +281,13 @@ def _check_room(folder: Path) -> None:
 
 
 def _written_again(site: Site) -> Step[None]:
-    """An event that writes to where a decision does, and changes nothing."""
+    """An event that writes where a decision does, and changes nothing."""
     nobody = Decision(site.epoch, 0, 0, 0.0)
     return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file it is, whatever its name; None if there is none."""
+    """The identity of a file, independent of its name; None if it does not exist."""
     try:
         seen = path.stat()
     except OSError:
@@ -296,15 +296,15 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _in_words(error: JournalError) -> str:
-    """What the disk says; the file's path is nobody's business over HTTP."""
+    """The disk's error, without the file's path, which HTTP must not reveal."""
     return f"the agent's journal: {error.__cause__ or 'it cannot be written'}"
 
 
 def change_stopped(config: SiteConfig, neighbour: str, comes_back: bool) -> None:
-    """Write to the file of an agent that does not run that a neighbour has left, or is back."""
+    """Record in the state file of a stopped agent that a neighbour has left or returned."""
     path = config.data / STATE_FILE
     if not path.exists():
-        raise JournalError(f"{path}: {config.name} has no state yet, and no agent of it runs")
+        raise JournalError(f"{path}: {config.name} has no state yet, and its agent is not running")
     if comes_back and neighbour not in {it.name for it in config.neighbours}:
         raise NotANeighbour(f"{neighbour} is not among the neighbours in {config.path}")
     journal = SqliteJournal(path, config.name, config.terms, epoch=1)

@@ -39,14 +39,14 @@ async def serve(agent: Agent, token: str | None, stop: asyncio.Event) -> None:
 
 async def _serve_at(door: socket.socket, agent: Agent, token: str | None, stop: asyncio.Event) -> None:
     host, port = agent.config.http.host, door.getsockname()[1]
-    # Beyond this machine an agent may have any name; there it has a token, which ``read_config`` sees to.
+    # Other machines may call the agent by any name; ``read_config`` then requires a token.
     hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if agent.config.http.is_loopback else None
     http = _Http(
         uvicorn.Config(
             make_app(agent, token, hosts),
             loop="asyncio",
             http=BoundedHttp,
-            log_level="error",  # whoever sends garbage must not fill our log with it
+            log_level="error",  # garbage from strangers must not fill our log
             access_log=False,
             log_config=None,
             lifespan="off",
@@ -68,7 +68,7 @@ async def _serve_at(door: socket.socket, agent: Agent, token: str | None, stop: 
 
 def _listening(config: SiteConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.http.host else socket.AF_INET
-    # Named TCP, or asyncio does not switch Nagle's algorithm off, and every answer waits for 40 ms.
+    # Name TCP explicitly: otherwise asyncio leaves Nagle's algorithm on, and every answer waits for 40 ms.
     door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

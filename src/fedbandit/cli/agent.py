@@ -1,4 +1,4 @@
-"""The commands of a live agent: ``agent``, ``leave``, ``rejoin``. Heavy imports happen inside commands."""
+"""The commands ``agent``, ``leave`` and ``rejoin`` of a live agent. Heavy imports happen inside commands."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ live = typer.Typer()
 
 SITE_FILE = Path("site.toml")
 
-Config = Annotated[Path, typer.Option("-c", "--config", help="The site's file; examples/site.toml explains it.")]
+Config = Annotated[Path, typer.Option("-c", "--config", help="The site's configuration file; see examples/site.toml.")]
 
 
 @live.command()
@@ -32,14 +32,14 @@ Config = Annotated[Path, typer.Option("-c", "--config", help="The site's file; e
 def agent(
     config: Config = SITE_FILE,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Gossip without certificates: to try things out, on loopback only.")
+        bool, typer.Option("--insecure", help="Gossip without certificates, on loopback only, for tests.")
     ] = False,
 ) -> None:
     """Run the agent of one site: HTTP for its application, gossip over mutual TLS, state on disk. SIGTERM stops it."""
-    # An agent does without NumPy. OpenDP would load it because it is there, and never use it: 10 MB and a thread.
+    # An agent does not need NumPy. OpenDP would load an installed NumPy and never use it: 10 MB and a thread.
     sys.modules["numpy"] = cast(ModuleType, None)
     os.umask(0o077)  # the state holds raw rewards
-    # Many systems begin with 1,024 descriptors, which a few idle callers use up: then nobody is answered.
+    # Many systems allow 1,024 descriptors, which a few idle callers use up: then nobody is answered.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     from fedbandit.agent.config import check_insecure, read_config, read_token
@@ -51,7 +51,7 @@ def agent(
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z"
     )
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its name alarms, and what it says we say
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its name alarms, and we log the same
     site = read_config(config)
     check_insecure(site, insecure)
     tls = None if insecure else read_tls(site, datetime.now(UTC))
@@ -78,27 +78,27 @@ def leave(
     name: Annotated[str, typer.Argument(help="The neighbour that has left for good.")],
     config: Config = SITE_FILE,
 ) -> None:
-    """Drop the flow of a neighbour that has left for good, so that the others converge to the mean of those who remain.
+    """Drop the flow of a neighbour that has left for good, so the others converge to the mean of the remaining sites.
 
-    Run it at every neighbour of that site, also at one whose agent is not running now.
+    Run it at every neighbour of that site, even where the agent is not running.
     """
     _tell(config, name, comes_back=False)
-    typer.echo(f"{name} has left: its flow is dropped. Take it out of [[neighbours]] in {config}")
+    typer.echo(f"{name} has left: its flow is dropped. Remove it from [[neighbours]] in {config}")
 
 
 @live.command()
 @errors_exit_with_2
 def rejoin(
-    name: Annotated[str, typer.Argument(help="The neighbour that had left and is back.")],
+    name: Annotated[str, typer.Argument(help="The neighbour that had left and has returned.")],
     config: Config = SITE_FILE,
 ) -> None:
-    """Take back a neighbour that had left, with an empty link. What it said before it left stays refused."""
+    """Accept a neighbour that had left, with an empty link. Messages from before it left stay refused."""
     _tell(config, name, comes_back=True)
     typer.echo(f"{name} is a neighbour again")
 
 
 def _tell(path: Path, name: str, comes_back: bool) -> None:
-    """Tell the running agent; if none runs, write to its file."""
+    """Tell the running agent; if none runs, write to its state file."""
     from fedbandit.agent.client import Client, Unreachable
     from fedbandit.agent.config import read_config, read_token
 
@@ -117,7 +117,7 @@ def _tell(path: Path, name: str, comes_back: bool) -> None:
 
 @contextmanager
 def _plain_errors() -> Generator[None]:
-    """What an agent, its file or its client refuses is told as a mistake of the caller's is."""
+    """Report refusals of an agent, its file or its client like the caller's own errors."""
     from fedbandit.agent.client import AgentError
     from fedbandit.agent.core.events import Refused
     from fedbandit.agent.disk.journal import JournalError

@@ -1,4 +1,4 @@
-"""The commands for experiments, theory and audits, and the application that joins all commands.
+"""The commands for experiments, theory and audits, and the application that combines all commands.
 
 Heavy imports happen inside commands.
 """
@@ -19,7 +19,7 @@ from fedbandit.cli.up import missing_extra, show_live, upper
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Federated bandits by gossip: run experiments, look at results, ask the theory, run a site's agent.",
+    help="Federated bandits by gossip: run experiments, show results, compute bounds, run a site's agent.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -46,10 +46,10 @@ def _say_version(wanted: bool) -> None:
 @app.callback()
 def before_any_command(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """What every command is told: nothing."""
+    """Options of all commands: only --version."""
 
 
 @app.command()
@@ -60,14 +60,14 @@ def run(
         Path | None,
         typer.Option("-o", "--output", help="Folder for result, figure and a copy of the file. Default: out/NAME."),
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
-    horizon: Annotated[float | None, typer.Option(help="Instead of the file's, e.g. 1e5.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Instead of the file's.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Overrides the file.")] = None,
+    horizon: Annotated[float | None, typer.Option(help="Overrides the file, e.g. 1e5.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Overrides the file.")] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but warnings and errors.")] = False,
 ) -> None:
-    """Run an experiment file: a table, and result, figure and a copy of the file in a folder.
+    """Run an experiment file; print a table, and write the result, a figure and a copy of the file to a folder.
 
-    A file with lists is a sweep: all combinations are run. A run that was stopped goes on where it was.
+    A file with lists is a sweep: all combinations run. Repeat the command to resume a run that was stopped.
     """
     from fedbandit.experiments import run_folder
     from fedbandit.experiments.experiment import read_sweep
@@ -125,14 +125,14 @@ def plot(
     band: Annotated[str, typer.Option(help="minmax (as in the paper), quantiles or none.")] = "minmax",
     scale: Annotated[str, typer.Option(help="Time axis: linear, log or both.")] = "both",
     regret: Annotated[
-        str, typer.Option(help="Regret axis: linear, log or auto (log where policies end 100 times apart).")
+        str, typer.Option(help="Regret axis: linear, log or auto (log if policies end 100 times apart).")
     ] = "auto",
     title: Annotated[str | None, typer.Option(help="A line above the figure.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File; .png, .pdf or .svg. Default: FOLDER/regret.png.")
     ] = None,
 ) -> None:
-    """Draw the regret of a result over time, or of a sweep against what was swept."""
+    """Draw the regret of a result over time, or of a sweep against the swept values."""
     from fedbandit.experiments import run_folder
 
     sweep = run_folder.load_sweep(folder)
@@ -187,9 +187,9 @@ def theory_command(
     arms: Annotated[int, typer.Option(help="M.")],
     horizon: Annotated[float, typer.Option(help="T, e.g. 1e6.")],
     epsilon: Annotated[float, typer.Option(help="Privacy of one reward, for Fed_UCB.")] = float("inf"),
-    gap: Annotated[float, typer.Option(help="How much worse every other arm is than the best one.")] = 0.1,
+    gap: Annotated[float, typer.Option(help="Gap between the best arm and every other arm.")] = 0.1,
 ) -> None:
-    """Print the paper's numbers for a setting: L, the alphas, radii, Theorems 1 and 2."""
+    """Print the paper's constants and bounds for a setting: L, the alphas, radii, Theorems 1 and 2."""
     from fedbandit.checks import number_above, number_between, whole_number
     from fedbandit.graph import parse
 
@@ -209,16 +209,16 @@ def reproduce(
     ] = False,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for report.html.")] = Path("out"),
 ) -> None:
-    """Run the paper's Figure 2 and write a page with figures and numbers beside the paper's claims.
+    """Reproduce the paper's Figure 2, and write a report that compares its claims with the numbers.
 
-    Stopped or killed, the same command goes on where it was.
+    Repeat the command to resume a run that was stopped or killed.
     """
     from fedbandit.experiments.report import write_report
     from fedbandit.experiments.reproduce import FIGURES, run_figures
     from fedbandit.progress import progress_bar
 
     chosen = list(FIGURES) if not figures or "all" in figures else list(dict.fromkeys(figures))
-    warnings.simplefilter("ignore")  # the report says what they would
+    warnings.simplefilter("ignore")  # the report says the same
     with progress_bar(shown=sys.stderr.isatty()) as show:
         found = run_figures(chosen, output / "reproduce", quick, show)
     folder = [] if output == Path("out") else ["-o", str(output)]
@@ -240,9 +240,9 @@ def demo(
         "out/demo"
     ),
 ) -> None:
-    """Compare five policies on the paper's setting (a): three agents, five arms, everyone talks to everyone.
+    """Compare five policies on the paper's setting (a): three agents, five arms, complete graph.
 
-    Then three real agents with simulated patients, live on this machine for 20 seconds.
+    Then run three real agents with simulated patients on this machine for 20 seconds.
     """
     from fedbandit.experiments import run_folder
     from fedbandit.local import demo as setting
@@ -250,7 +250,7 @@ def demo(
 
     output.mkdir(parents=True, exist_ok=True)
     typer.echo(setting.INTRODUCTION)
-    warnings.simplefilter("ignore")  # the introduction says what they would
+    warnings.simplefilter("ignore")  # the introduction says the same
     result = simulate(
         setting.problem(), setting.policies(), setting.HORIZON, setting.TRIALS, progress=sys.stderr.isatty()
     )
@@ -271,18 +271,18 @@ def demo(
 @errors_exit_with_2
 def audit(
     policy: Annotated[str | None, typer.Option(help="fed_batch or fed_ucb. Default: both.")] = None,
-    epsilon: Annotated[float, typer.Option(help="The privacy of one reward that they claim.")] = 1.0,
+    epsilon: Annotated[float, typer.Option(help="The claimed privacy of one reward.")] = 1.0,
     samples: Annotated[
-        int | None, typer.Option(help="Runs of a mechanism in each of two worlds. Default: 10,000.")
+        int | None, typer.Option(help="Runs of a mechanism in each of the two worlds. Default: 10,000.")
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="Attack fed_ucb as printed, which breaks its claim.")] = False,
     show_broken: Annotated[
-        bool, typer.Option("--show-broken", help="Also attack variants that are known to be bad, and must be caught.")
+        bool, typer.Option("--show-broken", help="Also attack variants that are known to be broken and must be caught.")
     ] = False,
 ) -> None:
-    """Attack the code that protects rewards, and compare what leaks with what is claimed.
+    """Attack the code that protects rewards, and compare the measured leak with the claim.
 
-    Exit code 1 if a claim is broken, or if a variant that is known to be bad is not caught.
+    Exit code 1 if a claim is broken, or if a variant that is known to be broken is not caught.
     """
     from fedbandit.audit.known_bad import known_bad
     from fedbandit.audit.measure import LARGEST_CLAIM, SAMPLES

@@ -1,4 +1,4 @@
-"""Turns the caller's mistakes into a plain message and exit code 2 instead of a traceback.
+"""Turns the caller's mistakes into a plain message and exit code 2, instead of a traceback.
 
 Every command imports this file, so it imports nothing heavy.
 """
@@ -15,11 +15,11 @@ from fedbandit.checks import FileError, InvalidArgument
 __all__ = ["errors_exit_with_2"]
 
 AGENT = frozenset({"cryptography", "fastapi", "google", "grpc", "httptools", "httpx", "prometheus_client", "uvicorn"})
-"""What the extra ``agent`` brings, by the names under which it is imported."""
+"""Packages of the extra ``agent``, by import name."""
 
 
 def errors_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
-    """The caller's mistakes become one plain message and exit code 2, warnings become plain lines."""
+    """Turn the caller's mistakes into one plain message and exit code 2, and warnings into plain lines."""
 
     @wraps(command)
     def wrapped(*args: Any, **options: Any) -> None:

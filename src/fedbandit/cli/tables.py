@@ -18,7 +18,7 @@ __all__ = ["fitting_table", "made_table", "print_audit", "print_summary", "print
 
 
 def print_sweep(table: "xr.Dataset") -> None:
-    """A row per combination, a column per policy; turned round where there are more policies than combinations."""
+    """A row per combination, a column per policy; transposed if there are more policies than combinations."""
     swept = [str(name) for name in table.attrs["swept"].split()]
     trials = table.sizes["trial"]
     mean = table["regret"].mean("trial")
@@ -75,7 +75,7 @@ def print_summary(result: "Result", title: str) -> None:
 
 
 def _print_rates(result: "Result") -> None:
-    """Who pays where agents' rates differ: a row per policy, a column per rate."""
+    """Who pays when agents' rates differ: a row per policy, a column per rate."""
     table = result.by_agent().reset_index()
     table = table.groupby(["policy", "rate"], sort=False)[["regret", "pulls"]].sum().reset_index()
     rates = sorted(set(table["rate"]), reverse=True)
@@ -87,8 +87,8 @@ def _print_rates(result: "Result") -> None:
 
 
 def print_audit(rows: "list[Row]") -> None:
-    """A row per attack, known-bad variants apart."""
-    for known_bad, title in ((False, "What one reward costs"), (True, "Variants that are known to be bad")):
+    """A row per attack; known-broken variants in their own table."""
+    for known_bad, title in ((False, "What one reward costs"), (True, "Variants that are known to be broken")):
         shown = [
             [
                 row.attack.label,
@@ -104,15 +104,15 @@ def print_audit(rows: "list[Row]") -> None:
         if shown:
             print_table(title, ["attack on", "claimed", "at least", "verdict", "samples", "seconds"], shown)
     Console().print(
-        "at least: what the attack shows, with 95 % confidence\n"
-        "broken: beyond the claim; a true claim is called so less than once in a million\n"
-        "not broken: by this attack, which is no proof; the proofs are in docs/privacy.md",
+        "at least: lower bound by the attack, with 95 % confidence\n"
+        "broken: beyond the claim; a true claim is called broken less than once in a million\n"
+        "not broken: by this attack, which proves nothing; the proofs are in docs/privacy.md",
         soft_wrap=True,
     )
 
 
 def print_theory(graph: "Graph", num_arms: int, horizon: int, epsilon: float, gaps: list[float]) -> None:
-    """The paper's numbers for a setting; those of Fed_UCB if ``epsilon`` is finite."""
+    """The paper's constants and bounds for a setting; those of Fed_UCB if ``epsilon`` is finite."""
     from fedbandit import theory
 
     n, lambda2 = graph.num_agents, graph.lambda2
@@ -164,7 +164,7 @@ def _bound(bound: float, gaps: list[float], horizon: int) -> str:
 
 
 def made_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> Table:
-    """A titled table whose columns align; ``wrap`` for columns of text."""
+    """A titled table with aligned columns; ``wrap`` for columns of text."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=any(headings), title_style="bold")
     for position, heading in enumerate(headings):
         table.add_column(heading, justify="left" if position == 0 or wrap else "right", no_wrap=not wrap)
@@ -174,7 +174,7 @@ def made_table(title: str, headings: list[str], rows: list[list[str]], wrap: boo
 
 
 def fitting_table(width: int, title: str, headings: list[str], rows: list[list[str]]) -> Table:
-    """A table; if it is wider than ``width`` it is turned round, where that is narrower: a column per row."""
+    """A table, transposed if it is wider than ``width`` and becomes narrower."""
     wide, console = made_table(title, headings, rows), Console(width=10_000)
     turned = [list(line) for line in zip((heading.replace("\n", " ") for heading in headings), *rows, strict=True)]
     narrow = made_table(title, turned[0], turned[1:])
@@ -183,9 +183,9 @@ def fitting_table(width: int, title: str, headings: list[str], rows: list[list[s
 
 
 def print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
-    """Print a table as ``made_table`` makes it."""
+    """Print a table from ``made_table``."""
     table = made_table(title, headings, rows, wrap)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=160)  # a pipe has no width: never cut a table there
+        console = Console(width=160)  # a pipe has no width: never truncate a table
     console.print(table)

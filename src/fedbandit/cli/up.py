@@ -1,4 +1,4 @@
-"""The command ``up`` and its live display, which ``demo`` shares. Heavy imports happen inside commands."""
+"""The command ``up`` and its live display, also used by ``demo``. Heavy imports happen inside commands."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ __all__ = ["FIGURE", "NUMBERS", "missing_extra", "show_live", "upper"]
 
 FIGURE, NUMBERS = "live.png", "result.json"
 LINE_EVERY = 5.0
-"""Seconds between lines where there is no terminal to draw on."""
+"""Seconds between lines if there is no terminal to draw on."""
 
 LONGEST = 30 * 86_400.0
 
@@ -28,27 +28,27 @@ upper = typer.Typer()
 @errors_exit_with_2
 def up(
     agents: Annotated[
-        int | None, typer.Option(help="How many sites, 3 to 64. Default: the graph's size, or 3.")
+        int | None, typer.Option(help="Number of sites, 3 to 64. Default: the graph's size, or 3.")
     ] = None,
     graph: Annotated[
-        str, typer.Option(help="Who talks to whom: ring, path, complete, star; or with a size: grid:2x3, ring:5, ...")
+        str, typer.Option(help="Links between sites: ring, path, complete, star; or with a size: grid:2x3, ring:5, ...")
     ] = "complete",
     problem: Annotated[
         str, typer.Option(help="hospital (the diabetes counts) or bernoulli (random means in [0, 1]).")
     ] = "hospital",
-    arms: Annotated[int | None, typer.Option(help="Of the problem bernoulli. Default: 5.")] = None,
+    arms: Annotated[int | None, typer.Option(help="Number of arms of the bernoulli problem. Default: 5.")] = None,
     speed: Annotated[float, typer.Option(help="Patients per second at each site, on average.")] = 20.0,
     duration: Annotated[str | None, typer.Option("--for", help="Such as 30s, 2m or 1h. Default: until Ctrl-C.")] = None,
     epsilon: Annotated[float, typer.Option(help="The privacy of one reward.")] = 1.0,
     rate: Annotated[float, typer.Option(help="Exchanges per second over each link, on average.")] = 2.0,
-    seed: Annotated[int, typer.Option(help="Of means, patients and outcomes. Agents' draws have no seed.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of means, patients and outcomes. Agents' draws have no seed.")] = 0,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder for result.json, live.png and the sites' files.")
     ] = Path("out/up"),
 ) -> None:
     """Run a whole federation on this machine: real agents with real certificates, and simulated patients.
 
-    Every run starts afresh, in a folder of its own in the output. Ctrl-C ends it with a table; exit code 1 if an agent
+    Every run starts afresh, in its own folder of the output. Ctrl-C ends it with a table; exit code 1 if an agent
     dies.
     """
     missing = missing_extra()
@@ -62,7 +62,7 @@ def up(
 
 
 def missing_extra() -> str | None:
-    """What to install for live agents; None if all is there."""
+    """What to install for live agents; None if everything is installed."""
     needed = (
         "cryptography",
         "fastapi",
@@ -80,12 +80,12 @@ def missing_extra() -> str | None:
 def _is_there(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # the package around it is not there
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
 def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:
-    """Run a setting, show it while it runs and when it has ended; exit code 1 if an agent dies."""
+    """Run a setting, show it during and after the run; exit code 1 if an agent dies."""
     from rich.console import Console
 
     from fedbandit.cli.tables import fitting_table
@@ -100,7 +100,7 @@ def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:
         with _Screen(seconds) as screen:
             done = run(setting, folder, seconds, screen.began, screen.show)
     except AgentDied as error:
-        typer.echo(f"error: an agent has died, so all were stopped. {error}", err=True)
+        typer.echo(f"error: an agent died, so all were stopped. {error}", err=True)
         raise typer.Exit(1) from None
     except Killed:
         typer.echo("killed", err=True)
@@ -108,7 +108,7 @@ def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:
     if done.seconds == 0.0:
         typer.echo("stopped before the agents served", err=True)
         return
-    console = Console() if sys.stdout.isatty() else Console(width=160)  # a pipe has no width: never cut a table there
+    console = Console() if sys.stdout.isatty() else Console(width=160)  # a pipe has no width: never truncate a table
     console.print(fitting_table(console.width, *final_table(done)))
     typer.echo(note(done))
     typer.echo()
@@ -119,7 +119,7 @@ def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:
 
 
 class _Screen:
-    """A table that changes in place on a terminal, a line every few seconds elsewhere; both to stderr."""
+    """A table updated in place on a terminal, a line every few seconds elsewhere; both to stderr."""
 
     def __init__(self, seconds: float | None) -> None:
         from rich.console import Console
@@ -136,15 +136,15 @@ class _Screen:
         self._live.stop()
 
     def began(self, run: "Run") -> None:
-        """Say where the agents are."""
+        """Print the agents' addresses."""
         for name in run.setting.names:
             typer.echo(f"  {name}: {run.federation.url(name)}/v1/state")
-        typer.echo("running; Ctrl-C ends it" + ("" if self._seconds is None else f", or {self._seconds:g} s"))
+        typer.echo("running until Ctrl-C" + ("" if self._seconds is None else f", at most {self._seconds:g} s"))
         if self._drawn:
             self._live.start()
 
     def show(self, run: "Run") -> None:
-        """How it goes."""
+        """Show the current state."""
         from fedbandit.cli.tables import fitting_table
         from fedbandit.local.report import live_table
 

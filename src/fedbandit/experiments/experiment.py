@@ -2,8 +2,8 @@
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
 ``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.sigma``, ``problem.concentration``,
-``problem.edges_per_round``, ``problem.same_means`` and ``problem.hospital`` is an experiment of its own. A list in a
-policy (``epsilon = [1, 2]``) makes a policy of each value, compared within every experiment. ``problem.redraw = true``
+``problem.edges_per_round``, ``problem.same_means`` and ``problem.hospital`` is a separate experiment. A list in a
+policy (``epsilon = [1, 2]``) makes one policy per value, compared within every experiment. ``problem.redraw = true``
 draws new random means for every trial, with consecutive seeds from ``problem.seed``.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["Experiment", "ExperimentError", "read_experiment", "read_sweep"]
 
 
 class ExperimentError(FileError):
-    """An experiment file that cannot be run; the message has a line per mistake."""
+    """An experiment file that cannot be run; the message has a line per error."""
 
 
 class _GraphSection(Section):
@@ -66,10 +66,10 @@ class _File(Section):
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """What a file asks for, ready for ``simulate``."""
+    """The content of an experiment file, ready for ``simulate``."""
 
     name: str
-    problems: list[Problem]  # one; or one for each trial, if their means are drawn anew
+    problems: list[Problem]  # one; or one for each trial, if means are redrawn
     policies: dict[str, Policy]
     horizon: int
     trials: int
@@ -77,17 +77,17 @@ class Experiment:
     checkpoints: int | list[int]
     watch_radii: bool = False
     text: str = ""  # the file itself
-    swept: dict[str, Any] = field(default_factory=dict[str, Any])  # what this combination of a sweep has
-    families: dict[str, str] = field(default_factory=dict[str, str])  # policies that differ in epsilon alone share one
+    swept: dict[str, Any] = field(default_factory=dict[str, Any])  # the swept values of this combination
+    families: dict[str, str] = field(default_factory=dict[str, str])  # policies that differ only in epsilon share one
 
     @property
     def problem(self) -> Problem:
-        """The problem; where means are drawn anew for every trial, that of the first."""
+        """The problem; if means are redrawn for every trial, that of the first."""
         return self.problems[0]
 
     @property
     def played(self) -> Problem | list[Problem]:
-        """The problem as ``simulate`` wants it."""
+        """The problem, or the list of problems, for ``simulate``."""
         return self.problems if len(self.problems) > 1 else self.problem
 
 
@@ -100,9 +100,9 @@ def read_experiment(path: str | Path) -> Experiment:
 
 
 def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> list[Experiment]:
-    """Read and check an experiment file; every combination of its listed values.
+    """Read and check an experiment file; return an experiment for every combination of its listed values.
 
-    ``instead`` has values to take for those of the file: trials, horizon, seed.
+    ``instead`` overrides values of the file: trials, horizon, seed.
     """
     source = Path(path)
     text, content = read_toml(source, ExperimentError)
@@ -122,7 +122,7 @@ _SWEPT = {
 
 
 def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The file's content with each combination of listed values put in their place."""
+    """The file's content, once for each combination of listed values."""
     lists: list[tuple[str, str, list[Any]]] = []
     for section, names in _SWEPT.items():
         part: Any = content if section == "" else content.get(section, {})
@@ -214,7 +214,7 @@ def _problem(section: _ProblemSection, graph: Graph) -> Problem:
 
 
 def _policies(sections: list[dict[str, Any]]) -> tuple[dict[str, Policy], dict[str, str]]:
-    """Policies by their labels, and for each the label of its family."""
+    """Policies by label, and the label of each policy's family."""
     policies: dict[str, Policy] = {}
     families: dict[str, str] = {}
     for position, section in enumerate(sections):
@@ -236,7 +236,7 @@ _TOLD_BY_LABELS = ("epsilon", "index", "radius", "catches_up", "learns_variance"
 
 
 def _labels(where: str, section: dict[str, Any], chosen: dict[str, Any], policy: Policy) -> tuple[str, str]:
-    """A policy's label and that of its family: the same without epsilon."""
+    """A policy's label, and that of its family: the same without epsilon."""
     listed = [name for name, value in section.items() if isinstance(value, list)]
     told = ("epsilon",) if "label" in section else _TOLD_BY_LABELS
     others = "".join(f", {name}={chosen[name]}" for name in listed if name not in told)
@@ -248,7 +248,7 @@ def _labels(where: str, section: dict[str, Any], chosen: dict[str, Any], policy:
 
 
 def _expanded(where: str, section: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A section for each combination of its listed values."""
+    """One section for each combination of its listed values."""
     listed = [name for name, value in section.items() if isinstance(value, list)]
     for name in listed:
         if section[name] == []:

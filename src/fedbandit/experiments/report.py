@@ -1,4 +1,4 @@
-"""Writes the page of ``fedbandit reproduce``: one self-contained HTML file, the same for the same results."""
+"""Writes the report of ``fedbandit reproduce``: one self-contained HTML file, identical for identical results."""
 
 import html
 import io
@@ -33,7 +33,7 @@ code { background: #f4f4f4; padding: .1rem .3rem; }
 
 
 def write_report(findings: Sequence[Finding], path: str | Path, command: str) -> Path:
-    """Write the page; it appears whole or not at all."""
+    """Write the page atomically."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
@@ -46,10 +46,10 @@ def _page(findings: Sequence[Finding], command: str) -> str:
     first = findings[0]
     scale = f"{first.experiment.trials} trials of {first.experiment.horizon:,} rounds"
     if first.experiment.horizon < 10**6:
-        scale += " (the paper's million rounds are ten times as many: what it says of them is not answered here)"
+        scale += " (the paper has a million rounds, ten times as many: its claims about them are not decided here)"
     body = [
-        "<h1>Figure 2 of &ldquo;Federated Bandit: A Gossiping Approach&rdquo;, run again</h1>",
-        f'<p class="lead">{html.escape(scale)}. Fed_UCB with its privacy repaired, its radius with the constants as '
+        "<h1>Figure 2 of &ldquo;Federated Bandit: A Gossiping Approach&rdquo;, reproduced</h1>",
+        f'<p class="lead">{html.escape(scale)}. Fed_UCB with its privacy repaired and its radius with the constants as '
         "printed.</p>",
         *(_section(finding) for finding in findings),
         _footer(findings, command),
@@ -66,7 +66,7 @@ def _page(findings: Sequence[Finding], command: str) -> str:
 def _section(finding: Finding) -> str:
     title = html.escape(finding.experiment.name)
     figure = finding.result.plot(band="minmax", scale="both")
-    caption = "Regret averaged over trials and agents; the band is the smallest and the largest trial, as in the paper."
+    caption = "Regret averaged over trials and agents; the band spans smallest to largest trial, as in the paper."
     return "\n".join(
         [
             f'<section id="figure-{finding.figure}">',
@@ -110,8 +110,8 @@ def _numbers_table(finding: Finding) -> str:
         for row in finding.numbers
     ]
     note = (
-        "Regret, messages and bits are per agent at the end. A bound is vacuous if it is above the largest gap times "
-        "T, which nobody can lose. Bits: 64 for each number of an estimate, 32 for each count, which goes to every "
+        "Regret, messages and bits are per agent at the end. A bound is vacuous if it exceeds the largest gap times "
+        "T, the most that anyone can lose. Bits: 64 per number of an estimate, 32 per count, sent to every "
         "neighbour in every round."
     )
     return _table(headings, rows, numeric_from=1) + f"<p><small>{note}</small></p>"
@@ -138,7 +138,7 @@ def _table(headings: list[str], rows: list[list[str]], numeric_from: int | None 
 
 
 def _svg(figure: Figure, name: str) -> str:
-    """A figure as SVG with nothing in it that changes from run to run, and ids that do not clash."""
+    """A figure as deterministic SVG, with ids that do not clash."""
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})

@@ -1,6 +1,6 @@
-"""Runs the paper's Figure 2 again and compares its claims with what we measure.
+"""Reproduces the paper's Figure 2 and compares its claims with our measurements.
 
-The claims are those of the paper's section "Experiments". ``fedbandit.experiments.report`` writes the page.
+The claims come from the paper's section "Experiments". ``fedbandit.experiments.report`` writes the page.
 """
 
 from collections.abc import Sequence
@@ -29,23 +29,23 @@ _PAPER_RATIOS = {1.0: 1.0, 2.0: 1 / 2, 5.0: 1 / 5}
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says of a figure, and what was measured."""
+    """A claim of the paper about a figure, and our measurement."""
 
     subject: str
     paper: str
     measured: str
-    holds: bool | None  # None: no claim, or not one that this run can answer
+    holds: bool | None  # None: no claim, or this run cannot decide it
 
 
 @dataclass(frozen=True)
 class PolicyNumbers:
-    """A row of the table of numbers: one level of privacy."""
+    """A row of the table: one level of privacy."""
 
     label: str
     regret: float
     lowest: float
     highest: float
-    ratio: float  # of regret to that of epsilon = 1, at the paper's time
+    ratio: float  # of regret to that at epsilon = 1, at the paper's time
     best_arm_share: float
     bound: float
     vacuous: bool
@@ -56,7 +56,7 @@ class PolicyNumbers:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """A figure's experiment and what it showed."""
+    """The experiment of a figure, and its outcome."""
 
     figure: str
     experiment: Experiment
@@ -68,7 +68,7 @@ class Finding:
 
 
 def experiment_file(name: str) -> Path:
-    """An experiment file of this package (in a checkout: of the folder ``experiments``)."""
+    """An experiment file of this package (in a checkout, of the folder ``experiments``)."""
     for folder in (Path(str(files("fedbandit.experiments"))) / "files", Path(__file__).parents[3] / "experiments"):
         if (folder / f"{name}.toml").is_file():
             return folder / f"{name}.toml"
@@ -78,7 +78,7 @@ def experiment_file(name: str) -> Path:
 def run_figures(
     figures: Sequence[str], folder: str | Path, quick: bool = False, progress: OnProgress | None = None
 ) -> list[Finding]:
-    """Run figures of the paper (``"2a"``, ``"2b"``, ``"2c"``), resuming what an earlier call in ``folder`` has done."""
+    """Run figures of the paper (``"2a"``, ``"2b"``, ``"2c"``), resuming an earlier call in ``folder``."""
     for figure in figures:
         if figure not in FIGURES:
             raise InvalidArgument("figure", figure, f"one of {', '.join(FIGURES)}, all")
@@ -100,7 +100,7 @@ def _ratio_time(horizon: int) -> int:
 
 
 def findings(figure: str, experiment: Experiment, result: Result) -> Finding:
-    """Answer the paper's claims from a result."""
+    """Check the paper's claims against a result."""
     time = _ratio_time(experiment.horizon)
     numbers = _numbers(experiment, result, time)
     return Finding(
@@ -185,7 +185,7 @@ def _claims(experiment: Experiment, result: Result, numbers: list[PolicyNumbers]
 
 
 def _at_paper_scale(experiment: Experiment) -> bool:
-    """Whether a run is long enough to answer what the paper says of a million rounds."""
+    """Whether a run is long enough to decide claims about a million rounds."""
     return experiment.horizon >= 10**6
 
 
@@ -200,14 +200,14 @@ def _logarithm(experiment: Experiment, result: Result) -> Claim:
     return Claim(
         "without privacy, regret grows like log T",
         "O(log T) (Theorem 1)",
-        f"the last decade added {growth:.1f} times what the one before did (log: 1, linear: 10); "
+        f"the last decade added {growth:.1f} times as much as the one before (log: 1, linear: 10); "
         f"{100 * share:.1f} % of what uniform play loses in it",
         verdict if _at_paper_scale(experiment) else None,
     )
 
 
 def _explanation(experiment: Experiment, result: Result, time: int) -> str:
-    """Why the ratios are what they are, in sentences that a reader can check."""
+    """Explains the ratios, in sentences that a reader can check."""
     problem, horizon = experiment.problem, experiment.horizon
     private, public = result.policies[0], result.policies[-1]
     epsilon = _epsilon(experiment, private)
@@ -222,7 +222,7 @@ def _explanation(experiment: Experiment, result: Result, time: int) -> str:
         f"At epsilon = {epsilon:g} the radius C~ of Lemma 6 stays above 1, the whole range of the means, until "
         f"t = {wide:,} of uniform play ({command} --epsilon {epsilon:g}): up to t = {time:,} agents lost "
         f"{100 * float(at_time.sel(policy=private)):.0f} % of what uniform play loses, and without privacy "
-        f"{100 * float(at_time.sel(policy=public)):.1f} %. It is the radius that costs, not the noise: at the end "
+        f"{100 * float(at_time.sel(policy=public)):.1f} %. The radius costs, not the noise: at the end "
         f"theta is off by {error:.4f} on average, while C~ allows for {radius:.2f}; so the ratios follow the constants "
         f"of C~ (compare the experiment files whose names end in -constants)."
     )

@@ -20,13 +20,13 @@ __all__ = ["FIGURE", "RESULT", "RUNS", "SWEEP_FIGURE", "keep_result", "keep_swee
 
 RESULT, FIGURE, AGENTS_FIGURE = "result.nc", "regret.png", "agents.png"
 SWEEP, SWEEP_FIGURE = "sweep.nc", "sweep.png"
-RUNS = "fedbandit-runs"  # parts of a run that goes on; for a sweep the result of each of its experiments
+RUNS = "fedbandit-runs"  # parts of an unfinished run; for a sweep the result of each of its experiments
 
 
 def keep_result(experiment: Experiment, result: Result, folder: Path) -> None:
-    """Write what a single experiment leaves."""
+    """Write the files of a single experiment."""
     result.save(folder / RESULT)
-    forget(folder / RUNS)  # all of it is in the result
+    forget(folder / RUNS)  # the result contains all of it
     result.plot(title=experiment.name).savefig(folder / FIGURE)
     if experiment.problem.rates is not None:
         agents_figure(result, experiment.name).savefig(folder / AGENTS_FIGURE)
@@ -41,7 +41,7 @@ def keep_result(experiment: Experiment, result: Result, folder: Path) -> None:
 
 
 def keep_sweep(experiments: Sequence[Experiment], results: Sequence[Result], folder: Path) -> xr.Dataset:
-    """Write what a sweep leaves."""
+    """Write the files of a sweep."""
     table = sweep_table(experiments, results)
     part = folder / f"{SWEEP}.part"
     table.to_netcdf(part, engine="h5netcdf")

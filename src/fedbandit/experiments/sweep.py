@@ -1,7 +1,7 @@
 """Runs experiments in a pool of processes: resumable, with one progress display.
 
-The work is cut into parts, each some trials of one experiment. A finished part is on disk at once, under a name that
-says what it holds. A run that was stopped or killed finds its finished parts and does the rest; the result is
+The work is cut into parts, each some trials of one experiment. A finished part is saved at once, under a name that
+identifies its content. A run that was stopped or killed finds its finished parts and does the rest; the result is
 bit-identical.
 """
 
@@ -34,7 +34,7 @@ from fedbandit.simulation.run import OnProgress, check_call, simulate
 
 __all__ = ["forget", "run_all", "sweep_table"]
 
-_PULLS_PER_PART = 3e7  # a second or two: little is lost at a kill
+_PULLS_PER_PART = 3e7  # a second or two: a kill loses little
 
 
 class _Part(NamedTuple):
@@ -50,21 +50,21 @@ class _Part(NamedTuple):
 
 
 def run_all(experiments: Sequence[Experiment], folder: str | Path, progress: OnProgress | None = None) -> list[Result]:
-    """Run experiments; keep each result in ``folder`` and take from there what an earlier call has done.
+    """Run experiments; store each result in ``folder`` and reuse what an earlier call stored there.
 
-    ``progress`` is a function of (agent-pulls done, in all).
+    ``progress`` is a function of (agent-pulls done, total).
     """
     place = Path(folder)
     for e in experiments:
         check_call(e.played, e.policies, e.horizon, e.trials, e.seed, e.checkpoints)
-    place.mkdir(parents=True, exist_ok=True)  # before the work: a folder that cannot be is an error now
+    place.mkdir(parents=True, exist_ok=True)  # before the work: a bad folder fails now
     with _alone_in(place):
         return _run_or_take(experiments, place, progress or (lambda done, total: None))
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Generator[None]:
-    """Keep a second command out of a folder; the lock goes with the process, however it ends."""
+    """Lock a folder against a second command; the lock ends with the process, however it ends."""
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,7 +77,7 @@ def _alone_in(folder: Path) -> Generator[None]:
 def _run_or_take(experiments: Sequence[Experiment], place: Path, progress: OnProgress) -> list[Result]:
     parts = [_parts_of(experiment, place) for experiment in experiments]
     missing = {
-        part.path: part  # by path: two experiments may be the same
+        part.path: part  # by path: two experiments may be equal
         for its in parts
         if not _is_sound(_result_path(its, place))
         for part in its
@@ -95,7 +95,7 @@ def _run_or_take(experiments: Sequence[Experiment], place: Path, progress: OnPro
 
 
 def _is_sound(path: Path) -> bool:
-    """Whether a file is there and can be read; one that cannot is removed, so that it is made anew."""
+    """Whether a file exists and is readable; an unreadable one is removed, to be computed again."""
     if not path.exists():
         return False
     try:
@@ -120,7 +120,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _key(experiment: Experiment) -> str:
-    """A name for what an experiment computes, also for the code that computes it."""
+    """A hash of what an experiment computes and of the code that computes it."""
     e = experiment
     content = describe(e.problems, e.policies, range(e.trials), e.horizon, e.seed)
     content |= {"checkpoints": e.checkpoints, "watch_radii": e.watch_radii}
@@ -142,7 +142,7 @@ def _result_path(parts: list[_Part], folder: Path) -> Path:
 
 # ---------------------------------------------------------------- the pool
 
-_shared: dict[str, Any] = {}  # in a worker: what the parent gave it at its start
+_shared: dict[str, Any] = {}  # in a worker: what the parent passed at the start
 
 
 class _StoppedError(Exception):
@@ -150,8 +150,8 @@ class _StoppedError(Exception):
 
 
 def _start_worker(pulls_done: Any, stop: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    warnings.simplefilter("ignore")  # the parent has said them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    warnings.simplefilter("ignore")  # the parent has issued them
     _shared.update(pulls_done=pulls_done, stop=stop)
     threading.Thread(target=_leave_with_the_parent, daemon=True).start()
 
@@ -201,7 +201,7 @@ def _run_parts(parts: Sequence[_Part], progress: OnProgress) -> None:
                 progress(sum(pulls_done), total)
         except BrokenProcessPool:
             raise OSError(
-                "a worker process died (disk or memory full?); finished parts are kept: run it again to go on"
+                "a worker process died (disk or memory full?); finished parts are kept: run the command again to resume"
             ) from None
         except BaseException:
             stop.value = 1
@@ -213,7 +213,7 @@ def _run_parts(parts: Sequence[_Part], progress: OnProgress) -> None:
 
 
 def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) -> xr.Dataset:
-    """The outcome of a sweep: final numbers over run, policy and trial, with what was swept as coordinates."""
+    """The outcome of a sweep: final numbers over run, policy and trial, with the swept values as coordinates."""
     run_coordinates: dict[str, list[Any]] = {
         "graph": [str(e.swept.get("graph", e.problem.graph.name)) for e in experiments],
         "num_agents": [e.problem.num_agents for e in experiments],

@@ -1,6 +1,6 @@
 """Draws figures of one result; ``fedbandit.figures.sweep`` draws sweeps.
 
-Curves differ in colour, dash and marker, so that they can be told apart in black and white and by the
+Curves differ in colour, dash and marker, so they remain distinguishable in black and white and for the
 colour-blind (colours: Okabe and Ito 2008).
 """
 
@@ -70,9 +70,9 @@ def regret_figure(
     """Mean cumulative regret per agent over time, a curve per policy, averaged over trials and agents.
 
     ``band`` is over trials (of the mean over agents): ``minmax`` as in the paper, 10-90 % ``quantiles``, or
-    ``none``. ``scale`` is that of the time axis; ``both`` puts two panels side by side: on a log axis a
-    logarithmic regret is a straight line. ``regret`` is the scale of the other axis; ``auto`` takes a logarithmic one
-    where policies end more than a hundred times apart, and then shows one panel.
+    ``none``. ``scale`` is that of the time axis; ``both`` draws two panels: on a log axis a
+    logarithmic regret is a straight line. ``regret`` is the scale of the regret axis; ``auto`` uses a logarithmic one
+    if policies end more than a hundred times apart, and then draws one panel.
     """
     import matplotlib as mpl
 
@@ -97,7 +97,7 @@ def regret_figure(
                 axes.set_ylim(bottom=1.0, top=None)
         panels[0].set_ylabel("cumulative regret, mean per agent")
         handles, labels = panels[0].get_legend_handles_labels()
-        columns = min(len(labels), max(1, int(15 * size[0] / (max(map(len, labels)) + 8))))  # what fits the width
+        columns = min(len(labels), max(1, int(15 * size[0] / (max(map(len, labels)) + 8))))  # as many as fit
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
         caption = _BAND_TEXT[band].format(trials=result.dataset.sizes["trial"])
         figure.suptitle(f"{plain_text(title)}\n{caption}" if title else caption, fontsize=8)
@@ -110,7 +110,7 @@ def _far_apart(result: "Result") -> bool:
 
 
 def plain_text(text: str) -> str:
-    """A label as it is: without this, ``$`` begins a formula and a leading ``_`` hides a curve from the legend."""
+    """Escape a label: otherwise ``$`` begins a formula and a leading ``_`` hides a curve from the legend."""
     return f"\u200b{text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$")
 
 
@@ -152,16 +152,16 @@ def _limits(per_trial: Any, band: Band) -> tuple[Any, Any]:
 
 
 def _marks(times: Any, scale: str, position: int, curves: int) -> list[int]:
-    """Where a curve has its markers: evenly on the axis, shifted from curve to curve."""
+    """Marker positions of a curve: evenly spaced on the axis, shifted from curve to curve."""
     fractions = (np.arange(6) + (position + 0.5) / curves) / 6
     at = fractions * times[-1] if scale == "linear" else times[-1] ** fractions
     return sorted({int(index) for index in times.searchsorted(at) if index < len(times)})
 
 
 def agents_figure(result: "Result", title: str | None = None) -> Figure:
-    """What a pull costs each agent in the end, a column of points per agent: who pays where agents' rates differ.
+    """Final regret per own pull of each agent, a column of points per agent: who pays when rates differ.
 
-    A bar joins the 10 % and 90 % quantiles over trials; the point is the mean over all pulls.
+    A bar spans the 10 % to 90 % quantiles over trials; the point is the mean over all pulls.
     """
     import matplotlib as mpl
 
@@ -170,7 +170,7 @@ def agents_figure(result: "Result", title: str | None = None) -> Figure:
     own = last["pulls"].sum("arm") - last.sizes["arm"]
     per_pull = (last["regret"] / own.where(own > 0)).transpose("policy", "agent", "trial").values
     rates = table["rate"].to_numpy()[: last.sizes["agent"]]
-    order = np.argsort(-rates, kind="stable")  # the fast ones first
+    order = np.argsort(-rates, kind="stable")  # fast agents first
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.0, 4.0), layout="constrained")
         axes = figure.subplots()

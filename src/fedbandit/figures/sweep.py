@@ -23,15 +23,15 @@ _AXIS_TEXT = {
 }
 
 
-# What a sweep of yes or no compares, in words.
+# The two cases of a true-or-false sweep, in words.
 _CASES = {"same_means": {True: "all agents see the same means", False: "each agent sees its own means"}}
 
 
 def sweep_figure(table: "xr.Dataset") -> Figure:
     """Final regret against each swept parameter, a panel each: mean over trials with its standard error.
 
-    ``table`` is that of ``fedbandit.experiments.sweep.sweep_table``. Graphs are shown by their lambda_2. A sweep of one
-    parameter that is no number becomes a row of points per policy.
+    ``table`` comes from ``fedbandit.experiments.sweep.sweep_table``. Graphs are shown by their lambda_2. A sweep of one
+    non-numeric parameter becomes a row of points per policy.
     """
     import matplotlib as mpl
 
@@ -65,7 +65,7 @@ def _sweep_rows(table: "xr.Dataset") -> "pd.DataFrame":
 
 
 def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str]) -> None:
-    """Curves join points that differ in ``name`` alone."""
+    """Curves join points that differ only in ``name``."""
     if name == "epsilon":
         rows = rows[np.isfinite(rows["epsilon"])]
         keys = ["family", *others]

@@ -1,1 +1,1 @@
-"""A whole federation on this machine: ``fedbandit up`` and the live part of ``fedbandit demo``."""
+"""Runs a whole federation on this machine: ``fedbandit up`` and the live part of ``fedbandit demo``."""

@@ -1,4 +1,4 @@
-"""The setting of ``fedbandit demo``: the paper's experiment (a), small enough for a minute."""
+"""The setting of ``fedbandit demo``: the paper's experiment (a), scaled down to a minute."""
 
 from typing import TYPE_CHECKING
 
@@ -30,17 +30,17 @@ LIVE_SPEED = 50.0  # patients per second at each site: two busy cores keep up
 TITLE = "Three agents, five arms, all connected"
 
 INTRODUCTION = """\
-Three agents face the same five arms. Each sees rewards with a bias of its own (means uniform in [0, 1], unit
-Gaussian noise); each would pick another arm than the one that is best on average. Simulated: no communication,
-gossip without privacy, gossip with differential privacy at epsilon 1 in the paper's way (Fed_UCB) and in ours
-(FedBatch), and everything pooled in one place without privacy.
-Gaussian rewards are unbounded; as in the paper their sensitivity is taken as 1, so epsilon is nominal here.
+Three agents face the same five arms. Each sees rewards with its own bias (means uniform in [0, 1], unit
+Gaussian noise), and alone would pick an arm that is not the best on average. Simulated: no communication,
+gossip without privacy, gossip with differential privacy at epsilon 1 by the paper's algorithm (Fed_UCB) and by ours
+(FedBatch), and everything pooled without privacy.
+Gaussian rewards are unbounded; as in the paper, their sensitivity is taken as 1, so epsilon is nominal here.
 """
 
 LIVE_INTRODUCTION = f"""
 The same arms live: three hospitals on this machine for {LIVE_SECONDS:.0f} seconds, each a real agent process with
 its own certificate, journal and HTTP API. Simulated patients ask the agent of their hospital for an arm and report
-0 or 1, with the means of above; the agents gossip over mutual TLS with FedBatch, and epsilon 1 holds.
+0 or 1, with the same means; the agents gossip over mutual TLS with FedBatch, and epsilon 1 holds.
 """
 
 
@@ -70,11 +70,11 @@ def live_setting() -> "Setting":
 
 
 def reading(result: "Result") -> str:
-    """What the table shows, in words, from its numbers."""
+    """Summarises the table in words."""
     regret = result.summary()["regret"]
     local, gossip, paper, ours, central = (float(value) for value in regret)
     return (
-        f"Acting alone costs {local / gossip:,.1f} times the regret of gossip and grows for ever.\n"
-        f"Privacy (epsilon 1) in the paper's way costs {paper / gossip:,.1f} times the regret of gossip without it.\n"
-        f"FedBatch, private and by gossip, loses {ours:,.0f}; UCB with everything pooled and no privacy {central:,.0f}."
+        f"Acting alone costs {local / gossip:,.1f} times the regret of gossip, and keeps growing.\n"
+        f"The paper's privacy (epsilon 1) costs {paper / gossip:,.1f} times the regret of gossip without it.\n"
+        f"FedBatch, private gossip, loses {ours:,.0f}; UCB with everything pooled and no privacy loses {central:,.0f}."
     )

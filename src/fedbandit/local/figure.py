@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["up_figure"]
 
 SPREAD = 0.72
-"""The points of one arm take so much of its column."""
+"""The share of an arm's column that its points occupy."""
 
 CROWD = 100
-"""More points than this are drawn smaller."""
+"""Beyond this many, points are drawn smaller."""
 
 NAMED = 21
 """With more sites than this the legend would be larger than the figure."""
 
 POINTS = 500
-"""Points of a curve: more cannot be seen."""
+"""The most points of a curve: more would not be visible."""
 
 
 def up_figure(run: "Run") -> Figure:
@@ -59,7 +59,7 @@ def _name_sites(figure: Figure, names: tuple[str, ...]) -> None:
         Line2D([], [], color=_colour(i), linestyle=DASHES[i % len(DASHES)], marker=MARKERS[i % len(MARKERS)])
         for i in range(len(names))
     ]
-    columns = min(len(names), int(15 * figure.get_figwidth() / (max(map(len, names)) + 8)))  # what fits the width
+    columns = min(len(names), int(15 * figure.get_figwidth() / (max(map(len, names)) + 8)))  # as many as fit
     labels = [plain_text(name) for name in names]
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
 

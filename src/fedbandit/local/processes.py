@@ -1,7 +1,7 @@
 """Starts, stops and kills a federation of real agent processes on this machine, for trials and tests.
 
-Every site has a folder, a certificate and a process that runs ``fedbandit agent``. Nothing here reaches into it: the
-files and the HTTP API are the only interface.
+Every site has a folder, a certificate and a process that runs ``fedbandit agent``. This file uses only their
+files and their HTTP API.
 """
 
 import json
@@ -26,16 +26,16 @@ from fedbandit.checks import InvalidArgument
 __all__ = ["AgentDied", "LocalFederation"]
 
 STARTS_WITHIN = 30.0
-"""Seconds until a process that does not answer counts as dead; it takes about one, more on a busy machine."""
+"""Seconds until a process that does not answer counts as dead; starting takes about one, more on a busy machine."""
 
 STOPS_WITHIN = 10.0
 
 DAYS = 90
-"""Lifetime of the certificates: this federation need not last."""
+"""Lifetime of the certificates: this federation is temporary."""
 
 
 class AgentDied(RuntimeError):
-    """A process ended, or did not begin to serve; the message has the end of its log."""
+    """A process ended or never served; the message has the end of its log."""
 
 
 class LocalFederation:
@@ -45,7 +45,7 @@ class LocalFederation:
     * ``rate``: exchanges per second over each link
     * ``secure``: with a development CA in the folder; without, agents run with ``--insecure``
 
-    As a context manager it stops all processes at the end.
+    A context manager: it stops all processes at the end.
     """
 
     def __init__(
@@ -117,17 +117,17 @@ class LocalFederation:
         return self.folder / name / "data" / "state.sqlite"
 
     def log(self, name: str) -> Path:
-        """What the site's processes have logged."""
+        """The log of the site's processes."""
         return self.folder / name / "agent.log"
 
     def url(self, name: str) -> str:
-        """Where the site's application asks."""
+        """The site's HTTP address."""
         return f"http://127.0.0.1:{self.http_ports[name]}"
 
     # ---------------------------------------------------------------- processes
 
     def start(self, name: str, *options: str) -> None:
-        """Start a site's process, with more options of ``fedbandit agent``; ``wait_ready`` waits until it serves."""
+        """Start a site's process, with further options of ``fedbandit agent``; ``wait_ready`` waits until it serves."""
         command = [sys.executable, "-m", "fedbandit", "agent", "--config", str(self.config(name)), *options]
         with self.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(  # noqa: S603  # our own program
@@ -135,7 +135,7 @@ class LocalFederation:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C reaches the one who started them all, who stops them in order
+                start_new_session=True,  # Ctrl-C reaches only this process, which stops the agents in order
             )
 
     def start_all(self) -> None:
@@ -169,7 +169,7 @@ class LocalFederation:
         return self._running[name].pid
 
     def is_running(self, name: str) -> bool:
-        """Whether a site's process is there."""
+        """Whether a site's process is running."""
         return name in self._running and self._running[name].poll() is None
 
     def signal(self, name: str, number: int) -> None:
@@ -182,7 +182,7 @@ class LocalFederation:
         self._running.pop(name).wait()
 
     def stop(self, name: str) -> int:
-        """Stop a process in order (SIGTERM); its exit code."""
+        """Stop a process with SIGTERM; return its exit code."""
         process = self._running[name]
         process.send_signal(signal.SIGCONT)
         process.terminate()
@@ -195,7 +195,7 @@ class LocalFederation:
         return code
 
     def stop_all(self) -> None:
-        """Stop all processes, all at once."""
+        """Stop all processes at once."""
         for process in self._running.values():
             process.send_signal(signal.SIGCONT)
             process.terminate()
@@ -203,12 +203,12 @@ class LocalFederation:
             self.stop(name)
 
     def kill_all(self) -> None:
-        """Kill all processes, also while another thread waits in ``stop_all``, which then ends."""
+        """Kill all processes, even while another thread waits in ``stop_all``, which then returns."""
         for process in list(self._running.values()):
             process.kill()
 
     def check_running(self) -> None:
-        """Raise ``AgentDied`` if a process has ended that nobody stopped."""
+        """Raise ``AgentDied`` if a process has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 raise AgentDied(f"{name} ended with code {process.returncode}: {self.last_words(name)}")
@@ -232,7 +232,7 @@ class LocalFederation:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now: all are taken at once, so that they differ, and let go."""
+    """Free ports: all are bound at once, so they differ, then released."""
     doors = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [door.getsockname()[1] for door in doors]
     for door in doors:

@@ -1,4 +1,4 @@
-"""Numbers, tables and a summary of a run of ``fedbandit up``, from its visits and what the agents show."""
+"""Summarises a run of ``fedbandit up`` in numbers, tables and words, from its visits and the agents' states."""
 
 import json
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from fedbandit.local.up import Run
 __all__ = ["KEEPS_UP", "final_table", "live_table", "note", "numbers", "reading", "regret_over_time", "write_numbers"]
 
 LATELY = 200
-"""Patients of a site that count as the latest."""
+"""The number of a site's patients that count as the latest."""
 
 KEEPS_UP = 0.9
-"""A machine on which this share of the asked speed is reached keeps up: a Poisson stream varies, too."""
+"""A machine that reaches this share of the requested speed keeps up: a Poisson stream varies, too."""
 
 Table = tuple[str, list[str], list[list[str]]]
 """Title, headings, rows."""
@@ -51,7 +51,7 @@ def live_table(run: Run) -> Table:
 
 
 def final_table(run: Run) -> Table:
-    """What each site has found, alone and together, and what it has lost."""
+    """What each site has found, alone and together, and its regret."""
     found = numbers(run)
     unanswered = any(site["unanswered"] for site in found["sites"])
     rows = [
@@ -84,18 +84,18 @@ def final_table(run: Run) -> Table:
 
 
 def note(run: Run) -> str:
-    """What the columns mean, and whether the machine kept up."""
+    """Explains the columns, and says whether the machine kept up."""
     setting, lines = (
         run.setting,
         [
-            "alone, together so far: the arm with the highest mean by the site's own releases, few and noisy, and by "
+            "alone, together so far: the arm with the highest mean by the site's own few noisy releases, and by "
             "gossip\n"
-            "best arm at the end: how many in the last quarter of the time were given the arm that is best on average\n"
-            "regret: expected successes lost against that arm; if uniform: had every patient got an arm at random"
+            "best arm at the end: share of patients in the last quarter who got the arm that is best on average\n"
+            "regret: expected successes lost against that arm; if uniform: with arms given at random"
         ],
     )
     slow = [i for i in range(len(setting.names)) if _per_second(run, i) < KEEPS_UP * setting.speed]
-    # In a short run chance alone may do that: four standard deviations of a Poisson number.
+    # In a short run this may be chance: allow four standard deviations of a Poisson count.
     slow = [i for i in slow if len(run.visits[i].at) < _expected(run) - 4.0 * _expected(run) ** 0.5]
     if slow:
         reached = min(_per_second(run, i) for i in slow)
@@ -116,7 +116,7 @@ def reading(run: Run) -> str:
         lead, verb = float(np.sort(problem.gaps)[1]), "has" if len(undecided) == 1 else "have"
         words.append(
             f"{_listed(undecided)} {verb} not found {best} yet, the best on average over all sites: it leads by "
-            f"{lead:.3f}, and to see that takes more patients."
+            f"{lead:.3f}, which takes more patients to see."
         )
     else:
         words.append(f"Together all {len(sites)} sites have found {best}, the best on average over all of them.")
@@ -124,14 +124,14 @@ def reading(run: Run) -> str:
     if misled:
         named = _listed([f"{site['name']} ({site['best_for_own_patients']})" for site in misled])
         whose = "its" if len(misled) == 1 else "their"
-        words.append(f"Given for ever, alone {named} would settle on what is best for {whose} own patients only.")
+        words.append(f"Alone, {named} would settle for ever on what is best for {whose} own patients only.")
         right = [site["name"] for site in misled if site["alone"] == best]
         if right:
             words.append(
-                f"So far the own numbers of {_listed(right)} point to {best}, too: few patients there got another arm."
+                f"So far the own numbers of {_listed(right)} also point to {best}: few patients there got another arm."
             )
     else:
-        words.append("Given for ever, every site alone would find the same arm: gossip makes it sooner, not better.")
+        words.append("Alone, every site would eventually find the same arm: gossip only finds it sooner.")
     lost = sum(site["regret"] for site in sites)
     uniform = sum(site["regret_of_uniform_choice"] for site in sites)
     words.append(
@@ -141,7 +141,7 @@ def reading(run: Run) -> str:
 
 
 def numbers(run: Run) -> dict[str, Any]:
-    """All results, fit for JSON."""
+    """All results, ready for JSON."""
     setting, problem = run.setting, run.setting.problem
     sites: list[dict[str, Any]] = []
     for i, name in enumerate(setting.names):
@@ -198,7 +198,7 @@ def write_numbers(run: Run, path: Path) -> None:
 
 
 def regret_over_time(run: Run, site: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """When patients of a site came, and what had been lost by then."""
+    """The arrival times of a site's patients, and the regret by then."""
     gaps = run.setting.problem.gaps[np.asarray(run.visits[site].arms, dtype=np.int64)]
     return np.asarray(run.visits[site].at, dtype=np.float64), np.cumsum(gaps)
 

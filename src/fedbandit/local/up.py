@@ -1,6 +1,6 @@
 """Runs a whole federation on this machine with simulated patients: real agent processes, certificates and time.
 
-It knows agents by their HTTP API alone. ``report`` summarises a run, ``figure`` draws it.
+It uses only the agents' HTTP API. ``report`` summarises a run, ``figure`` draws it.
 """
 
 import asyncio
@@ -29,29 +29,29 @@ __all__ = ["Killed", "Run", "Setting", "Visits", "graph_of", "new_folder", "run"
 MAX_AGENTS, MAX_ARMS = 64, 100  # an agent is a process of about 100 MB
 MAX_SPEED, MAX_RATE = 1000.0, 1000.0
 IN_FLIGHT = 2
-"""Patients of a site who are being treated at once; more wait. The client slows down with the number of connections."""
+"""Concurrent patients of a site; more wait. The client slows down with the number of connections."""
 
 LOOK_EVERY = 0.5
-"""Seconds between looks at the agents."""
+"""Seconds between polls of the agents."""
 
 LAST_ANSWERS = 3.0
-"""Seconds that the last patients, and the last look at an agent, may take."""
+"""Seconds that the last patients, and the last poll of an agent, may take."""
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Killed(Exception):
-    """Asked to stop a second time: the agents were killed."""
+    """A second stop signal arrived: the agents were killed."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is run. Rewards of the problem are 0 or 1.
+    """What to run. Rewards of the problem are 0 or 1.
 
     * ``names``, ``arms``: of sites and arms, in the problem's order
     * ``speed``: patients per second at each site
     * ``rate``: exchanges per second over each link
-    * ``seed``: of patients and outcomes; agents draw from the system's own source, so that no two runs are alike
+    * ``seed``: of patients and outcomes; agents use the system's randomness, so no two runs are alike
     """
 
     title: str
@@ -65,7 +65,7 @@ class Setting:
 
     @property
     def terms(self) -> Federation:
-        """What the sites agree on."""
+        """The terms that the sites share."""
         policy = FedBatch(epsilon=self.epsilon)
         return Federation(self.title, len(self.names), self.arms, 0.0, 1.0, policy)
 
@@ -77,9 +77,9 @@ class Setting:
 
 @dataclass
 class Visits:
-    """The patients of one site, and what its agent showed last.
+    """The patients of one site, and the last state of its agent.
 
-    * ``at``, ``arms``: when each came, in seconds since the run began, and what it was given
+    * ``at``, ``arms``: when each arrived, in seconds since the run began, and the arm given
     * ``unanswered``: calls that the agent did not answer
     """
 
@@ -91,7 +91,7 @@ class Visits:
 
 @dataclass
 class Run:
-    """A run while it lasts and after: a row of ``visits`` per site, and its length in seconds so far."""
+    """A run, during and after: a row of ``visits`` per site, and its length in seconds so far."""
 
     setting: Setting
     federation: LocalFederation
@@ -100,7 +100,7 @@ class Run:
 
 
 def graph_of(text: str, agents: int | None) -> Graph:
-    """A graph such as ``ring`` or ``ring:5``, which must have so many agents if their number is given."""
+    """A graph such as ``ring`` or ``ring:5``, which must match the number of agents if that is given."""
     size = 3 if agents is None else whole_number("--agents", agents, 3, MAX_AGENTS)
     try:
         graph = parse(text if ":" in text else f"{text}:{size}")
@@ -117,7 +117,7 @@ def graph_of(text: str, agents: int | None) -> Graph:
 def setting_of(
     problem: str, graph: Graph, arms: int | None, epsilon: float, speed: float, rate: float, seed: int
 ) -> Setting:
-    """What the options of ``fedbandit up`` ask for."""
+    """The setting for the options of ``fedbandit up``."""
     seed = whole_number("--seed", seed, 0, 2**64 - 1)
     common = (
         number_between("--epsilon", epsilon, 0.0, 100.0),
@@ -143,7 +143,7 @@ def _numbered(prefix: str, count: int) -> tuple[str, ...]:
 
 
 def new_folder(output: Path) -> Path:
-    """A new folder for the state of a run: agents of another run must not go on with it."""
+    """A new folder for the state of a run: agents must not resume the state of another run."""
     output.mkdir(parents=True, exist_ok=True)
     number = 1
     while True:
@@ -157,9 +157,9 @@ def new_folder(output: Path) -> Path:
 def run(
     setting: Setting, folder: Path, seconds: float | None, began: Callable[[Run], None], show: Callable[[Run], None]
 ) -> Run:
-    """Start the agents, send patients for so many seconds or until a signal asks to stop, stop the agents.
+    """Start the agents, send patients for ``seconds`` or until a stop signal, stop the agents.
 
-    ``began`` is called once they serve, ``show`` twice a second. Raises ``AgentDied`` if an agent does, ``Killed``
+    ``began`` is called once they serve, ``show`` twice a second. Raises ``AgentDied`` if an agent dies, ``Killed``
     after a second signal; whatever happens, no agent is left behind.
     """
     federation = LocalFederation(folder, setting.terms, setting.links, setting.rate)
@@ -186,7 +186,7 @@ async def _run(run: Run, seconds: float | None, began: Callable[[Run], None], sh
 
 
 class _Asked(asyncio.Event):
-    """Set when a signal asks to stop; a second one kills."""
+    """Set by a stop signal; a second one kills."""
 
     is_killed = False
 
@@ -211,7 +211,7 @@ def _signals(federation: LocalFederation) -> Generator[_Asked]:
 
 
 async def _ended(work: Coroutine[Any, Any, None], asked: asyncio.Event, within: float | None = None) -> bool:
-    """Work until it is done; False if a signal or the time came first."""
+    """Run the work to its end; False if a signal or the time limit came first."""
     working, waiting = asyncio.create_task(work), asyncio.create_task(asked.wait())
     done, _ = await asyncio.wait({working, waiting}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
     for task in (working, waiting):
@@ -238,7 +238,7 @@ async def _all_ready(federation: LocalFederation) -> None:
 
 
 async def _serve(run: Run, seconds: float | None, asked: asyncio.Event, show: Callable[[Run], None]) -> None:
-    """Patients and looks, then a last look at every agent."""
+    """Send patients and poll, then poll every agent a last time."""
     began = asyncio.get_running_loop().time()
     clients = [AsyncClient(run.federation.url(name)) for name in run.setting.names]
     try:
@@ -251,7 +251,7 @@ async def _serve(run: Run, seconds: float | None, asked: asyncio.Event, show: Ca
 
 
 async def _busy(run: Run, clients: list[AsyncClient], began: float, show: Callable[[Run], None]) -> None:
-    """All streams of patients, all looks, and whether all agents live."""
+    """Run all streams of patients and all polls, and check that all agents live."""
     tasks: list[asyncio.Task[None]] = []
     try:
         for site, client in enumerate(clients):
@@ -261,7 +261,7 @@ async def _busy(run: Run, clients: list[AsyncClient], began: float, show: Callab
             await asyncio.wait(tasks, timeout=LOOK_EVERY, return_when=asyncio.FIRST_EXCEPTION)
             for task in tasks:
                 if task.done():
-                    task.result()  # they end by a mistake of ours only: raise it
+                    task.result()  # they end only by a bug: raise it
             run.seconds = asyncio.get_running_loop().time() - began
             run.federation.check_running()
             show(run)
@@ -272,9 +272,9 @@ async def _busy(run: Run, clients: list[AsyncClient], began: float, show: Callab
 
 
 async def _stream(run: Run, site: int, client: AsyncClient, began: float) -> None:
-    """Patients of one site: a Poisson stream. One who finds all places taken waits."""
+    """Send the patients of one site, a Poisson stream. If all places are taken, a patient waits."""
     loop, setting, visits = asyncio.get_running_loop(), run.setting, run.visits[site]
-    source = Random(f"{setting.seed} {site}")  # noqa: S311  # who comes and how it ends: no secret
+    source = Random(f"{setting.seed} {site}")  # noqa: S311  # simulated patients: not a secret
     means = [float(mean) for mean in setting.problem.means[site]]
     places, present, due = asyncio.Semaphore(IN_FLIGHT), set[asyncio.Task[None]](), began
 
@@ -297,7 +297,7 @@ async def _stream(run: Run, site: int, client: AsyncClient, began: float) -> Non
             patient = asyncio.create_task(treat(source.random()))
             present.add(patient)
             patient.add_done_callback(present.discard)
-    finally:  # those who are here are treated to the end
+    finally:  # patients under treatment finish
         if present:
             await asyncio.wait(present, timeout=LAST_ANSWERS)
         for patient in present:
@@ -311,6 +311,6 @@ async def _watch(visits: Visits, client: AsyncClient) -> None:
 
 
 async def _look(visits: Visits, client: AsyncClient) -> None:
-    """Take over what an agent shows now; if it does not answer, what it showed last stays."""
+    """Store an agent's current state; if it does not answer, keep the last one."""
     with suppress(AgentError, TimeoutError):
         visits.state = await asyncio.wait_for(client.state(), LAST_ANSWERS)

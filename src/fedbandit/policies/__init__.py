@@ -1,4 +1,4 @@
-"""Policies: one page each, to be read from top to bottom beside the paper. ``protocol`` says what a page must have."""
+"""Policies, one page each, to be read from top to bottom beside the paper. ``protocol`` says what a page must have."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields
@@ -42,9 +42,9 @@ POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in get_args(
 def policy_from(
     where: str, given: Mapping[str, Any], kinds: Collection[str] = tuple(POLICIES), beside: Collection[str] = ()
 ) -> Policy:
-    """The policy of a table in a file: its ``kind``, one of ``kinds``, and its parameters.
+    """Build a policy from a table of a file: its ``kind``, one of ``kinds``, and its parameters.
 
-    ``where`` is the table's name, for the message of a mistake; ``beside`` are further keys that it may have.
+    ``where`` is the table's name, for error messages; ``beside`` are further allowed keys.
     """
     kind = given.get("kind")
     if not isinstance(kind, str) or kind not in kinds:

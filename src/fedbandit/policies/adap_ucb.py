@@ -1,4 +1,4 @@
-"""AdaP-UCB (Azize and Basu 2022), gossiped: the best-known private bandit's mechanism in our network.
+"""AdaP-UCB (Azize and Basu 2022), gossiped: the mechanism of the best-known private bandit, in our network.
 
 An arm, once chosen, is pulled until its count has doubled; the noisy mean of that episode alone replaces the one
 before. Value and weight are gossiped and the radius is calibrated as for FedBatch: only the mechanism differs.
@@ -48,9 +48,9 @@ FIRST_EPISODE, GROWTH = 1, 2.0
 FACTOR = calibrated_factor(CALIBRATED_ALPHA)
 
 KNOWS = Fields(
-    current=Count,  # the arm of the present episode
+    current=Count,  # the arm of the current episode
     n=Count[ARMS],  # rewards of each arm
-    total=Number[ARMS],  # sum of the episode that is under way, which nobody else sees
+    total=Number[ARMS],  # sum of the current episode, which nobody else sees
     episode_end=Count[ARMS],  # the reward that ends it
     released=Count[ARMS],  # rewards in releases
     releases=Count[ARMS],
@@ -87,7 +87,7 @@ def start(me: Any, terms: Terms) -> None:
 
 
 def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
-    """The arm of the episode that is under way; else an unknown one, in turn; else the highest theta + radius."""
+    """The arm of the current episode; else an unknown one, in turn; else the highest theta + radius."""
     if me.tried[me.current] > me.released[me.current]:
         return me.current
     if me.num_unknown > 0:
@@ -103,7 +103,7 @@ def noise_due(me: Any, terms: Terms, arm: int) -> int:
 
 
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
-    """Collect the reward; at the end of the episode its noisy mean replaces the one before."""
+    """Collect the reward; at the end of the episode its noisy mean replaces the previous one."""
     me.current = arm
     me.total[arm] += clamp(reward, terms.low, terms.high)
     me.n[arm] += 1
@@ -134,7 +134,7 @@ def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
 
 
 def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
-    """The ratio of value and weight, once the weight is enough to judge the arm."""
+    """The ratio of value and weight, once the weight suffices to judge the arm."""
     unknown = not is_known(seen.weight[arm], me.releases[arm], terms.share, terms.num_agents)
     me.num_unknown += int(unknown) - me.unknown[arm]
     me.unknown[arm] = unknown
@@ -175,13 +175,13 @@ PAGE = Page(
 
 @dataclass(frozen=True)
 class AdaPUCB:
-    """AdaP-UCB (Azize and Basu 2022), gossiped: the best-known private bandit's mechanism in our network.
+    """AdaP-UCB (Azize and Basu 2022), gossiped: the mechanism of the best-known private bandit, in our network.
 
-    An arm, once chosen, is pulled until its count has doubled; the noisy mean of that episode alone replaces the
-    one before. Value and weight are gossiped and the radius is calibrated as for FedBatch, so that the two
-    differ in the mechanism only.
+    A chosen arm is pulled until its count has doubled; the noisy mean of that episode alone replaces the
+    previous one. Value and weight are gossiped and the radius is calibrated as in FedBatch: the two
+    differ only in the mechanism.
 
-    * ``assume_sensitivity``: as for FedBatch.
+    * ``assume_sensitivity``: as in FedBatch.
     """
 
     epsilon: float
@@ -198,19 +198,19 @@ class AdaPUCB:
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         return "AdaP-UCB gossiped" + ("" if self.epsilon == inf else f", eps={self.epsilon:g}")
 
     def page(self) -> Page:
-        """Doubling episodes, of which the last one counts."""
+        """Doubling episodes; only the last one counts."""
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """Refuse unbounded rewards unless told to assume."""
+        """Refuse unbounded rewards without ``assume_sensitivity``."""
         check_sensitivity(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
-        """What follows from the parameters in this setting."""
+        """Numbers that follow from the parameters and the setting."""
         scale = noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
         bounded = setting.bounded or (setting.has_range and self.epsilon < inf)  # by themselves, or clamped
         low, high = (setting.low, setting.high) if bounded else (-inf, inf)
@@ -232,5 +232,5 @@ class AdaPUCB:
         )
 
     def links(self, setting: Setting) -> LinkRule | None:
-        """The problem's."""
+        """The problem's links."""
         return None

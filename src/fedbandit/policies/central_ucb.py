@@ -1,4 +1,4 @@
-"""An index on everyone's rewards at once, no privacy: the ceiling where agents act in step."""
+"""Central UCB: an index on everyone's pooled rewards, no privacy. The ceiling when agents act in step."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -75,7 +75,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
-    """What the agent adds to the pooled mean, to its variance, and to the variance in units of one reward's."""
+    """The agent's contribution to the pooled mean, to its variance, and to the variance in units of one reward's."""
     n, x_mean, most, square = me.n[arm], me.x_mean[arm], terms.most_variance, terms.weight * terms.weight
     if n == 0:
         return 0.0, 0.0, 0.0
@@ -121,18 +121,18 @@ DIVERGENCE = RADIUS._replace(decide=decide_by_divergence, believe=believe_with_w
 
 @dataclass(frozen=True)
 class CentralUCB:
-    """An index on everyone's rewards at once, no privacy: the ceiling where agents act in step.
+    """An index on everyone's pooled rewards, no privacy: the ceiling when agents act in step.
 
-    Where rates differ it is none: its bonus covers the slowest agent's variance, which the fast ones cannot remove.
+    When rates differ it is no ceiling: its bonus covers the slowest agent's variance, which fast agents cannot reduce.
 
     With V the variance of the pooled mean m = sum_i weight_i x_mean_i, the ``index`` of an arm is
 
     * ``"ucb"``: m + sqrt(alpha log t V)
-    * ``"thompson"``: m + sqrt(V) z, z standard normal, drawn by every agent for itself
-    * ``"kl"``: max{q : kl(m, q) <= log t / count}, count the rewards that m is worth; for rewards in [0, 1]
+    * ``"thompson"``: m + sqrt(V) z, z standard normal, drawn by every agent separately
+    * ``"kl"``: max{q : kl(m, q) <= log t / count}, count the effective number of rewards in m; for rewards in [0, 1]
 
-    V takes a reward's variance to be the most it can be, (high - low)^2 / 4. With ``learns_variance`` it is learnt from
-    the means, as FedBatch does.
+    V uses the largest possible variance of a reward, (high - low)^2 / 4. With ``learns_variance`` it is learnt from
+    the means, as in FedBatch.
     """
 
     alpha: float = CALIBRATED_ALPHA
@@ -149,7 +149,7 @@ class CentralUCB:
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         alpha = "" if self.alpha == CALIBRATED_ALPHA else f", alpha={self.alpha:g}"
         return f"Central {INDICES[self.index]}{alpha}" + (", variance learnt" if self.learns_variance else "")
 
@@ -158,12 +158,12 @@ class CentralUCB:
         return {"ucb": RADIUS, "thompson": THOMPSON, "kl": DIVERGENCE}[self.index]
 
     def check(self, setting: Setting) -> None:
-        """Refuse a divergence for rewards outside [0, 1]."""
+        """Refuse a divergence index for rewards outside [0, 1]."""
         if self.index == "kl":
             needs_unit_range(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
-        """What follows from the parameters in this setting."""
+        """Numbers that follow from the parameters and the setting."""
         most = setting.reward_variance
         learns = self.learns_variance and setting.bounded
         return Terms(
@@ -176,5 +176,5 @@ class CentralUCB:
         )
 
     def links(self, setting: Setting) -> LinkRule | None:
-        """It uses none."""
+        """None are used."""
         return None

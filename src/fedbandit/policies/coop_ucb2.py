@@ -39,7 +39,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
-    """Sum and count: it weighs agents by their pulls, whatever counts."""
+    """Sum and count: this weighs agents by their pulls, whatever their declared weights."""
     return me.total[arm], float(me.n[arm])
 
 
@@ -76,14 +76,14 @@ class CoopUCB2:
     """coop-UCB2 (Landgren, Srivastava, Leonard 2016): running consensus on sums and counts, all links every round.
 
     Index s/c + sqrt(2 (c + f) log t / (N c^2)), f = sqrt(log t), gamma = 1 as in their simulations, Metropolis
-    weights. It weighs agents by their pulls, and so is biased when agents see different means. No privacy.
+    weights. It weighs agents by their pulls, so it is biased when agents see different means. No privacy.
     """
 
     kind: ClassVar[str] = "coop_ucb2"
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         return "coop-UCB2"
 
     def page(self) -> Page:
@@ -91,10 +91,10 @@ class CoopUCB2:
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """It makes sense everywhere."""
+        """Accept every setting."""
 
     def terms(self, setting: Setting) -> Terms:
-        """What follows from the setting."""
+        """Numbers that follow from the setting."""
         return Terms(setting.num_agents, setting.scale)
 
     def links(self, setting: Setting) -> LinkRule | None:

@@ -24,17 +24,17 @@ class Terms(NamedTuple):
 
     share: float
     degree: int
-    allowed: int  # how many pulls an agent may lag behind: it catches up when n <= n~ - M
+    allowed: int  # the tolerated lag in pulls: an agent catches up when n <= n~ - M
     scale: float
 
 
 def announced(me: Any, terms: Terms, arm: int) -> int:
-    """The own count, which enters n~."""
+    """The agent's own count, which enters n~."""
     return me.tried[arm]
 
 
 def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
-    """A random one of the lagging arms; else the highest theta + radius."""
+    """A random lagging arm; else the highest theta + radius."""
     lagging = count_lagging(me.tried, seen.n_max, terms.allowed)
     if lagging > 0:
         me.caught_up += 1
@@ -53,7 +53,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
-    """The sample mean, of which theta is the gossiped average."""
+    """The sample mean; theta is its gossiped average."""
     return (terms.share * me.x_mean[arm],)
 
 
@@ -91,7 +91,7 @@ class DistUCB:
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         return "Dist-UCB"
 
     def page(self) -> Page:
@@ -99,10 +99,10 @@ class DistUCB:
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """It makes sense everywhere."""
+        """Accept every setting."""
 
     def terms(self, setting: Setting) -> Terms:
-        """What follows from the setting."""
+        """Numbers that follow from the setting."""
         return Terms(setting.share, setting.degree, setting.num_arms - 1, setting.scale)
 
     def links(self, setting: Setting) -> LinkRule | None:

@@ -1,4 +1,4 @@
-"""Fed1-UCB (Shi and Shen 2021): a server, in phases. No privacy."""
+"""Fed1-UCB (Shi and Shen 2021): phases with a server. No privacy."""
 
 from dataclasses import dataclass
 from math import inf, log
@@ -16,7 +16,7 @@ KNOWS = Fields(
     x_mean=Number[ARMS],
     live=Flag[ARMS],  # arms that the server has not dropped
     num_live=Count,
-    phase_end=Count,  # pulls of each live arm when the server last spoke
+    phase_end=Count,  # pulls of each live arm at the end of the last phase
 )
 
 
@@ -55,9 +55,9 @@ def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
 
 
 def meet(agents: Any, terms: Any, seen: Any, edges: Any, present: Any) -> int:
-    """The network of this page: at the end of a phase the server averages, drops beaten arms and tells everyone."""
+    """The network of this page: at the end of a phase the server averages, drops beaten arms and informs all agents."""
     first, fixed = agents[0], terms[0]
-    pulls = first.n[fewest_pulls(first.n, first.live)]  # agents act in step: all have pulled as often
+    pulls = first.n[fewest_pulls(first.n, first.live)]  # agents act in step: all have pulled equally often
     if first.num_live == 1 or pulls < first.phase_end + fixed.phase:
         return 0
     radius = fixed.scale * elimination_radius(pulls, fixed.num_agents, fixed.log_horizon)
@@ -81,7 +81,7 @@ def meet(agents: Any, terms: Any, seen: Any, edges: Any, present: Any) -> int:
 
 
 def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
-    """What the server last said."""
+    """The server's last average."""
     return seen.theta[arm]
 
 
@@ -101,10 +101,10 @@ PAGE = Page(
 
 @dataclass(frozen=True)
 class Fed1UCB:
-    """Fed1-UCB (Shi and Shen 2021): a server, in phases.
+    """Fed1-UCB (Shi and Shen 2021): phases with a server.
 
     In a phase each agent pulls each live arm ceil(10 log T) times; then the server averages the agents' means
-    and drops arms whose upper bound is under the best lower bound, with radius sqrt(4 log T / (N F)) after F
+    and drops arms whose upper bound is below the best lower bound, with radius sqrt(4 log T / (N F)) after F
     pulls. It knows T. No privacy. Agents must act in step.
     """
 
@@ -112,7 +112,7 @@ class Fed1UCB:
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         return "Fed1-UCB"
 
     def page(self) -> Page:
@@ -124,7 +124,7 @@ class Fed1UCB:
         needs_step(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
-        """What follows from the setting."""
+        """Numbers that follow from the setting."""
         return Terms(
             num_agents=setting.num_agents,
             share=setting.share,

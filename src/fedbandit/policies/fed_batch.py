@@ -1,9 +1,9 @@
-"""FedBatch: gossip of private batch means, the same epsilon as Fed_UCB at nearly the price of none (beyond the paper).
+"""FedBatch: gossip of private batch means, with Fed_UCB's epsilon at almost no cost in regret (beyond the paper).
 
-An agent collects a batch of rewards of an arm and releases their noisy mean once: every reward lies in one release, so
-that it is epsilon-differentially private for ever, without a horizon. Releases are weighted by their variance. Agents
-gossip value and weight; the estimate is their ratio, so that an agent that has released nothing yet does not count as
-zero. Derivations and measurements are in docs/fedbatch.md, the proof of privacy in docs/privacy.md.
+An agent collects a batch of rewards of an arm and releases their noisy mean once. Every reward lies in one release,
+so it is epsilon-differentially private for ever, without a horizon. Releases are weighted by inverse variance. Agents
+gossip value and weight; the estimate is their ratio, so an agent that has released nothing yet does not count as
+zero. Derivations and measurements are in docs/fedbatch.md, the privacy proof in docs/privacy.md.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ FACTOR = calibrated_factor(CALIBRATED_ALPHA)
 
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
-    total=Number[ARMS],  # sum of the batch that is being filled, which nobody else sees
+    total=Number[ARMS],  # sum of the current batch, which nobody else sees
     batch_end=Count[ARMS],  # the reward that fills it
     released=Count[ARMS],  # rewards in releases
     releases=Count[ARMS],
@@ -128,7 +128,7 @@ def start(me: Any, terms: Terms) -> None:
 
 
 def _first(me: Any, terms: Terms, seen: Any, draws: Any) -> int:
-    """An unknown arm, in turn; else one on which the agent lags, if it has heard of others' counts; else -1."""
+    """An unknown arm, in turn; else a lagging one, if others' counts are known; else -1."""
     if me.num_unknown > 0:
         return fewest_pulls(me.tried, me.unknown)
     lagging = count_lagging(me.tried, seen.n_max, terms.num_agents)  # Algorithm 1, line 6
@@ -199,7 +199,7 @@ def noise_due(me: Any, terms: Terms, arm: int) -> int:
 
 
 def interval(me: Any, terms: Terms, arm: int, end: int) -> tuple[int, int]:
-    """A batch begins after the last reward that was released; batches are disjoint: one level."""
+    """A batch begins after the last released reward; batches are disjoint: one level."""
     return me.released[arm] + 1, 0
 
 
@@ -213,7 +213,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
 
 
 def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> None:
-    """Weigh a release by what it is worth, and keep what the indices need of the variance of the mean."""
+    """Weigh a release by inverse variance, and keep what the indices need of the variance of the mean."""
     n, size = me.n[arm], me.n[arm] - me.released[arm]
     variance = release_variance(size, terms.most_variance, terms.noise_variance)
     me.precision[arm] += 1.0 / variance
@@ -234,12 +234,12 @@ def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> 
 
 
 def _keep_safe_radius(me: Any, terms: Terms, arm: int, size: int, weight: float) -> None:
-    """The paper's C for as many rewards as the mean is worth, and the tail of the noise."""
+    """The paper's C for the effective number of rewards in the mean, and the tail of the noise."""
     equivalent = equivalent_rewards(me.precision[arm], me.square[arm])
     me.safe_spread[arm] = gossip_spread(equivalent, terms.num_agents, terms.sampling_constant)
     # Batches grow, and with them the share of one reward: the newest noise has the largest coefficient.
     largest = terms.noise_scale * weight / size
-    # Chosen by the number of releases alone, on which sizes depend too: a choice by time would depend on the noise.
+    # Depends only on the number of releases, like the sizes: a choice by time would depend on the noise.
     tilt = tail_tilt(me.releases[arm], 2.0 * log(max(me.n[arm], 2)))
     me.slope[arm] = tail_slope(largest, tilt)
     me.level[arm] = tail_level(largest, me.releases[arm], tilt)
@@ -254,7 +254,7 @@ def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
 
 
 def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
-    """The ratio of value and weight, once the weight is enough to judge the arm."""
+    """The ratio of value and weight, once the weight suffices to judge the arm."""
     unknown = not is_known(seen.weight[arm], me.releases[arm], terms.share, terms.num_agents)
     me.num_unknown += int(unknown) - me.unknown[arm]
     me.unknown[arm] = unknown
@@ -319,13 +319,10 @@ DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_ma
 
 @dataclass(frozen=True)
 class FedBatch:
-    """Gossip of private batch means: the same epsilon as Fed_UCB at nearly the price of no privacy (beyond the paper).
+    """Gossip of private batch means, with Fed_UCB's epsilon at almost no cost in regret (beyond the paper).
 
-    An agent collects a batch of rewards of an arm and releases their noisy mean once, so that every reward is
-    epsilon-differentially private for ever, without a horizon. Releases are weighted by their variance. Agents
-    gossip value and weight; the estimate is their ratio, so that a site that has released nothing yet does not
-    count as zero. There is no consistency rule: an agent's bonus covers the uncertainty that its own pulls can
-    remove, and a slow agent need not chase a fast one's counts.
+    There is no consistency rule: an agent's bonus covers the uncertainty that its own pulls can remove, and a slow
+    agent need not chase a fast one's counts.
 
     * ``epsilon``: the privacy of one reward; may be infinite.
     * ``index``: ``"thompson"`` draws theta + sqrt(V / N) z, V the variance of the agent's own mean; ``"ucb"`` takes
@@ -334,12 +331,12 @@ class FedBatch:
       with a proved bound on the noise.
     * ``first_batch``: rewards in the first batch of an arm; default: ``rules.batch.default_first_batch``.
     * ``growth``: a batch makes the number of released rewards grow by this factor.
-    * ``sigma``: the standard deviation of one reward, if known. Without it releases are weighted as if it were
-      (high - low) / 2, the most it can be, and V takes what the private means tell of it
+    * ``sigma``: the standard deviation of one reward, if known. Without it, releases are weighted as if it were
+      (high - low) / 2, the largest possible, and V is learnt from the private means
       (``rules.batch.learnt_reward_variance``); for Gaussian rewards it is the problem's.
     * ``catches_up=True`` adds the paper's consistency rule, for comparison and for the proof of the safe radius.
     * ``assume_sensitivity``: for a problem without a ``reward_range``, pretend that one reward moves a sum
-      by at most this much, as the paper does with Gaussian rewards. Epsilon is then not met; a run warns.
+      by at most this much, as the paper does with Gaussian rewards. Epsilon then does not hold; a run warns.
     """
 
     epsilon: float
@@ -360,7 +357,7 @@ class FedBatch:
         if self.radius not in ("calibrated", "safe"):
             raise InvalidArgument("radius", self.radius, "one of calibrated, safe")
         if self.radius == "safe" and self.index != "ucb":
-            raise InvalidArgument("radius", self.radius, "calibrated unless index is ucb, which alone uses a radius")
+            raise InvalidArgument("radius", self.radius, "calibrated unless index is ucb, the only index with a radius")
         if self.first_batch is not None:
             object.__setattr__(self, "first_batch", whole_number("first_batch", self.first_batch, 1, 10**6))
         object.__setattr__(self, "growth", number_between("growth", self.growth, 1.0, 1e6))
@@ -371,7 +368,7 @@ class FedBatch:
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         safe = ", safe radius" if self.radius == "safe" else ""
         lag = ", catching up" if self.catches_up else ""
         return f"FedBatch {INDICES[self.index]}{safe}{lag}, eps={self.epsilon:g}"
@@ -383,13 +380,13 @@ class FedBatch:
         return page._replace(announced=announced) if self.catches_up else page
 
     def check(self, setting: Setting) -> None:
-        """Refuse unbounded rewards unless told to assume, and a divergence for rewards outside [0, 1]."""
+        """Refuse unbounded rewards without ``assume_sensitivity``, and a divergence for rewards outside [0, 1]."""
         check_sensitivity(self, setting)
         if self.index == "kl":
             needs_unit_range(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
-        """What follows from the parameters in this setting."""
+        """Numbers that follow from the parameters and the setting."""
         scale = noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
         bounded = setting.bounded or (setting.has_range and self.epsilon < inf)  # by themselves, or clamped
         low, high = (setting.low, setting.high) if bounded else (-inf, inf)
@@ -398,7 +395,7 @@ class FedBatch:
         if self.sigma is not None:
             most = least = (self.sigma * setting.unit) ** 2
         elif bounded:
-            most = min(most, largest_reward_variance(low, high))  # of what is clamped, whatever the world's sigma is
+            most = min(most, largest_reward_variance(low, high))  # of clamped rewards, whatever the true sigma
             least = least_reward_variance(most)
         return Terms(
             num_agents=setting.num_agents,
@@ -421,5 +418,5 @@ class FedBatch:
         )
 
     def links(self, setting: Setting) -> LinkRule | None:
-        """The problem's."""
+        """The problem's links."""
         return None

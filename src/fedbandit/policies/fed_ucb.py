@@ -1,8 +1,8 @@
 """Fed_UCB: Algorithms 2-4 with their privacy repaired. A tree of noisy sums over each arm's pulls, radius C~.
 
-What differs from the printed algorithm: the first pull is noised like every other; a tree node has epsilon / (number of
+Differences from the printed algorithm: the first pull is noised like every other; a tree node has epsilon / (number of
 nodes that hold one reward) instead of epsilon / ceil(log T); noise belongs to an interval of the arm's pulls, not to
-the value of a sum; rewards are clamped to their range. As printed, the algorithm is in ``fed_ucb_as_printed``.
+the value of a sum; rewards are clamped to their range. ``fed_ucb_as_printed`` has the printed algorithm.
 """
 
 import warnings
@@ -40,7 +40,7 @@ KNOWS = Fields(
     total=Number[ARMS],  # their sum, which nobody else sees
     slots=Number[ARMS, LEVELS],  # noise of the tree's prefixes
     x_mean=Number[ARMS],
-    sampling=Number[ARMS],  # the parts of C~ that change at a pull only
+    sampling=Number[ARMS],  # the parts of C~ that change only at a pull
     noise=Number[ARMS],
     belief=Number[ARMS].passing,  # Q
     caught_up=Count.passing,  # decisions by the consistency rule
@@ -66,7 +66,7 @@ class Terms(NamedTuple):
 
 
 def announced(me: Any, terms: Terms, arm: int) -> int:
-    """Algorithm 1, line 5: the own count, which enters n~."""
+    """Algorithm 1, line 5: the agent's own count, which enters n~."""
     return me.tried[arm]
 
 
@@ -102,7 +102,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
-    """The noisy sample mean, of which theta is the gossiped average."""
+    """The noisy sample mean; theta is its gossiped average."""
     return (terms.share * me.x_mean[arm],)
 
 
@@ -136,11 +136,11 @@ class FedUCB:
     """Algorithms 2-4 with their privacy repaired: every reward is epsilon-differentially private.
 
     * ``epsilon``: the privacy of one reward; infinity is Gossip_UCB.
-    * ``horizon``: the T of the radius and of the tree, which refuses more rounds; default: the run's.
-    * ``paper=True``: the algorithm as printed, for reproduction. Its epsilon is **not** met, and it warns.
+    * ``horizon``: the T of the radius and of the tree, which refuses more rounds; default: that of the run.
+    * ``paper=True``: the algorithm as printed, for reproduction. Its epsilon does **not** hold, and it warns.
     * ``assume_sensitivity``: for a problem without a ``reward_range``, pretend that one reward moves a sum
-      by at most this much, as the paper does with Gaussian rewards. Epsilon is then not met; a run warns.
-      Where the problem declares its range, the range is used instead.
+      by at most this much, as the paper does with Gaussian rewards. Epsilon then does not hold; a run warns.
+      A range declared by the problem takes precedence.
     * ``noise_constant``, ``sampling_constant``: the 128 and the 1 of C~ (Lemma 6), which is far too wide; smaller
       ones have no proof.
     """
@@ -155,7 +155,7 @@ class FedUCB:
     kind: ClassVar[str] = "fed_ucb"
 
     def __post_init__(self) -> None:
-        """Check the parameters; warn if the promise of epsilon is known to be broken."""
+        """Check the parameters; warn if epsilon is known not to hold."""
         object.__setattr__(self, "epsilon", number_above("epsilon", self.epsilon, 0.0, allow_inf=True))
         if self.horizon is not None:
             object.__setattr__(self, "horizon", whole_number("horizon", self.horizon, 1, MAX_HORIZON))
@@ -178,7 +178,7 @@ class FedUCB:
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         return f"Fed_UCB{' as printed' if self.paper else ''}, eps={self.epsilon:g}"
 
     def page(self) -> Page:
@@ -188,7 +188,7 @@ class FedUCB:
         return fed_ucb_as_printed.PAGE if self.paper else PAGE
 
     def check(self, setting: Setting) -> None:
-        """Refuse more rounds than the tree is made for, and unbounded rewards unless told to assume."""
+        """Refuse more rounds than the tree covers, and unbounded rewards without ``assume_sensitivity``."""
         if self.horizon is not None and setting.horizon > self.horizon:
             accepted = f"at most the policy's own ({self.horizon}): past it the tree's epsilon is spent"
             raise InvalidArgument("horizon", setting.horizon, accepted)
@@ -223,5 +223,5 @@ class FedUCB:
         )
 
     def links(self, setting: Setting) -> LinkRule | None:
-        """The problem's."""
+        """The problem's links."""
         return None

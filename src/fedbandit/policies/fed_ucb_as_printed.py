@@ -21,9 +21,9 @@ KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum
     slots=Number[ARMS, LEVELS],  # noise of the tree's prefixes
-    last_pull=Count[ARMS],  # time
+    last_pull=Count[ARMS],  # its time
     x_mean=Number[ARMS],
-    sampling=Number[ARMS],  # the parts of C~ that change at a pull only
+    sampling=Number[ARMS],  # the parts of C~ that change only at a pull
     noise=Number[ARMS],
     caught_up=Count,  # decisions by the consistency rule
     belief=Number[ARMS],
@@ -45,7 +45,7 @@ class Terms(NamedTuple):
 
 
 def terms_of(clean: CleanTerms, epsilon: float, noise_constant: float, horizon: int) -> Terms:
-    """Those of Gossip_UCB, and what the printed noise adds."""
+    """The terms of Gossip_UCB, plus those of the printed noise."""
     return Terms(
         num_agents=clean.num_agents,
         share=clean.share,
@@ -60,7 +60,7 @@ def terms_of(clean: CleanTerms, epsilon: float, noise_constant: float, horizon: 
 
 
 def announced(me: Any, terms: Terms, arm: int) -> int:
-    """Algorithm 1, line 5: the own count, which enters n~."""
+    """Algorithm 1, line 5: the agent's own count, which enters n~."""
     return me.tried[arm]
 
 
@@ -100,7 +100,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: tuple[float, 
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
-    """The sample mean, of which theta is the gossiped average."""
+    """The noisy sample mean; theta is its gossiped average."""
     return (terms.share * me.x_mean[arm],)
 
 

@@ -41,7 +41,7 @@ def terms_of(setting: Setting, sampling_constant: float) -> Terms:
 
 
 def announced(me: Any, terms: Terms, arm: int) -> int:
-    """Line 5: the own count, which enters n~."""
+    """Line 5: the agent's own count, which enters n~."""
     return me.tried[arm]
 
 
@@ -65,7 +65,7 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
-    """Lines 17-22: the sample mean, of which theta is the gossiped average."""
+    """Lines 17-22: the sample mean; theta is its gossiped average."""
     return (terms.share * me.x_mean[arm],)
 
 
@@ -100,7 +100,7 @@ class GossipUCB:
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         return "Gossip_UCB"
 
     def page(self) -> Page:
@@ -108,12 +108,12 @@ class GossipUCB:
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """It makes sense everywhere."""
+        """Accept every setting."""
 
     def terms(self, setting: Setting) -> Terms:
         """The numbers of C."""
         return terms_of(setting, 1.0)
 
     def links(self, setting: Setting) -> LinkRule | None:
-        """The problem's."""
+        """The problem's links."""
         return None

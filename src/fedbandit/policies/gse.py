@@ -17,7 +17,7 @@ KNOWS = Fields(
     x_mean=Number[ARMS],
     live=Flag[ARMS],  # arms that the agent has not dropped
     num_live=Count,
-    bound=Number[ARMS],  # radii of the present comparison
+    bound=Number[ARMS],  # radii of the current comparison
 )
 
 
@@ -52,12 +52,12 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
-    """The mean, of which theta is the gossiped average."""
+    """The mean; theta is its gossiped average."""
     return (terms.share * me.x_mean[arm],)
 
 
 def meet(agents: Any, terms: Any, seen: Any, edges: Any, present: Any) -> int:
-    """Besides averaging: drop what a neighbour on a present edge has dropped, then what the own estimates rule out."""
+    """Drop arms that a neighbour on a present edge has dropped, then arms that the agent's own estimates rule out."""
     for e in range(len(edges)):
         if present[e]:
             one, other = agents[edges[e, 0]], agents[edges[e, 1]]
@@ -113,7 +113,7 @@ class GSE:
     """GSE (Liu, Qiu, Yang, Xu 2025): gossip with successive elimination, the newest for this setting. No privacy.
 
     Round robin over live arms; over edges that are each ``present`` with some probability in a round, theta moves
-    by (theta_j - theta_i) / N. An arm is dropped when its upper bound is under another's lower bound, or when a
+    by (theta_j - theta_i) / N. An arm is dropped when its upper bound is below another's lower bound, or when a
     neighbour on a present edge has dropped it. It knows T. Agents must act in step.
     """
 
@@ -127,7 +127,7 @@ class GSE:
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         return "GSE" if self.present == 1.0 else f"GSE, edges present {self.present:g}"
 
     def page(self) -> Page:
@@ -139,7 +139,7 @@ class GSE:
         needs_step(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
-        """What follows from the setting."""
+        """Numbers that follow from the setting."""
         return Terms(
             num_agents=setting.num_agents,
             share=setting.share,
@@ -150,5 +150,5 @@ class GSE:
         )
 
     def links(self, setting: Setting) -> LinkRule | None:
-        """Each link with the probability ``present``, with weight 1 / N."""
+        """Each link with probability ``present`` and weight 1 / N."""
         return LinkRule(self.present, 1.0 / setting.num_agents)

@@ -1,4 +1,4 @@
-"""UCB1 on an agent's own rewards (Auer et al. 2002), no communication: the floor."""
+"""Local UCB1: UCB1 on an agent's own rewards (Auer et al. 2002), no communication. The floor."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -45,7 +45,7 @@ def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
 
 
 def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
-    """The own mean."""
+    """The agent's own mean."""
     return seen.theta[arm]
 
 
@@ -74,7 +74,7 @@ class LocalUCB:
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         return "Local UCB1"
 
     def page(self) -> Page:
@@ -82,12 +82,12 @@ class LocalUCB:
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """It makes sense everywhere."""
+        """Accept every setting."""
 
     def terms(self, setting: Setting) -> Terms:
         """The unit of the radius."""
         return Terms(setting.scale)
 
     def links(self, setting: Setting) -> LinkRule | None:
-        """It uses none."""
+        """None are used."""
         return None

@@ -1,13 +1,13 @@
-"""What a policy page must have, and what it may count on.
+"""Defines what a policy page must have, and what it may rely on.
 
-A page is a policy read from top to bottom beside the paper: its parameters, what one agent knows, the numbers that are
-fixed before the first round, and a handful of functions. Engines play pages: the simulator on records of arrays, a live
+A page is a policy read from top to bottom beside the paper: its parameters, what one agent knows, the numbers
+fixed before the first round, and a handful of functions. Engines play pages: the simulator on array records, a live
 site on lists. A function of a page uses ``math`` and ``fedbandit.rules`` only: no I/O, clock or randomness.
 
 ``me`` is what one agent knows (the fields that the page declares), ``terms`` its fixed numbers, ``seen`` what the
-network shows it: a row for each name in ``averaged``, and ``n_max``, the most decisions for each arm by anyone, as far
-as it has heard. An engine counts a decision in ``me.tried[arm]`` when it hands it out; its reward may come later.
-Where rewards come at once, as in the paper, ``tried`` and the page's own ``n`` are the same count.
+network shows it: a row for each name in ``averaged``, and ``n_max``, the most decisions for each arm by any agent, to
+its knowledge. An engine counts a decision in ``me.tried[arm]`` when it hands it out; its reward may come later.
+When rewards come at once, as in the paper, ``tried`` and the page's own ``n`` are equal.
 """
 
 import warnings
@@ -76,7 +76,7 @@ Count, Number, Flag = Field("count"), Field("number"), Field("flag")
 
 
 class Fields(dict[str, Field]):
-    """Names and kinds of what one agent knows; ``tried=Count[ARMS]`` is always among them."""
+    """The fields that one agent knows, by name; ``tried=Count[ARMS]`` is always among them."""
 
     def __init__(self, **fields: Field) -> None:
         """Keep the order in which the page names them."""
@@ -99,14 +99,14 @@ def time_of(t: int) -> Now:
 class Setting(NamedTuple):
     """What one agent may know of its world before the first round.
 
-    * ``share``: N times the agent's weight in the average that counts; 1 where all count alike
-    * ``sum_of_squares``: sum of all agents' squared weights, 1 / N where all count alike
-    * ``mean_square_share``: mean of all agents' squared shares, 1 where all count alike
+    * ``share``: N times the agent's weight in the average that counts; 1 for equal weights
+    * ``sum_of_squares``: sum of all agents' squared weights; 1 / N for equal weights
+    * ``mean_square_share``: mean of all agents' squared shares; 1 for equal weights
     * ``low``, ``high``: the declared range of rewards; infinite ends if there is none
     * ``bounded``: rewards lie in their range by themselves; otherwise a private policy clamps them to it
     * ``scale``: the unit of radii: sigma of Gaussian rewards, else high - low
-    * ``reward_variance``: the most that one reward varies, as far as is known
-    * ``unit``: what a reward of 1 is in the units of this setting: a live site counts in steps of a grid
+    * ``reward_variance``: a known upper bound on the variance of one reward
+    * ``unit``: a reward of 1 in the units of this setting: a live site counts in steps of a grid
     * ``rewards``: the kind of rewards, for messages
     """
 
@@ -134,9 +134,9 @@ class Setting(NamedTuple):
 
 
 class LinkRule(NamedTuple):
-    """Links of a policy that does not gossip over those of the problem.
+    """A policy's own links, instead of the problem's.
 
-    Each is present in a round with a probability; ``weight`` 0 stands for Metropolis weights.
+    Each is present in a round with probability ``presence``; ``weight`` 0 means Metropolis weights.
     """
 
     presence: float
@@ -144,35 +144,35 @@ class LinkRule(NamedTuple):
 
 
 Network = Literal["gossip", "consensus", "alone", "pooled", "server"]
-"""How the averages come about.
+"""How the network computes the averages.
 
-* ``gossip``: active links average what was known before this round; then each agent adds what its pull has changed in
-  what it publishes (Algorithm 1, lines 17-22)
-* ``consensus``: the other way round: the news first, then the average
+* ``gossip``: active links average what was known before this round; then each agent adds the change of its published
+  values (Algorithm 1, lines 17-22)
+* ``consensus``: the reverse order: first the change, then the average
 * ``alone``: no links
-* ``pooled``: everyone sees the sum of what all publish, at once
-* ``server``: the averages change only where the page's own ``meet`` changes them
+* ``pooled``: all agents see the sum of all published values, at once
+* ``server``: only the page's own ``meet`` changes the averages
 """
 
 
 class Page(NamedTuple):
-    """The functions of a policy, and what they work on. Those that are ``None`` are not needed by the policy.
+    """The functions of a policy and their data. ``None`` marks functions that the policy does not need.
 
     * ``start(me, terms)``: fill in what is not zero before the first round
     * ``decide(me, terms, seen, now, draws)``: the arm
     * ``noise_due(me, terms, arm)``: the interval that the next reward of this arm completes, named by its end; 0: none.
-      A tuple of ends where a policy needs several draws.
+      A tuple of ends if the policy needs several draws.
     * ``interval(me, terms, arm, end)``: its first reward, and its level: releases of one level are disjoint
-    * ``observe(me, terms, arm, reward, noise)``: the own numbers after a reward
-    * ``published(me, terms, arm)``: what is averaged over the network, a number for each name in ``averaged``
+    * ``observe(me, terms, arm, reward, noise)``: update the agent's own numbers after a reward
+    * ``published(me, terms, arm)``: what the network averages, a number for each name in ``averaged``
     * ``announced(me, terms, arm)``: what spreads by maximum
-    * ``believe(me, terms, seen, arm)``: the averages of this arm have changed: refresh what is derived from them
+    * ``believe(me, terms, seen, arm)``: refresh what derives from the averages of this arm, which have changed
     * ``estimate(me, terms, seen, arm)``: the estimate of the arm's mean over all agents
     * ``radius(me, terms, seen, now, arm)``: how far the estimate may be off
-    * ``margin``: like ``radius``, what the index really uses, if that is something else
+    * ``margin``: like ``radius``: what the index adds to the estimate, if that differs
     * ``unknown(me, arm)``: whether the agent has no estimate of the arm yet; ``None``: it has all from the start
     * ``meet(agents, terms, seen, edges, present)``: what agents do to each other besides averaging, over the edges
-      whose entry in ``present`` is not 0; the number of messages that each of them has sent for it
+      whose entry in ``present`` is not 0; returns the number of messages that each agent has sent for it
     """
 
     knows: Fields
@@ -194,29 +194,29 @@ class Page(NamedTuple):
 
 
 class Policy(Protocol):
-    """What can be run: a frozen record of parameters that names its page and its terms."""
+    """A policy: a frozen record of parameters with its page and its terms."""
 
     kind: ClassVar[str]
 
     @property
     def label(self) -> str:
-        """How figures and tables call it."""
+        """The name in figures and tables."""
         ...
 
     def page(self) -> Page:
-        """The functions that play it."""
+        """The functions of the policy."""
         ...
 
     def check(self, setting: Setting) -> None:
-        """Refuse a setting in which the policy makes no sense; warn where its promise does not hold."""
+        """Refuse a setting that the policy cannot handle; warn if its privacy does not hold there."""
         ...
 
     def terms(self, setting: Setting) -> Any:
-        """The numbers of one agent that are fixed before the first round, a ``NamedTuple``."""
+        """The numbers of one agent fixed before the first round, a ``NamedTuple``."""
         ...
 
     def links(self, setting: Setting) -> LinkRule | None:
-        """Links of its own, instead of the problem's."""
+        """The policy's own links; ``None``: the problem's."""
         ...
 
 
@@ -238,7 +238,7 @@ def fill_with_normals(row: MutableSequence[float], draws: Any) -> None:
 
 
 class PrivacyWarning(UserWarning):
-    """The privacy that the parameters name does not hold."""
+    """The epsilon of the parameters does not hold."""
 
 
 Index = Literal["ucb", "thompson", "kl"]
@@ -246,21 +246,21 @@ INDICES = {"ucb": "UCB", "thompson": "Thompson", "kl": "KL"}
 
 
 def checked_index(index: str) -> str:
-    """One of the known ways to choose."""
+    """A known index, or an error."""
     if index not in INDICES:
         raise InvalidArgument("index", index, f"one of {', '.join(INDICES)}")
     return index
 
 
 def sensitivity(setting: Setting, assumed: float | None) -> float:
-    """How far one changed reward can move a sum of rewards: the width of their range, or what is assumed of it."""
+    """How far one changed reward can move a sum of rewards: the width of their range, or the assumed sensitivity."""
     if setting.has_range:
         return setting.high - setting.low
     return 1.0 if assumed is None else float(assumed)  # 1: nothing is promised, so nothing depends on it
 
 
 def check_sensitivity(policy: Any, setting: Setting) -> None:
-    """Refuse a promise of privacy for unbounded rewards, or warn of it."""
+    """Refuse a private policy on unbounded rewards, or warn if a sensitivity is assumed."""
     if setting.has_range or policy.epsilon == inf:
         return
     if policy.assume_sensitivity is None:
@@ -268,20 +268,20 @@ def check_sensitivity(policy: Any, setting: Setting) -> None:
             "reward_range",
             None,
             f"declared for {policy.label}",
-            f"{setting.rewards.capitalize()} rewards are unbounded, so that one reward can move a sum by any amount "
+            f"{setting.rewards.capitalize()} rewards are unbounded: one reward can move a sum by any amount, "
             "and no noise hides it. Give the problem a reward_range=(low, high), to which rewards are clamped, or opt "
             "out with assume_sensitivity=1.0 as the paper does (epsilon then does not hold).",
         )
     warnings.warn(
         f"{policy.label} with assume_sensitivity={policy.assume_sensitivity:g} on unbounded {setting.rewards} "
-        "rewards: epsilon does not hold, since a reward can move a sum by more than that.",
+        "rewards: epsilon does not hold, because a reward can move a sum by more than that.",
         PrivacyWarning,
         stacklevel=6,  # the caller of simulate
     )
 
 
 def needs_unit_range(policy: Policy, setting: Setting) -> None:
-    """Refuse an index by divergence for rewards outside [0, 1]."""
+    """Refuse a divergence index for rewards outside [0, 1]."""
     if (setting.low, setting.high) != (0.0, 1.0):
         raise InvalidArgument(
             "reward_range",
@@ -291,6 +291,6 @@ def needs_unit_range(policy: Policy, setting: Setting) -> None:
 
 
 def needs_step(policy: Policy, setting: Setting) -> None:
-    """Refuse agents that act at rates of their own."""
+    """Refuse agents with different rates."""
     if not setting.in_step:
         raise InvalidArgument("rates", "given", f"left out for {policy.label}, whose agents act in step")

@@ -1,7 +1,7 @@
 """Draws the noise that protects people: exact discrete Laplace on an integer grid, by OpenDP.
 
-This is the only file that draws noise for real data. Rewards become whole numbers before anything is added up, so that
-no rounding of floating point ever touches noise or sums (Mironov 2012). The simulator has fast noise of its own, which
+This is the only file that draws noise for real data. Rewards become whole numbers before they are summed, so
+floating-point rounding never touches noise or sums (Mironov 2012). The simulator has its own fast noise, which
 is unfit for real data; nothing here may import it.
 """
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["GRID", "NoiseSource", "from_grid", "laplace", "measurement_of", "to_grid", "to_steps"]
 
 GRID = 2**16
-"""The steps into which a reward's range is cut: the most by which one reward moves a sum of steps."""
+"""The number of steps in a reward's range: the most by which one reward moves a sum of steps."""
 
 NoiseSource = Callable[[float, int], list[int]]
-"""A function of (epsilon of one release, how many draws): ``laplace``, or fixed numbers in a test."""
+"""A function of (epsilon of one release, number of draws): ``laplace``, or fixed numbers in a test."""
 
 
 def to_grid(reward: float, low: float, high: float) -> int:
     """The reward, clamped and rounded: a whole number of steps above ``low``.
 
     It lies in 0 .. GRID whatever the reward was: clamp(reward) - low is at most high - low, and a floating-point
-    quotient of a number by one at least as large is at most 1, since rounding keeps order. So one
-    changed reward moves a sum of steps by at most GRID, exactly, and nothing is left for rounding to break.
+    quotient of a number by one at least as large is at most 1, because rounding preserves order. So one
+    changed reward moves a sum of steps by at most GRID, exactly.
     """
     reward = clamp(finite_number("reward", reward), low, high)
     return round(to_steps(reward, low, high))
@@ -47,7 +47,7 @@ def to_steps(value: float, low: float, high: float, weight: float = 1.0) -> floa
 
 
 def laplace(epsilon: float, count: int = 1) -> list[int]:
-    """Fresh noise for ``count`` sums of steps, each epsilon-private for a reward that lies in it.
+    """Fresh noise for ``count`` sums of steps, each epsilon-differentially private for every reward in it.
 
     P(z) is proportional to exp(-|z| epsilon / GRID) over the whole numbers. Draws are 64 bits wide; beyond that they
     saturate, which for every accepted epsilon has a probability below exp(-10^5).
@@ -57,9 +57,9 @@ def laplace(epsilon: float, count: int = 1) -> list[int]:
 
 @lru_cache(maxsize=64)
 def measurement_of(epsilon: float) -> "Measurement":
-    """OpenDP's measurement whose own privacy map says that a change by GRID steps costs at most epsilon.
+    """OpenDP's measurement, whose own privacy map confirms that a change by GRID steps costs at most epsilon.
 
-    OpenDP is loaded here, with the first draw: it brings NumPy with it where that is installed, and a live agent
+    OpenDP is loaded here, at the first draw: it loads NumPy if that is installed, and a live agent
     starts without either.
     """
     # OpenDP is typed in part only.
@@ -76,4 +76,4 @@ def measurement_of(epsilon: float) -> "Measurement":
         measurement = make_laplace(*space, scale=scale)
         if measurement.map(GRID) <= epsilon:
             return measurement
-        scale = nextafter(scale, inf)  # the quotient was rounded the wrong way
+        scale = nextafter(scale, inf)  # the quotient was rounded down

@@ -1,9 +1,9 @@
 """Batches: a private mean of one arm with few releases and no horizon (beyond the paper).
 
-Here belongs everything between raw rewards and a release. A bandit needs O(log n) looks at an arm, not n: an agent
-collects a batch of rewards and releases their noisy mean once. Every reward lies in exactly one release, so
-that epsilon per release is epsilon per reward, for ever (the proof is in docs/privacy.md). No raw reward
-leaves this file except through ``released``, which takes the noise. Noise draws are arguments.
+A bandit needs O(log n) looks at an arm, not n: an agent collects a batch of rewards and releases their noisy mean once.
+Every reward lies in exactly one release, so epsilon per release is epsilon per reward, for ever (proof in
+docs/privacy.md). No raw reward leaves this file except through ``released``, which takes the noise. Noise draws are
+arguments.
 """
 
 from math import ceil, inf
@@ -30,11 +30,11 @@ __all__ = [
 MAX_BATCH = 10**9  # more than any agent will ever fill
 
 BATCH_GROWTH = 1.25
-"""By which factor a batch makes the number of released rewards grow, unless a policy says otherwise."""
+"""The default factor by which a batch increases the number of released rewards."""
 
 
 def default_first_batch(epsilon: float) -> int:
-    """12 / epsilon rewards: with fewer the noise of a release drowns what it says, with more the start is slow.
+    """12 / epsilon rewards: with fewer, noise dominates a release; with more, the start is slow.
 
     At epsilon 0.1, 0.3, 1 and 4 the best of 3, 12, 40 and 120 was the one next to it (docs/fedbatch.md).
     """
@@ -42,22 +42,22 @@ def default_first_batch(epsilon: float) -> int:
 
 
 def batch_size(n: int, first_batch: int, growth: float) -> int:
-    """How many rewards the batch after the first n collects: it makes n grow by the factor ``growth``.
+    """The size of the batch after the first n rewards: it makes n grow by the factor ``growth``.
 
-    Never fewer than the first, whose size is what makes a release worth its noise.
+    Never smaller than the first batch, whose size makes a release worth its noise.
     """
     return max(first_batch, ceil(min((growth - 1.0) * n, MAX_BATCH)))
 
 
 def largest_reward_variance(low: float, high: float) -> float:
-    """(high - low)^2 / 4: no reward in the range varies more."""
+    """(high - low)^2 / 4: the largest variance of a reward in the range."""
     return (high - low) * (high - low) / 4.0
 
 
 def least_reward_variance(most: float) -> float:
-    """The least that ``learnt_reward_variance`` says, half of the most.
+    """The lower bound of ``learnt_reward_variance``, half of the most.
 
-    Theta averages all sites, and a site whose own rewards hardly vary must not take those of others to do the same.
+    Theta averages all sites: a site whose own rewards hardly vary must not assume the same of the others'.
     """
     return 0.5 * most
 
@@ -73,12 +73,12 @@ def laplace_variance(scale: float) -> float:
 
 
 def released(total: float, noise: float, size: int) -> float:
-    """What others may see of a batch: the mean of its rewards with the noise of their sum."""
+    """The public value of a batch: the mean of its rewards with the noise of their sum."""
     return (total + noise) / size
 
 
 def release_variance(size: int, reward_variance: float, noise_variance: float) -> float:
-    """The variance of a release: v = s^2 / m + 2 (high - low)^2 / (eps m)^2, of its rewards and of its noise."""
+    """The variance of a release, from its rewards and its noise: v = s^2 / m + 2 (high - low)^2 / (eps m)^2."""
     return reward_variance / size + noise_variance / (size * float(size))
 
 
@@ -88,23 +88,23 @@ def release_square(size: int, variance: float) -> float:
 
 
 def equivalent_rewards(precision: float, square: float) -> float:
-    """How many equally weighted rewards vary as the rewards in the weighted mean do: (sum 1/v)^2 / sum(1/(v^2 m))."""
+    """The effective number of equally weighted rewards in the weighted mean: (sum 1/v)^2 / sum(1/(v^2 m))."""
     return precision * precision / square
 
 
 def learnt_reward_variance(x_mean: float, variance: float, low: float, high: float, least: float, most: float) -> float:
-    """What the mean itself tells of the variance of one reward: at most (mu - low) (high - mu) (Bhatia and Davis 2000).
+    """An estimate of the variance of one reward from the mean: at most (mu - low) (high - mu) (Bhatia and Davis 2000).
 
-    Rewards in a range vary most in its middle. The estimate takes x_mean for mu and adds ``variance``, that of x_mean,
-    by which it would be too small on average; never below ``least`` nor above ``most``. A function of what is
-    released already, so it costs no privacy.
+    Rewards in a range vary most in its middle. The estimate uses x_mean for mu and adds ``variance``, that of x_mean,
+    which removes its negative bias; it stays between ``least`` and ``most``. It uses only released numbers, so it costs
+    no privacy.
     """
     inside = min(max(x_mean, low), high)
     return min(max((inside - low) * (high - inside) + variance, least), most)
 
 
 def mean_variance(precision: float, square: float, reward_variance: float, learnt: float) -> float:
-    """The variance of the weighted mean if a reward's is ``learnt`` instead of the ``reward_variance`` in the weights.
+    """The variance of the weighted mean, with ``learnt`` instead of ``reward_variance``, which the weights use.
 
     ``precision`` is the sum of 1/v, ``square`` that of 1/(v^2 m): the rewards' part of the variance is
     reward_variance * square / precision^2.
@@ -113,13 +113,13 @@ def mean_variance(precision: float, square: float, reward_variance: float, learn
 
 
 def last_weight(precision: float, variance: float) -> float:
-    """The share of a release of this variance in the mean of all, ``precision`` = sum of 1/v with its own."""
+    """The weight of a release of this variance in the mean of all; ``precision`` is the sum of 1/v, its own too."""
     return 1.0 / (variance * precision)
 
 
 def weighted_mean(x_mean: float, release: float, weight: float) -> float:
-    """The mean of all releases, weighted by 1/v: ``weight`` is the newest one's share.
+    """The mean of all releases, weighted by 1/v: ``weight`` is the share of the newest.
 
-    Weights depend on sizes alone, so that the mean stays as unbiased as the releases are.
+    Weights depend only on sizes, so the mean is as unbiased as the releases.
     """
     return x_mean + weight * (release - x_mean)

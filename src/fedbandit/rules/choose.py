@@ -1,7 +1,6 @@
-"""Which arm an agent pulls: Algorithm 1, lines 6-14, and the round robin of those who must wait.
+"""Chooses an arm: Algorithm 1, lines 6-14, and a round robin over arms that an agent must still try.
 
-Here belongs the decision alone. Radii come from ``radius``, the draw ``u`` from the caller. The index by
-divergence is ``kl``'s.
+Radii come from ``radius``, the draw ``u`` from the caller. The divergence index is in ``kl``.
 """
 
 from collections.abc import Sequence
@@ -10,9 +9,9 @@ __all__ = ["count_lagging", "fewest_pulls", "highest", "nth_lagging"]
 
 
 def count_lagging(n: Sequence[int], n_max: Sequence[int], allowed: int) -> int:
-    """Algorithm 1, line 6: how many arms this agent has pulled too rarely to stay consistent.
+    """Algorithm 1, line 6: the number of arms on which this agent lags behind.
 
-    ``allowed`` is how far behind it may be: N in the paper.
+    ``allowed`` is the tolerated lag: N in the paper.
     """
     lagging = 0
     for k in range(len(n)):

@@ -1,8 +1,7 @@
-"""An index for rewards in [0, 1] by Bernoulli divergence: KL-UCB, and its private form.
+"""A divergence index for Bernoulli-like rewards in [0, 1]: KL-UCB and its private form.
 
-Here belong the divergences and the largest mean that they do not rule out. DP-KLUCB (Azize and Basu 2022)
-replaces kl by d_eps, the rate at which a sample mean *with Laplace noise* deviates: a small deviation is the
-rewards' doing (kl), the rest of a large one the noise's, at the price eps per unit.
+DP-KLUCB (Azize and Basu 2022) replaces kl by d_eps, the rate at which a sample mean *with Laplace noise* deviates:
+rewards explain a small deviation (kl), noise explains the rest of a large one, at the price eps per unit.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from math import exp, inf, log, sqrt
 __all__ = ["NO_NOISE", "bernoulli_kl", "highest_kl_index", "kl_index", "lasting_kl_index", "private_divergence"]
 
 NO_NOISE = inf
-"""The epsilon with which the private divergence is kl itself."""
+"""The epsilon for which the private divergence equals kl."""
 
 
 def bernoulli_kl(x: float, q: float) -> float:

@@ -1,13 +1,12 @@
-"""An agent's own sample mean of one arm, exact or private (Algorithms 2 and 3).
+"""Computes an agent's own sample mean of one arm, exact or private (Algorithms 2 and 3).
 
-Here belongs everything between a raw reward and the ``x_mean`` that others may see. In a private policy
-no raw reward leaves this file except through a sum that carries noise. Noise draws are arguments.
+In a private policy no raw reward leaves this file except through a sum that carries noise. Noise draws are arguments.
 
 A private sum is a sum over dyadic intervals (Algorithm 2): the prefix 1..m is cut at the set bits of m,
 so the interval that ends at m has the length of m's lowest set bit, and *an interval is named by its
-end*. Every interval gets one draw of noise, for ever. The paper's Algorithm 3 looks noise up by the
-*value* of the partial sum, so that two intervals with equal sums share noise, which reveals that the sums
-are equal; we look it up by arm and interval.
+end*. Every interval gets one noise draw, for ever. The paper's Algorithm 3 looks noise up by the
+*value* of the partial sum: two intervals with equal sums share their noise, which reveals that the sums
+are equal. We look it up by arm and interval.
 """
 
 from collections.abc import MutableSequence, Sequence
@@ -27,15 +26,15 @@ __all__ = [
 
 
 def clamp(reward: float, low: float, high: float) -> float:
-    """The reward within its declared range. Without this one reward could move a sum by any amount."""
+    """The reward, clamped to its declared range. Otherwise one reward could move a sum by any amount."""
     return min(max(reward, low), high)
 
 
 def epsilon_per_node(epsilon: float, max_pulls: int) -> float:
-    """The budget of one tree node: a reward lies in at most ``max_pulls.bit_length()`` of them.
+    """The privacy budget of one tree node: a reward lies in at most ``max_pulls.bit_length()`` nodes.
 
-    The paper divides by ceil(log T), which is fewer than the nodes that hold one reward (see
-    ``paper_epsilon_per_node``): with it T = 10^6 costs 1.43 times the promised epsilon.
+    The paper divides by ceil(log T), fewer than the nodes that hold one reward (see
+    ``paper_epsilon_per_node``): at T = 10^6 this costs 1.43 times the promised epsilon.
     """
     return epsilon / max_pulls.bit_length()
 
@@ -79,8 +78,8 @@ def pull_tree_add(slots: MutableSequence[float], n: int, fresh: float) -> float:
     """The noise of the sum of the first n rewards of an arm, after its n-th pull.
 
     ``fresh`` is the draw of the interval that ends at pull n. The rest of the noise is that of the
-    prefix n - 2^level, which still stands in the slot of its own level, since every pull in between had a
-    lower one. One draw, one load, one store per pull, where walking Algorithm 2 costs O(log n).
+    prefix n - 2^level, which still stands in the slot of its own level, because every pull in between had a
+    lower level. This costs one draw, one load and one store per pull; walking Algorithm 2 costs O(log n).
     """
     level = trailing_zeros(n)
     total = prefix_noise(slots, n & (n - 1)) + fresh
@@ -91,8 +90,8 @@ def pull_tree_add(slots: MutableSequence[float], n: int, fresh: float) -> float:
 def time_tree_first_new(t: int, last: int) -> int:
     """The smallest prefix of t (Algorithm 2's t') that ends after ``last``, the arm's previous pull.
 
-    In the paper's tree over time only two intervals of t can be new and hold a reward: the one that
-    this names (if the arm was pulled in it) and the one that ends at t itself.
+    In the paper's tree over time, only two intervals of t can be new and hold a reward: the one that
+    ends here (if the arm was pulled in it) and the one that ends at t itself.
     """
     node = t
     while node & (node - 1) > last:
@@ -105,8 +104,7 @@ def time_tree_add(slots: MutableSequence[float], t: int, last: int, fresh_first:
 
     ``last`` is the time of the arm's previous pull (0: none), ``fresh_first`` the draw of the interval
     that ends at ``time_tree_first_new(t, last)``, ``fresh`` that of the interval that ends at t. "Laplacian
-    noise is added to each partial sum if there exists observations in that partial sum": empty ones get
-    none.
+    noise is added to each partial sum if there exists observations in that partial sum": empty ones get none.
     """
     first_new = time_tree_first_new(t, last)
     shared = first_new & (first_new - 1)  # the prefix that t and last have in common

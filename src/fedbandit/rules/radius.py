@@ -1,4 +1,4 @@
-"""How far an estimate may be off: the confidence radii of Lemmas 4 and 6, ours, and those of other policies.
+"""Confidence radii: those of Lemmas 4 and 6, our own, and those of other policies.
 
 Most radii come in two parts: a ``spread`` that changes only when the arm is pulled, and the time, whose root is taken
 once per round. Pages keep the first part between pulls. ``log`` is natural, the only reading in which C is Hoeffding's.
@@ -45,15 +45,15 @@ NOISE_CONSTANT = 128.0
 
 
 def alpha1(num_agents: int) -> float:
-    """What is left of the local bias after mixing, 64 / N^17 ("Wrapping up", after Lemma 5)."""
+    """The local bias that remains after mixing, 64 / N^17 ("Wrapping up", after Lemma 5)."""
     return 64.0 / float(num_agents) ** 17
 
 
 def gossip_sampling(n: float, num_agents: int, constant: float) -> float:
     """The factor of log t under the root of C, 2N / n (Lemma 4), times a ``constant`` that is 1 in the paper.
 
-    For a weighted average of the agents it is N * sum_i weight_i^2 (1 if all weigh the same): agent j's
-    rewards enter theta N * weight_j times as strong, and the variance proxy in the proof of Lemma 4 grows
+    For a weighted average of the agents the constant is N * sum_i weight_i^2 (1 for equal weights): agent j's
+    rewards enter theta N * weight_j times as strongly, and the variance proxy in the proof of Lemma 4 grows
     by exactly this factor.
     """
     return 2.0 * num_agents * constant / n
@@ -69,10 +69,10 @@ def private_noise(
 ) -> float:
     """The factor of (log t)^2 under the root of C~, 2N * 128 N log^2 T log n / (n^2 eps^2) (Lemma 6).
 
-    ``constant`` is the 128. With epsilon infinite the term is 0 and C~ is C. ``noised`` is how many of the n
-    pulls carry noise. In the paper the first one does not, so its log n is log(1 + noised): no noise, no
+    ``constant`` is the 128. With epsilon infinite the term is 0 and C~ is C. ``noised`` is the number of the n
+    pulls that carry noise. In the paper the first does not, so its log n is log(1 + noised): no noise, no
     term. We noise the first pull too and keep that meaning. With log n the term would vanish at n = 1,
-    where the noise is largest: one bad draw then starves an arm for ever.
+    where the noise is largest: one bad draw would starve an arm for ever.
     """
     log_noised = log(1.0 + noised)
     return (
@@ -144,7 +144,7 @@ def gse_mixing(num_agents: int, complete: bool, horizon: int, presence: float) -
 
 
 def is_beaten(theta: float, radius: float, best_lower: float) -> bool:
-    """Successive elimination: an arm whose upper bound is under another's lower bound is dropped."""
+    """Successive elimination: drop an arm whose upper bound is below another's lower bound."""
     return theta + radius < best_lower
 
 
@@ -165,7 +165,7 @@ def tail_tilt(num_releases: int, level: float) -> float:
 
 
 def tail_slope(largest: float, tilt: float) -> float:
-    """What the noise's tail B(E, 2 log t) grows with log t, times the largest coefficient of a noise in the mean.
+    """The growth of the noise's tail B(E, 2 log t) per log t, times the largest coefficient of a noise in the mean.
 
     B(E, l) = (l - E log(1 - s^2)) / s: the sum of E independent Laplace noises of scale at most ``largest``
     exceeds ``largest`` B(E, l) with probability at most e^-l (Chernoff; the proof is in docs/fedbatch.md).

@@ -1,1 +1,1 @@
-"""Many trials, fast: the rules of ``fedbandit.rules`` run a billion times."""
+"""The simulator: plays policy pages for many trials in compiled code."""

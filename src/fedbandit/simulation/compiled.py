@@ -1,7 +1,7 @@
-"""Makes the rules and the pages of policies callable from compiled code, as they stand.
+"""Makes rules and policy pages callable from compiled code, unchanged.
 
-A rule or a function of a page stays an ordinary Python function: ``register_jitable`` only tells Numba that it may
-compile it where compiled code calls it. Doing so from here keeps Numba out of ``rules`` and ``policies``, and so out of
+A rule or a function of a page stays an ordinary Python function: ``register_jitable`` only allows Numba to
+compile it where compiled code calls it. This keeps Numba out of ``rules`` and ``policies``, and so out of
 a live agent.
 """
 
@@ -36,7 +36,7 @@ INLINE: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "forceinline": 
 """Options of what runs in every round.
 
 It allocates nothing, so it needs no reference counts: with them (Numba's default, atomic ones, at every view of a row)
-the engine was measured to run ten times slower. Nothing but compiled code can call it: the doors for Python took almost
+the engine ran ten times slower. Only compiled code can call it: the wrappers for Python took almost
 half of the first compilation.
 """
 
@@ -54,7 +54,7 @@ def compile_inner(function: _Function) -> _Function:
 
 
 def compile_rare(function: _Function) -> _Function:
-    """Compile what runs in few rounds: called, not inlined, which keeps the first compilation short."""
+    """Compile what runs in few rounds: not inlined, which keeps the first compilation short."""
     return _jit(_nrt=False, error_model="numpy", **_NO_DOORS)(function)
 
 
@@ -90,7 +90,7 @@ def compilable(function: _Function) -> _Function:
 
 
 def leave_out(function: FunctionType) -> None:
-    """Never compile a function as it stands: engines have a form of their own for it."""
+    """Never compile this function: engines have their own version of it."""
     _known.add(function)
 
 
@@ -119,10 +119,10 @@ def _by_value(record: Any) -> Any:
 
 
 def _digest_of_sources() -> str:
-    """One hash over the code that drivers compile from other files than their own.
+    """A hash of the code that drivers compile from other files.
 
-    Numba's cache on disk notices changes in the file of the cached function only. The drivers take this hash into
-    their closure, which is part of the cache's key, so that a changed rule is never run from a stale cache.
+    Numba's disk cache notices changes only in the file of the cached function. The drivers take this hash into
+    their closure, which is part of the cache key, so a changed rule never runs from a stale cache.
     """
     package = Path(__file__).parents[1]
     sources = [path for room in ("rules", "policies", "simulation") for path in (package / room).glob("*.py")]

@@ -15,18 +15,18 @@ from fedbandit.simulation.layout import Links, World, new_population, no_tape, w
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
 
 _MOST_ROUNDS_AT_ONCE = 65536
-"""Between signs of life, and looks at whether to stop."""
+"""Rounds between progress reports and checks for a stop."""
 
 
 class Record(NamedTuple):
-    """What is kept of trials, at each checkpoint; the leading axis is the trial."""
+    """The numbers recorded at each checkpoint; the leading axis is the trial."""
 
     regret: NDArray[np.float64]  # [trial, agent, time]
     pulls: NDArray[np.int32]  # [trial, agent, time, arm]
     messages: NDArray[np.int64]  # [trial, agent, time]
     lagging: NDArray[np.float64]
     theta_error: NDArray[np.float64]
-    misses: NDArray[np.float64]  # estimates off by more than their radius since the checkpoint before, if watched
+    misses: NDArray[np.float64]  # estimates off by more than their radius since the last checkpoint, if watched
 
     def of(self, trial: int) -> "Record":
         """Views of one trial."""
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
 def _record(
     tried: Any, clock: Any, messages: Any, caught_up: Any, theta: Any, gaps: Any, arm_means: Any, c: int, record: Any
 ) -> None:
-    """Keep what the record has of a checkpoint."""
+    """Record a checkpoint."""
     num_agents, num_arms = tried.shape
     for i in range(num_agents):
         regret, error = 0.0, 0.0
@@ -79,7 +79,7 @@ def usable_cores() -> int:
 
 
 class Truth(NamedTuple):
-    """What a trial plays on, and what its regret and errors are measured against."""
+    """The world of a trial, and the truth for its regret and errors."""
 
     world: World
     gaps: NDArray[np.float64]
@@ -89,7 +89,7 @@ class Truth(NamedTuple):
 def _run_trial(
     truth: Truth, plan: Plan, times: NDArray[np.int64], seed: int, trial: int, record: Record, watches: bool
 ) -> Iterator[int]:
-    """Play a trial; yields how many rounds are done."""
+    """Play a trial; yields the number of rounds done."""
     num_agents, num_arms = truth.world.means.shape
     population = new_population(plan.page, plan.terms, num_arms)
     links, theta, misses = with_own_scratch(plan.links), np.zeros((num_agents, num_arms)), np.zeros(num_agents)
@@ -130,12 +130,12 @@ def run_trials(
     watches: bool,
     on_rounds: Callable[[int], None],
 ) -> list[Record]:
-    """All trials of all plans; a record per plan. ``on_rounds`` hears how many rounds are done so far.
+    """Play all trials of all plans; return a record per plan. ``on_rounds`` receives the number of rounds done so far.
 
-    ``truths`` has one entry for all trials, or one for each. ``watches``: count how often an estimate lies further
-    from the truth than its radius.
+    ``truths`` has one entry for all trials, or one for each. ``watches``: count how often the error of an estimate
+    exceeds its radius.
 
-    An exception, also Ctrl-C, stops the other threads within some ten thousand rounds.
+    An exception, including Ctrl-C, stops the other threads within some ten thousand rounds.
     """
     num_agents, num_arms = truths[0].world.means.shape
     records = [new_record(len(trials), num_agents, len(times), num_arms) for _ in plans]

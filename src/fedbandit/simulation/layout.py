@@ -1,6 +1,6 @@
 """Array layout of a simulation: agents, what they see, their terms, streams and links as arrays for compiled code.
 
-What an agent knows is one record of a structured array, in which the number of arms is part of the type: compiled code
+What an agent knows is one record of a structured array. The number of arms is part of the type, so compiled code
 unrolls its loops over arms.
 """
 
@@ -42,9 +42,9 @@ class World(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Who can gossip with whom, and who does in a round."""
+    """The graph's links, and which of them are active in a round."""
 
-    edges: Any  # [E, 2]; indices are unsigned, since compiled code tests signed ones for being negative
+    edges: Any  # [E, 2]; indices are unsigned: compiled code tests signed ones for negative values
     first_neighbour: Any  # [N + 1], into neighbours
     neighbours: Any
     presence: float  # probability of each edge, where they come and go
@@ -74,7 +74,7 @@ class Population(NamedTuple):
     terms: Any  # [N] records of each one's fixed numbers
     averages: Any  # [N, ...]: the same memory as rows of numbers, of which the first are averaged
     n_max: Any  # [N, M]: n~ of the next round
-    turns: Any  # [N] records of what each does in the present round
+    turns: Any  # [N] records of what each does in the current round
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled
 
@@ -204,7 +204,7 @@ def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[str, Links
 
 
 def with_own_scratch(links: Links) -> Links:
-    """The same links for another thread."""
+    """The same links, with scratch memory for another thread."""
     return links._replace(order=links.order.copy(), degree=links.degree.copy(), mixed=links.mixed.copy())
 
 

@@ -1,6 +1,6 @@
-"""What the network does to the averages and to n~ in a round, in compiled code.
+"""Updates the averages and n~ over the network in a round, in compiled code.
 
-The network owns the averages: a page never touches a neighbour's. Formulas are in ``fedbandit.rules``.
+The network owns the averages: a page never touches a neighbour. Formulas are in ``fedbandit.rules``.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ for _rule in (average, heard, metropolis_weight, with_news):
 
 @compile_inner
 def hear_n_max(counts: Any, seen: Any, n_max: Any, links: Any, i: int) -> None:
-    """Algorithm 1, line 5: n~(t+1) from the own count before this round's pull and neighbours' n~(t)."""
+    """Algorithm 1, line 5: n~(t+1) from the agent's own count before this round's pull and its neighbours' n~(t)."""
     first, last = links.first_neighbour[i], links.first_neighbour[i + 1] - 1
     # Two neighbours at a time: half the passes over the arms.
     one, other = seen[links.neighbours[first]].n_max, seen[links.neighbours[min(first + 1, last)]].n_max

@@ -1,6 +1,6 @@
-"""A tape fixes everything random; a replay runs a policy on it and keeps every number of every round.
+"""Replays a policy on a tape, which fixes all randomness, and keeps every number of every round.
 
-Here belong tapes and traces: what a test of the algorithm compares. The rounds are the simulator's own.
+Tests compare these traces with literal versions of the algorithms. The rounds are the simulator's own.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ __all__ = ["Tape", "Trace", "replay"]
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """Everything random of a run of T rounds, N agents and M arms.
+    """All randomness of a run of T rounds, N agents and M arms.
 
-    * ``rewards[t, i, k]``: what agent i sees if it pulls arm k at time t (t = 0: the first pulls)
+    * ``rewards[t, i, k]``: the reward of agent i if it pulls arm k at time t (t = 0: the first pulls)
     * ``edges[t - 1]``: the pair that gossips at time t
     * ``picks[t - 1, i]``: the draw in [0, 1) that picks from a non-empty lagging set
     * ``noise[e, i, k]``: for a private policy, the Laplace draw of scale 1 of the interval that ends at e

@@ -1,6 +1,6 @@
-"""What a simulation found: labelled arrays, a summary, a file.
+"""The result of a simulation: labelled arrays, a summary, a file.
 
-Here belong results and their files; figures are ``fedbandit.figures.regret``'s.
+``fedbandit.figures.regret`` draws the figures.
 """
 
 import json
@@ -42,7 +42,7 @@ _ABOUT = {
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Labelled arrays over policy, trial, agent, time (and arm), with all that is needed to run them again.
+    """Labelled arrays over policy, trial, agent, time (and arm), with everything needed to reproduce them.
 
     ``dataset`` is an ``xarray.Dataset``; its variables are also attributes: ``result.regret.mean("trial")``.
     """
@@ -85,7 +85,7 @@ class Result:
         return json.loads(self.dataset.attrs["experiment"])
 
     def summary(self) -> "pd.DataFrame":
-        """One row per policy at the last time: regret per agent, its spread, and what it took."""
+        """One row per policy at the last time: regret per agent, its spread, and its costs."""
         import pandas as pd
 
         last = self.dataset.isel(time=-1)
@@ -113,7 +113,7 @@ class Result:
         )
 
     def by_agent(self) -> "pd.DataFrame":
-        """One row per policy and agent at the last time: what it pulled, and what each of its pulls cost."""
+        """One row per policy and agent at the last time: its pulls, and its regret per pull."""
         import pandas as pd
 
         last = self.dataset.isel(time=-1)
@@ -141,7 +141,7 @@ class Result:
         return flat
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a netCDF file; it appears whole or not at all."""
+        """Write a netCDF file atomically."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(target.name + ".part")
@@ -149,7 +149,7 @@ class Result:
         try:
             self.dataset.to_netcdf(part, engine="h5netcdf", encoding=encoding)
             with part.open("rb") as written:
-                os.fsync(written.fileno())  # a name must not be on disk before what it names
+                os.fsync(written.fileno())  # the content must be on disk before its name
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
@@ -163,7 +163,7 @@ class Result:
 
 
 def load(path: str | os.PathLike[str]) -> Result:
-    """Read what ``Result.save`` wrote."""
+    """Read a file written by ``Result.save``."""
     if not Path(path).is_file():
         raise InvalidArgument("path", str(path), "a file written by Result.save")
     try:
@@ -177,18 +177,18 @@ def load(path: str | os.PathLike[str]) -> Result:
 
 
 def joined(parts: Sequence[Result]) -> Result:
-    """Results of consecutive ranges of trials of one experiment, as one."""
+    """Join the results of consecutive ranges of trials of one experiment."""
     dataset = xr.concat([part.dataset for part in parts], dim="trial", combine_attrs="override")
     about = [part.experiment for part in parts]
     whole = about[0] | {"trials": [about[0]["trials"][0], about[-1]["trials"][1]]}
-    if any(a["problem"] != about[0]["problem"] for a in about):  # means drawn anew: those of all trials
+    if any(a["problem"] != about[0]["problem"] for a in about):  # redrawn means: those of all trials
         means = [means for a in about for means in _per_trial(a)]
         whole["problem"] = about[0]["problem"] | {"means": means}
     return Result(dataset.assign_attrs(experiment=json.dumps(whole)))
 
 
 def _per_trial(about: dict[str, Any]) -> list[Any]:
-    """The means of each trial, of a part whose trials have means of their own."""
+    """The means of each trial, for a part with different means per trial."""
     means = about["problem"]["means"]
     return means if isinstance(means[0][0], list) else [means]
 
@@ -242,7 +242,7 @@ def _versions() -> dict[str, str]:
 def describe(
     problems: Sequence[Problem], policies: Mapping[str, Policy], trials: range, horizon: int, seed: int
 ) -> dict[str, Any]:
-    """All that is needed to run an experiment again, in JSON's types. ``problems``: one, or one for each trial."""
+    """Everything needed to rerun an experiment, in JSON types. ``problems``: one, or one for each trial."""
     problem = problems[0]
     means = problem.means.tolist() if len(problems) == 1 else [p.means.tolist() for p in problems]
     return {

@@ -1,7 +1,7 @@
-"""One round of all agents in compiled code: decide, draw, observe, then the network.
+"""Plays one round of all agents in compiled code: decide, draw, observe, then the network.
 
-``rounds_of`` makes the loop for a page. It states the order of events, and no formula: those are the rules' and the
-page's. It closes over plain functions, so that Numba's cache on disk works across processes.
+``rounds_of`` builds the loop for a page. It states the order of events and no formula: formulas are in the rules and
+pages. It closes over plain functions, because only then does Numba's disk cache work across processes.
 """
 
 from collections.abc import Callable
@@ -98,7 +98,7 @@ leave_out(protocol.fill_with_normals)
 
 @compile_inner
 def _noise(tape: Any, streams: Any, i: int, arm: Any, end: Any) -> Any:
-    """The noise of scale 1 of the interval that ends at ``end``: always the same one, never drawn anew."""
+    """The noise of scale 1 of the interval that ends at ``end``: always the same draw."""
     if end == 0:
         return 0.0
     if tape.has_noise:
@@ -296,7 +296,7 @@ def _build(
     ) -> None:
         """Play rounds ``first`` to ``last`` of a trial; round 0 is the first pull of every arm.
 
-        ``theta`` takes the estimates at the end; ``misses`` counts those further from ``arm_means`` than their radius.
+        ``theta`` receives the final estimates; ``misses`` counts errors against ``arm_means`` larger than the radius.
         """
         sources  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a part of the cache's key
         agents, terms, averages = population.agents, population.terms, population.averages

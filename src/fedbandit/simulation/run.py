@@ -1,7 +1,4 @@
-"""``simulate``: problems and policies in, a ``Result`` out.
-
-Here belong the checks of a call and the choice of engine.
-"""
+"""``simulate``: checks a call, runs the engine, and returns a ``Result``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -40,21 +37,21 @@ def simulate(
     threads: int | None = None,
     watch_radii: bool = False,
 ) -> Result:
-    """Run policies on a problem and keep what happened at the checkpoints.
+    """Run policies on a problem and record their numbers at the checkpoints.
 
-    The same seed gives bit-identical results, whatever the number of threads and however the trials
+    The same seed gives bit-identical results, for any number of threads and however the trials
     are split over calls. All policies see the same rewards for the same (trial, agent, arm, pull
     number), the same gossip edges and the same noise draws.
 
-    * ``problem``: one; or several of the same kind, of which trial number r plays ``problem[r]``.
-    * ``policies``: one, several, or a mapping from labels of your own.
+    * ``problem``: one; or several of the same kind: trial number r plays ``problem[r]``.
+    * ``policies``: one, several, or a mapping from your own labels.
     * ``horizon``: T, rounds after the initial pull of every arm.
-    * ``trials``: how many, or a ``range`` of trial numbers to run a part of a larger experiment.
-    * ``checkpoints``: how many times to record, spread evenly over both the linear and the logarithmic
+    * ``trials``: their number, or a ``range`` of trial numbers to run a part of a larger experiment.
+    * ``checkpoints``: the number of times to record, spread evenly over both the linear and the logarithmic
       axis; or the times themselves.
-    * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, in all).
+    * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, total).
     * ``threads``: default: all cores.
-    * ``watch_radii``: also count how often an estimate lies further from the truth than its radius (``misses``).
+    * ``watch_radii``: also count how often the error of an estimate exceeds its radius (``misses``).
     """
     call = check_call(problem, policies, horizon, trials, seed, checkpoints)
     if engine != "cpu":
@@ -78,14 +75,14 @@ def simulate(
         )
     for policy, record in zip(call.policies.values(), records, strict=True):
         if policy.page().radius is None:
-            record.misses[:] = np.nan  # it has no radius of a next decision
+            record.misses[:] = np.nan  # the policy has no radius
     return result_of(
         call.problems, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii
     )
 
 
 class Call(NamedTuple):
-    """A call of ``simulate`` whose arguments are sound."""
+    """A checked call of ``simulate``."""
 
     problems: list[Problem]  # one, or one for each of the trials
     policies: dict[str, Policy]
@@ -104,7 +101,7 @@ def check_call(
     seed: int,
     checkpoints: int | Sequence[int],
 ) -> Call:
-    """Refuse a bad call, with the argument's name, before anything is run."""
+    """Refuse a bad call, with the argument's name, before anything runs."""
     named = _named(policies)
     rounds = whole_number("horizon", horizon, 1, MAX_HORIZON)
     numbers = _trial_numbers(trials)
@@ -113,13 +110,13 @@ def check_call(
     times = _times(checkpoints, rounds)
     _check_size(problems[0], len(named), len(numbers), len(times))
     plans: list[cpu.Plan] = []
-    for policy in named.values():  # a loop: in some Pythons a comprehension is a level of the stack of its own,
+    for policy in named.values():  # a loop: in some Pythons a comprehension adds a stack level,
         plans.append(plan_of(policy, problems[0], rounds))  # and warnings count levels
     return Call(problems, named, plans, rounds, numbers, checked_seed, times)
 
 
 def plan_of(policy: Policy, problem: Problem, horizon: int) -> cpu.Plan:
-    """What a policy does on a problem; refused if it makes no sense there."""
+    """A policy's plan for a problem; refused if the policy cannot handle it."""
     instance("policy", policy, Policy, "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
     policy.check(setting_of(problem, horizon))
     page, (kind, links) = policy.page(), links_of(policy, problem, horizon)
@@ -127,7 +124,7 @@ def plan_of(policy: Policy, problem: Problem, horizon: int) -> cpu.Plan:
 
 
 def _problems(problem: Problems, trials: range) -> list[Problem]:
-    """The problem of each trial, or the one of all."""
+    """The problem of each trial, or the one for all."""
     several = list(problem) if isinstance(problem, Sequence) else [problem]
     for given in several:
         instance("problem", given, Problem, "a Problem, or several: one per trial")

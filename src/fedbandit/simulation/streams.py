@@ -1,11 +1,11 @@
 """Counter-based random streams: (seed, trial, purpose, agent, arm) names a stream, a counter a draw.
 
-Here belongs all randomness of the simulator. A draw is a pure function of its name, so that results do
-not depend on the number of threads, on the order of trials, or on what other draws were made; policies
+All randomness of the simulator comes from here. A draw is a pure function of its name, so results do
+not depend on the number of threads, the order of trials, or other draws; policies
 compared on one seed see the same rewards, edges and noise (common random numbers).
 
 The generator is SplitMix64 (Steele, Lea, Flood 2014; finaliser by Stafford) used by counter: draw c of
-stream s is mix(s + c * golden). Distributions that may need more than one draw go on from the bits of
+stream s is mix(s + c * golden). Distributions that may need more than one draw continue from the bits of
 their first one, never from a shared state.
 
 Fast, and NOT fit for real data: floating-point Laplace noise leaks (Mironov 2012). Noise that protects
@@ -55,7 +55,7 @@ def _mix(z: Any) -> Any:
 
 @compile_small
 def stream(seed: Any, trial: Any, purpose: Any, agent: Any, arm: Any) -> Any:
-    """The stream of a name: each part is mixed in turn, so that no two names give related streams."""
+    """The stream of a name: each part is mixed in turn, so different names give unrelated streams."""
     s = _mix(np.uint64(seed) + GOLDEN)
     s = _mix((s ^ np.uint64(trial)) + GOLDEN)
     s = _mix((s ^ purpose) + GOLDEN)

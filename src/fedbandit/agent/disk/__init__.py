@@ -1,1 +1,1 @@
-"""What a site keeps on disk: its journal, transactions shared by concurrent events, and secret files."""
+"""A site's files: its journal, transactions shared by concurrent events, and secret files."""

@@ -23,8 +23,8 @@ _Result = TypeVar("_Result")
 class DurableSite:
     """Runs the events of one site in order of arrival, in one asyncio loop.
 
-    After an error of the disk nothing of the events concerned has happened: the site is thrown away, and loaded again
-    from the file with the next event. So a disk that was full needs nobody to restart the agent.
+    If the disk fails, none of the affected events has happened: the site is discarded, and reloaded
+    from the file at the next event. So a full disk requires no restart.
     """
 
     def __init__(self, open_journal: Callable[[], SqliteJournal], make_site: Callable[[Stored], Site]) -> None:
@@ -34,7 +34,7 @@ class DurableSite:
         self._journal: SqliteJournal | None = None
         self._site: Site | None = None
         self.problem: JournalError | None = None
-        """Why a write failed, until somebody who has seen that the disk takes writes again takes it away."""
+        """Why a write failed; the runtime clears it when the disk accepts writes again."""
         self._loaded()
 
     async def do(self, event: Callable[[Site], Step[_Result]]) -> _Result:
@@ -43,7 +43,7 @@ class DurableSite:
         try:
             step = event(site)
         except (Refused, InvalidArgument):
-            self._commit()  # what it was refused for must be true after a crash, too
+            self._commit()  # the reason of a refusal must survive a crash
             raise
         except BaseException:
             self._commit()
@@ -58,12 +58,12 @@ class DurableSite:
         return step.result
 
     def look(self) -> Site:
-        """The site, for reading: all that it shows is on disk."""
+        """The site, for reading: everything it shows is on disk."""
         self._commit()
         return self._loaded()
 
     def close(self) -> None:
-        """Write what waits, and close the file."""
+        """Write pending records, and close the file."""
         self._commit_quietly()
         self._forget()
 
@@ -83,7 +83,7 @@ class DurableSite:
             journal.close()
 
     def _commit(self) -> None:
-        """Write all that waits in one transaction, then resume the waiting callers; with an error, if it fails."""
+        """Write all pending records in one transaction, then resume the waiting callers, with an error if it fails."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
@@ -103,12 +103,12 @@ class DurableSite:
                 written.set_result(None)
 
     def _commit_quietly(self) -> None:
-        with suppress(JournalError):  # those who wait have been told
+        with suppress(JournalError):  # the waiting callers have received it
             self._commit()
 
 
 def _told(error: BaseException) -> JournalError:
-    """The error for one of those who wait, with what the disk said as its cause."""
+    """The error for one waiting caller, with the disk's error as its cause."""
     told = JournalError(str(error))
     told.__cause__ = error.__cause__ or error
     return told

@@ -1,4 +1,4 @@
-"""Reads secret files only if nobody else can read them, and writes files whole or not at all.
+"""Reads secret files only if nobody else can read them, and writes files atomically.
 
 Their content never appears in a message.
 """
@@ -17,12 +17,12 @@ OWNER_ONLY, READABLE = 0o600, 0o644
 
 
 def read_public(path: Path) -> bytes:
-    """The content of a file that anybody may read."""
+    """The content of a public file."""
     return _read(path, secret=False)
 
 
 def read_secret(path: Path) -> bytes:
-    """The content of a file that only its owner may be able to use."""
+    """The content of a file that only its owner can access; refuses any other mode."""
     return _read(path, secret=True)
 
 
@@ -42,8 +42,8 @@ def _read(path: Path, secret: bool) -> bytes:
 def write_together(files: Mapping[Path, tuple[bytes, int]], replace: bool = False) -> None:
     """Write files, each with its content and mode.
 
-    Every file appears at once and complete, and all are on disk when this returns. A file that exists is refused, and
-    then none is written. With ``replace``, old ones give way, one after the other.
+    Every file appears atomically, and all are on disk when this returns. If a file exists, none is written; with
+    ``replace``, existing files are replaced one after the other.
     """
     waiting: dict[Path, Path] = {}
     placed: list[Path] = []
@@ -57,7 +57,7 @@ def write_together(files: Mapping[Path, tuple[bytes, int]], replace: bool = Fals
             if replace:
                 beside.replace(path)
             else:
-                path.hardlink_to(beside)  # unlike a rename, this never takes the place of a file
+                path.hardlink_to(beside)  # unlike a rename, this never replaces a file
                 placed.append(path)
     except BaseException:
         _remove(placed)
@@ -69,7 +69,7 @@ def write_together(files: Mapping[Path, tuple[bytes, int]], replace: bool = Fals
 
 
 def _written_beside(path: Path, content: bytes, mode: int) -> Path:
-    """The content under a name of its own in the same folder; from the start, nobody else can read it."""
+    """Write the content to a temporary file in the same folder, never readable by others."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,6 +1,6 @@
-"""A small certificate authority for development and for federations without one: creates it and issues certificates.
+"""A small certificate authority for development and for federations without one.
 
-Time is an argument. The only randomness, keys and serial numbers, comes from the system.
+Time is an argument. Keys and serial numbers use the system's randomness.
 """
 
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ from fedbandit.checks import FileError, InvalidArgument, whole_number
 __all__ = ["CA_CERTIFICATE", "CA_KEY", "CertsError", "Written", "init", "issue"]
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
-CLOCKS_DIFFER = timedelta(minutes=5)  # a certificate is valid at once, also where the clock is behind
+CLOCKS_DIFFER = timedelta(minutes=5)  # a certificate is valid at once, even where the clock is slow
 MAX_DAYS = 36_500
 LONGEST_COMMON_NAME = 64
 
 
 class CertsError(FileError):
-    """Certificates that cannot be made, or not written."""
+    """Certificates that cannot be created or written."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """Where a certificate and its key were written, and until when the certificate is valid."""
+    """The paths of a new certificate and its key, and the certificate's expiry."""
 
     certificate: Path
     key: Path
@@ -40,7 +40,7 @@ class Written:
 
 
 def init(folder: Path, name: str, days: int, now: datetime) -> Written:
-    """Make a CA: ``ca.crt`` and ``ca.key`` in a folder that has none."""
+    """Create a CA: ``ca.crt`` and ``ca.key`` in a folder that has none."""
     if not 1 <= len(name) <= LONGEST_COMMON_NAME or not name.isprintable():
         raise InvalidArgument("--name", name, f"1 to {LONGEST_COMMON_NAME} characters that can be printed")
     until = now + timedelta(days=whole_number("--days", days, 1, MAX_DAYS))
@@ -61,9 +61,9 @@ def init(folder: Path, name: str, days: int, now: datetime) -> Written:
 def issue(
     folder: Path, name: str, days: int, now: datetime, output: Path | None = None, renew: bool = False
 ) -> Written:
-    """Make a site's certificate and key, signed by the CA in ``folder``; its one name is the site's.
+    """Issue a site's certificate and key, signed by the CA in ``folder``; its only name is the site's.
 
-    ``renew`` puts them in place of older ones, with a new key.
+    ``renew`` replaces existing ones, with a new key.
     """
     site_name(name, "NAME")
     if name == Path(CA_KEY).stem:

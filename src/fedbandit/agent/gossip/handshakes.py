@@ -1,9 +1,9 @@
-"""Counts failed TLS handshakes by reading what gRPC's core writes to standard error: it reports them nowhere else.
+"""Counts failed TLS handshakes by reading gRPC's standard error: gRPC reports them nowhere else.
 
-A missing, foreign or expired certificate, plain text: gRPC refuses them before any of our code runs, and its core logs
-a line on file descriptor 2. So this file replaces the descriptor by a pipe: a thread reads it, reports the lines about
-failed handshakes and passes all others on. The core does not say which end began a handshake, so those that this
-process began are counted, too.
+gRPC refuses a missing, foreign or expired certificate and plain text before any of our code runs, and its core logs
+a line to file descriptor 2. So this file replaces the descriptor with a pipe: a thread reads it, reports lines about
+failed handshakes and passes on all others. The core does not say which end began a handshake, so handshakes that this
+process began count, too.
 """
 
 import logging
@@ -17,24 +17,24 @@ __all__ = ["watch_handshakes"]
 
 _MARKS = (b"Handshake failed", b"No match found for server name")
 
-# What OpenSSL says, and what we call it.
+# OpenSSL's words, and ours.
 _REASONS = (
     (b"certificate has expired", "certificate expired"),
     (b"certificate is not yet valid", "certificate not yet valid"),
     (b"PEER_DID_NOT_RETURN_A_CERTIFICATE", "no certificate"),
     (b"CERTIFICATE_VERIFY_FAILED", "certificate of another CA"),
-    (b"certificate signature failure", "certificate of another CA"),  # one that bears the name of ours
+    (b"certificate signature failure", "certificate of another CA"),  # a CA with the name of ours
     (b"WRONG_VERSION_NUMBER", "not TLS"),
     (b"HTTP_REQUEST", "not TLS"),
-    (b"No match found for server name", "meant for another site"),  # by its address we are somebody else
+    (b"No match found for server name", "meant for another site"),  # the caller expected another site at this address
 )
 
 
 def watch_handshakes(failed: Callable[[str, str], None]) -> None:
     """Call ``failed(reason, line)``, in another thread, for every handshake that fails in this process from now on.
 
-    Once per process. Python's own ``sys.stderr``, and a log that goes there, write on to where they did: nothing of
-    them is lost when the process ends, and a line about a handshake in our log is not taken for one of the core's.
+    Call it once per process. Python's own ``sys.stderr``, and a log to it, keep their target: none of their output
+    is lost when the process ends, and our own log lines about handshakes are not mistaken for the core's.
     """
     outside, before = os.dup(2), sys.stderr
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")

@@ -1,8 +1,8 @@
-"""The links of one agent: admits neighbours that call, and dials the others when their clocks ring.
+"""Keeps the links of one agent: admits neighbours that call, and dials the others when their clocks tick.
 
-What an exchange means is in ``core.site``, how bytes travel in ``transport``.
+``core.site`` performs an exchange, ``transport`` carries the bytes.
 
-Each link has a Poisson clock, owned by the end that can dial. If their rates are equal, all clocks together choose one
+Each link has a Poisson clock, owned by the end that dials. If the rates are equal, all clocks together choose one
 uniform edge at a time, which is the gossip of Algorithm 1, line 17, in continuous time.
 """
 
@@ -30,10 +30,10 @@ from fedbandit.checks import InvalidArgument
 __all__ = ["Links"]
 
 TIMEOUT = 2.0
-"""Seconds until an exchange is given up."""
+"""Seconds until an exchange times out."""
 
 RETRY = 0.5
-"""Seconds between attempts while a neighbour cannot be reached: it should be found soon after it is back."""
+"""Seconds between attempts while a neighbour is unreachable: short, to find it soon after it returns."""
 
 _LOG = logging.getLogger("fedbandit.gossip")
 
@@ -53,13 +53,13 @@ class Links:
         """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970."""
         self._name, self._terms, self._site, self._tls = name, terms, site, tls
         self._clock, self._random = clock, random
-        self._changing = asyncio.Lock()  # one change of the list at a time, or a clock could be lost, or run twice
+        self._changing = asyncio.Lock()  # one change at a time: otherwise a clock could be lost or run twice
         self.statuses: dict[str, NeighbourStatus] = {}
 
     # ---------------------------------------------------------------- who
 
     async def use(self, neighbours: Iterable[Neighbour]) -> None:
-        """Replace the neighbour list: begin new links, end those that are no longer listed."""
+        """Replace the neighbour list: start new links, end those no longer listed."""
         listed = {neighbour.name: neighbour for neighbour in neighbours}
         async with self._changing:
             for name, status in list(self.statuses.items()):
@@ -73,7 +73,7 @@ class Links:
                     await self._begin(neighbour)
 
     async def leave(self, name: str) -> None:
-        """A neighbour has left for good: drop its flow, no longer dial nor hear it."""
+        """Drop the flow of a neighbour that has left for good; stop dialling and admitting it."""
         async with self._changing:
             await self._site.do(lambda site: site.leave(name))
             if name in self.statuses:
@@ -81,7 +81,7 @@ class Links:
         _LOG.warning("%s: has left for good; its flow is dropped", name)
 
     async def rejoin(self, name: str) -> None:
-        """Take back a neighbour that had left, with an empty link."""
+        """Accept a neighbour that had left, with an empty link."""
         async with self._changing:
             if name not in self.statuses:
                 raise NotANeighbour(f"{_short(name)} is not among the neighbours in the configuration of {self._name}")
@@ -98,7 +98,7 @@ class Links:
             await self._site.do(lambda site: site.join(name))
         self.statuses[name] = status = NeighbourStatus(neighbour, began=self._clock(), pace=Pace(self._clock))
         if left:
-            _LOG.warning("%s: has left, so it is neither dialled nor heard; 'fedbandit rejoin' takes it back", name)
+            _LOG.warning("%s: has left and stays refused until 'fedbandit rejoin'", name)
         elif neighbour.address is not None:
             status.clock = asyncio.create_task(self._run_clock(status), name=f"link to {name}")
 
@@ -106,7 +106,7 @@ class Links:
         return any(link.left for link in self._site.look().links if link.neighbour == name)
 
     async def close(self) -> None:
-        """Stop all clocks. An exchange under way may finish, within ``TIMEOUT`` seconds."""
+        """Stop all clocks. An exchange in progress may finish, within ``TIMEOUT`` seconds."""
         async with self._changing:
             await asyncio.gather(*(self._hang_up(status, TIMEOUT) for status in self.statuses.values()))
 
@@ -119,7 +119,7 @@ class Links:
             await asyncio.gather(clock, return_exceptions=True)
 
     def notice_silence(self) -> None:
-        """Mark silent inbound neighbours as unreachable. Those that we dial are noticed at once."""
+        """Mark silent inbound neighbours as unreachable. Failures of those that we dial show at once."""
         for status in self.statuses.values():
             if status.neighbour.address is None and not self._has_left(status.neighbour.name):
                 status.notice_silence(self._clock())
@@ -127,7 +127,7 @@ class Links:
     # ---------------------------------------------------------------- we dial
 
     async def _run_clock(self, status: NeighbourStatus) -> None:
-        """Exchange at the ticks of a Poisson clock; at once when the agent starts; often while nobody answers."""
+        """Exchange at the ticks of a Poisson clock; at once at the start; often while the neighbour does not answer."""
         neighbour, pause = status.neighbour, 0.0
         if neighbour.address is None:
             return
@@ -141,7 +141,7 @@ class Links:
             await dialler.close()
 
     async def exchange(self, status: NeighbourStatus, dialler: Dialler) -> None:
-        """One exchange, begun by us. Whatever goes wrong is counted, logged and left to the next tick."""
+        """One exchange that we begin. Errors are counted, logged and left to the next tick."""
         name = status.neighbour.name
         try:
             offer = await self._site.do(lambda site: site.offer(name))
@@ -154,16 +154,16 @@ class Links:
             status.failed(f"it refuses: {reason or refusal}")
         except (Unreachable, Refused, JournalError, InvalidArgument, WireError) as error:
             status.failed(str(error))
-        except Exception as error:  # a clock that dies would leave the link dead until a restart
-            reason = f"a mistake in the agent: {type(error).__name__}: {error}"
+        except Exception as error:  # a dead clock would leave the link dead until a restart
+            reason = f"internal error: {type(error).__name__}: {error}"
             if reason != status.last_error:
-                _LOG.exception("%s: a mistake in the agent", name)
+                _LOG.exception("%s: internal error", name)
             status.failed(reason)
         else:
             status.succeeded(self._clock())
 
     async def _differences(self, name: str, dialler: Dialler) -> str | None:
-        """In which terms a neighbour differs. It is told, too."""
+        """The terms in which a neighbour differs. The call tells the neighbour, too."""
         try:
             data = await dialler.call("Compare", wire.encode_terms(self._terms.terms()), TIMEOUT)
             return _named(name, self._terms.difference(wire.decode_terms(data)))
@@ -173,7 +173,7 @@ class Links:
     # ---------------------------------------------------------------- they dial
 
     async def answer_exchange(self, call: Call) -> bytes:
-        """An exchange that a neighbour begins."""
+        """Answer an exchange that a neighbour begins."""
         status = self._admitted(call)
         try:
             offer = wire.decode_offer(call.data)
@@ -221,7 +221,7 @@ class Links:
 
     @staticmethod
     def _check_sender(message: Message, name: str | None) -> None:
-        """A message must come from the one whose certificate came with it."""
+        """The sender of a message must be the certified caller."""
         if name is not None and message.sender != name:
             raise InvalidArgument("sender", message.sender, f"{name}, as in the certificate")
 
@@ -238,7 +238,7 @@ def _named(name: str, differences: list[str]) -> str:
 
 
 def _short(text: str, most: int = 80) -> str:
-    """Another site's text, fit for one line of a log."""
+    """Another site's text, safe for one line of a log."""
     plain = "".join(letter if letter.isprintable() else "?" for letter in text[: most + 1])
     return plain if len(plain) <= most else f"{plain[:most]}..."
 

@@ -10,14 +10,14 @@ from fedbandit.agent.gossip.refusals import Pace
 __all__ = ["SILENT_AFTER", "NeighbourStatus"]
 
 SILENT_AFTER = 60.0
-"""A neighbour who dials us counts as reachable for so many seconds after its last exchange."""
+"""Seconds after its last exchange for which a neighbour that dials us counts as reachable."""
 
 _LOG = logging.getLogger("fedbandit.gossip")
 
 
 @dataclass
 class NeighbourStatus:
-    """What this process has seen of one neighbour."""
+    """What this process has observed of one neighbour."""
 
     neighbour: Neighbour
     began: float = 0.0
@@ -28,44 +28,44 @@ class NeighbourStatus:
     refusals: int = 0
     last_error: str | None = None
     differs: str | None = None
-    """In which terms it differs, if it has told us."""
+    """The terms in which it differs, if it has told us."""
     life: int | None = None
-    """The epoch that it spoke from last."""
+    """The epoch of its last message."""
     suspicion: str | None = None
-    """What an operator should look into; it stays until a restart."""
+    """A warning for the operator; it stays until a restart."""
     silent: bool = False
     pace: Pace | None = field(default=None, repr=False)
     clock: "asyncio.Task[None] | None" = field(default=None, repr=False)
     hang_up: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     def succeeded(self, now: float) -> None:
-        """An exchange came through."""
+        """An exchange succeeded."""
         if self.last_error is not None or self.exchanges == 0:
-            self._log(logging.INFO, "exchanges come through")
+            self._log(logging.INFO, "exchanges succeed")
         self.reachable, self.last_exchange, self.last_error, self.differs = True, now, None, None
         self.exchanges += 1
         self.silent = False
 
     def failed(self, reason: str) -> None:
-        """An exchange that we began did not come through. The log has a line when that begins, or changes."""
+        """An exchange that we began failed. Logged when failures begin or the reason changes."""
         if reason != self.last_error:
             self._log(logging.WARNING, f"no exchange: {reason}")
         self.reachable, self.last_error = False, reason
         self.failures += 1
 
     def refused(self, reason: str) -> None:
-        """We answered a call of it with an error; that is logged elsewhere."""
+        """We refused a call from it; the refusal is logged elsewhere."""
         self.last_error = reason
         self.refusals += 1
 
     def differs_in(self, difference: str) -> None:
-        """It has told us its terms, and they are others than ours."""
+        """It has told us its terms, and they differ from ours."""
         if difference != self.differs:
             self._log(logging.WARNING, difference)
         self.differs = self.last_error = difference
 
     def heard_from(self, epoch: int) -> None:
-        """It speaks from this life. A lost disk ends one; nothing honest goes back to an earlier one."""
+        """A message came from this life. A lost disk begins a new life; no honest site returns to an earlier one."""
         if self.life is not None and epoch > self.life:
             self._log(logging.WARNING, "began a new life: its disk was lost; its old numbers are replaced")
         elif self.life is not None and epoch < self.life:
@@ -77,7 +77,7 @@ class NeighbourStatus:
         self.life = epoch
 
     def notice_silence(self, now: float) -> None:
-        """One that dials us, and has not for ``SILENT_AFTER`` seconds, is no longer there."""
+        """Mark a neighbour that dials us as unreachable after ``SILENT_AFTER`` seconds without a call."""
         last = self.began if self.last_exchange is None else self.last_exchange
         if now - last >= SILENT_AFTER and not self.silent:
             self.silent, self.reachable = True, False

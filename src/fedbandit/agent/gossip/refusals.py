@@ -1,4 +1,4 @@
-"""Counts refused calls by reason, and limits how often they are logged, so that strangers cannot fill the disk."""
+"""Counts refused calls by reason, and limits how often they are logged: strangers must not fill the disk."""
 
 import logging
 import threading
@@ -8,21 +8,21 @@ from collections.abc import Callable
 __all__ = ["Pace", "Refusals"]
 
 SECONDS = 10.0
-"""A reason is logged at most once in so many seconds; lines that were left out are counted in the next."""
+"""A reason is logged at most once in this many seconds; the next line counts the suppressed ones."""
 
 
 class Refusals:
-    """Counts by reason. May be called from any thread; ``clock`` gives seconds."""
+    """Counts by reason. Thread-safe; ``clock`` gives seconds."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float]) -> None:
-        """Nobody was refused yet."""
+        """Start with no refusals."""
         self._log, self._clock = log, clock
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._logged: dict[str, tuple[float, int]] = {}
 
     def count(self, reason: str, message: str) -> None:
-        """One more."""
+        """Count one refusal."""
         with self._lock:
             self._counts[reason] += 1
             count, now = self._counts[reason], self._clock()
@@ -34,18 +34,18 @@ class Refusals:
         self._log.warning("refused (%s): %s%s", reason, message, more)
 
     def counts(self) -> dict[str, int]:
-        """How many, by reason."""
+        """The number of refusals by reason."""
         with self._lock:
             return dict(self._counts)
 
 
 class Pace:
-    """How often one thing may be logged: a few lines at once, then one every ``SECONDS``."""
+    """Limits a log: a few lines at once, then one every ``SECONDS``."""
 
     AT_ONCE = 6
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Nothing was logged yet; ``clock`` gives seconds."""
+        """Start with nothing logged; ``clock`` gives seconds."""
         self._clock, self._lines, self._since = clock, float(self.AT_ONCE), clock()
 
     def allows(self) -> bool:

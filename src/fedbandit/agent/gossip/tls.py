@@ -1,6 +1,6 @@
-"""Reads a site's certificate, key and CA, and checks them before anybody is called.
+"""Reads a site's certificate, key and CA, and checks them before the agent connects to anyone.
 
-Whatever can be known from the files alone is reported at the start. The transport checks the other end's certificate
+It reports at the start every error that shows in the files alone. The transport checks the other end's certificate
 with every call.
 """
 
@@ -32,17 +32,17 @@ __all__ = ["TlsFiles", "certificates_in", "key_in", "public_bytes", "read_tls"]
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """What the transport needs, as PEM."""
+    """Certificate, key and CA for the transport, as PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
     ca: bytes
     until: datetime | None = None
-    """When the certificate expires, or one that it hangs on."""
+    """When the certificate, or one of its chain, expires."""
 
 
 def read_tls(config: SiteConfig, now: datetime) -> TlsFiles:
-    """Read what ``[tls]`` names; every mistake is a line. ``now`` has a time zone."""
+    """Read the files that ``[tls]`` names; each error is one line. ``now`` has a time zone."""
     tls = config.tls
     if tls is None:
         raise ConfigError(f"{config.path}: 'tls' is missing")
@@ -69,7 +69,7 @@ def read_tls(config: SiteConfig, now: datetime) -> TlsFiles:
 
 
 def certificates_in(content: bytes, path: Path) -> list[Certificate]:
-    """The certificates of a PEM file, at least one."""
+    """The certificates in a PEM file, at least one."""
     try:
         return load_pem_x509_certificates(content)
     except ValueError:
@@ -77,7 +77,7 @@ def certificates_in(content: bytes, path: Path) -> list[Certificate]:
 
 
 def key_in(content: bytes, path: Path) -> Any:
-    """The private key of a PEM file."""
+    """The private key in a PEM file."""
     try:
         return load_pem_private_key(content, password=None)
     except TypeError:
@@ -87,12 +87,12 @@ def key_in(content: bytes, path: Path) -> Any:
 
 
 def public_bytes(public_key: Any) -> bytes:
-    """A public key, to compare it with another."""
+    """A public key as bytes, for comparison."""
     return public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _unfit(certificate: Certificate, name: str, now: datetime) -> Iterator[str]:
-    """What is wrong with a site's certificate by itself."""
+    """Errors of a site's certificate by itself."""
     names = _names(certificate)
     if names != [f"DNS:{name}"]:
         yield f"is for {', '.join(names) or 'no name (SAN)'}; it must be for DNS:{name} alone, the name of this site"
@@ -100,7 +100,7 @@ def _unfit(certificate: Certificate, name: str, now: datetime) -> Iterator[str]:
     try:
         uses = certificate.extensions.get_extension_for_class(ExtendedKeyUsage).value
     except ExtensionNotFound:
-        return  # then it is for every use
+        return  # valid for every use
     for use, allowed in (("server", ExtendedKeyUsageOID.SERVER_AUTH), ("client", ExtendedKeyUsageOID.CLIENT_AUTH)):
         if allowed not in uses:
             yield f"is not for use as a TLS {use} (extended key usage); a site is both"
@@ -123,7 +123,7 @@ def _untimely(certificate: Certificate, now: datetime) -> Iterator[str]:
 
 
 def _unsigned(chain: list[Certificate], cas: list[Certificate], path: Path, now: datetime) -> Iterator[str]:
-    """What is wrong with the way from a site's certificate, over those that follow it in its file, to a CA."""
+    """Errors in the chain from a site's certificate, through the intermediates in its file, to a CA."""
     last, between = chain[0], chain[1:]
     while True:
         issuers = [ca for ca in cas if _issued(last, ca)]

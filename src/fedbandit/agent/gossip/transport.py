@@ -1,7 +1,7 @@
-"""gRPC between neighbours, with mutual TLS.
+"""gRPC server and client between neighbours, with mutual TLS.
 
-A certificate names its site in its one DNS name (SAN). The server passes that name on with every call, and a dialler
-talks only to the site it means. Without TLS names are taken on trust: for trying things out on one machine.
+A certificate names its site in its only DNS name (SAN). The server passes that name on with every call, and a dialler
+talks only to the intended site. Without TLS names are not verified: only for tests on one machine.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ __all__ = ["Call", "Dialler", "GossipServer", "TurnedAway", "TurnsAway", "Unreac
 SERVICE = "fedbandit.v1.Gossip"
 
 PATIENCE = 2.0
-"""Seconds until a call must have said what it wants: few run at once, and one that is silent would keep a place."""
+"""Seconds until the message of a call must arrive: few calls run at once, and a silent one would occupy a slot."""
 
 _TOO_LARGE = grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -34,35 +34,35 @@ _SERVER_OPTIONS = (
     *_OPTIONS,
     ("grpc.so_reuseport", 0),  # two agents on one port are a mistake, not a cluster
     ("grpc.max_concurrent_streams", 16),
-    ("grpc.server_handshake_timeout_ms", 10_000),  # a stranger who only connects does not keep a descriptor
-    ("grpc.max_allowed_incoming_connections", 256),  # nor do many: the application and the disk need some
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a stranger that only connects must not hold a descriptor
+    ("grpc.max_allowed_incoming_connections", 256),  # nor may many: the application and the disk need some
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    # Certificates are looked at when a connection begins: one that has expired since is found out within the hour.
+    # TLS checks certificates only when a connection begins: this detects expiry within the hour.
     ("grpc.max_connection_age_ms", 3_600_000),
     ("grpc.max_connection_age_grace_ms", 5_000),
 )
 _DIALLER_OPTIONS = (
     *_OPTIONS,
-    # A neighbour that is back after a restart is found again within about a second.
+    # Reconnects to a restarted neighbour within about a second.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A connection that is dead and not used is noticed; see also GIVES_UP_AFTER.
+    # Detects dead idle connections; see also GIVES_UP_AFTER.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),  # the link's clock tries again
+    ("grpc.enable_retries", 0),  # the link's clock retries
     ("grpc.enable_http_proxy", 0),  # a proxy from the environment would see who talks to whom
 )
 
 
 GIVES_UP_AFTER = 2
-"""Calls in a row without an answer after which a connection is taken for dead: a firewall may have forgotten it, and
-gRPC, whose pings of an open connection have limits of their own, may not notice for many minutes."""
+"""Consecutive unanswered calls after which a connection counts as dead: a firewall may have dropped it, and
+gRPC, which limits its own pings, may not notice for many minutes."""
 
 
 class TurnsAway(RuntimeError):
-    """Raised by a handler: the caller is refused. ``reason`` is counted, the message is told and logged."""
+    """Raised by a handler to refuse a call. ``reason`` is counted; the message is sent back and logged."""
 
     def __init__(self, reason: str, message: str, code: grpc.StatusCode = grpc.StatusCode.PERMISSION_DENIED) -> None:
         """Say why."""
@@ -71,11 +71,11 @@ class TurnsAway(RuntimeError):
 
 
 class Unreachable(RuntimeError):
-    """The neighbour did not answer, or is not who it should be."""
+    """The neighbour did not answer, or its certificate has another name."""
 
 
 class TurnedAway(RuntimeError):
-    """The neighbour answered that it refuses, and why."""
+    """The neighbour refused the call, with a reason."""
 
     def __init__(self, message: str, other_terms: bool) -> None:
         """``other_terms``: because the terms of the federation differ."""
@@ -85,7 +85,7 @@ class TurnedAway(RuntimeError):
 
 @dataclass(frozen=True)
 class Call:
-    """One call that came in: from whom, as its certificate says (None: without TLS), and what it says."""
+    """One incoming call: the caller's certified name (None without TLS), and its message."""
 
     caller: str | None
     data: bytes
@@ -95,7 +95,7 @@ Handler = Callable[[Call], Awaitable[bytes]]
 
 
 class GossipServer:
-    """Listens for neighbours. ``handlers`` answer the calls of a method; ``refused`` hears of those turned away."""
+    """Listens for neighbours. ``handlers`` answer the calls of each method; ``refused`` is told of refused calls."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class GossipServer:
         handlers: Mapping[str, Handler],
         refused: Callable[[str, str], None],
     ) -> None:
-        """Take the address; ``start`` begins to listen."""
+        """Bind the address; ``start`` begins to serve."""
         self._refused = refused
         self._server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=64)
         methods = {name: _bytes_in_bytes_out(self._method(handler)) for name, handler in handlers.items()}
@@ -136,8 +136,8 @@ class GossipServer:
                 await context.abort(refusal.code, str(refusal))
             except Exception as error:
                 # gRPC would log a traceback for every such call.
-                self._refused("mistake of this agent", f"{context.peer()}: {type(error).__name__}: {error}")
-                await context.abort(grpc.StatusCode.INTERNAL, "a mistake in the agent; its log says more")
+                self._refused("internal error", f"{context.peer()}: {type(error).__name__}: {error}")
+                await context.abort(grpc.StatusCode.INTERNAL, "internal error; see the agent's log")
 
         return answer
 
@@ -162,27 +162,27 @@ class GossipServer:
         return names[0].decode(errors="replace")
 
     async def start(self) -> None:
-        """Begin to listen."""
+        """Begin to serve."""
         await self._server.start()
 
     async def stop(self, grace: float) -> None:
-        """Let calls end, for at most so many seconds."""
+        """Stop; calls in progress may finish within ``grace`` seconds."""
         await self._server.stop(grace)
 
 
 def _bytes_in_bytes_out(
     answer: Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]],
 ) -> "grpc.RpcMethodHandler[bytes, bytes]":
-    """A method whose messages stay bytes: ``wire`` reads them.
+    """A method whose messages stay bytes: ``wire`` decodes them.
 
-    On the wire a stream of one message is a message. Of one that is too large gRPC's core tells a method for single
-    messages nothing; here the stream is empty, and that can be counted.
+    On the wire a stream of one message is a message. gRPC's core does not tell a unary method about an oversized
+    message; with a stream, the stream is empty, and we can count it.
     """
     return cast("grpc.RpcMethodHandler[bytes, bytes]", grpc.stream_unary_rpc_method_handler(cast(Any, answer)))
 
 
 class Dialler:
-    """The way to one neighbour: a channel that is kept open, and opened again when it breaks."""
+    """A long-lived channel to one neighbour, reopened when it breaks."""
 
     def __init__(self, neighbour: str, address: Address, tls: TlsFiles | None) -> None:
         """Nothing is dialled before the first call."""
@@ -199,7 +199,7 @@ class Dialler:
         return grpc.aio.secure_channel(self._address, credentials, options=options)
 
     async def call(self, method: str, data: bytes, timeout: float) -> bytes:
-        """Ask, and wait for the answer for at most so many seconds."""
+        """Send a call, and wait at most ``timeout`` seconds for the answer."""
         if self._unanswered >= GIVES_UP_AFTER:
             await self.close()
             self._channel, self._unanswered = self._opened(), 0
@@ -217,5 +217,5 @@ class Dialler:
             raise TurnedAway(details or code.name, code == grpc.StatusCode.FAILED_PRECONDITION) from None
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the channel."""
         await self._channel.close()

@@ -1,6 +1,6 @@
-"""Encodes messages to bytes and decodes them: the only file that parses what a neighbour has sent.
+"""Encodes and decodes messages: the only file that parses a neighbour's bytes.
 
-Any bytes decode to a legal message or raise ``WireError``. The form is in ``exchange.proto``.
+Any bytes decode to a legal message or raise ``WireError``. ``exchange.proto`` defines the format.
 """
 
 import json
@@ -16,16 +16,16 @@ from fedbandit.checks import InvalidArgument
 __all__ = ["MAX_BYTES", "WIRE", "WireError", "decode_answer", "decode_offer", "decode_terms", "encode", "encode_terms"]
 
 WIRE = 1
-"""The version of the format. A field that is added leaves it as it is: others skip what they do not know."""
+"""The version of the format. Adding a field does not change it: older agents skip unknown fields."""
 
 MAX_BYTES = 2**20
-"""The largest message; one of 10,000 arms has about 500,000 bytes."""
+"""The largest message; one with 10,000 arms has about 500,000 bytes."""
 
 _Form = TypeVar("_Form", pb.Offer, pb.Answer, pb.Terms)
 
 
 class WireError(ValueError):
-    """The sender's mistake: bytes that are no legal message."""
+    """The sender's mistake: bytes that are not a legal message."""
 
 
 def encode(message: Offer | Answer) -> bytes:
@@ -47,13 +47,13 @@ def encode(message: Offer | Answer) -> bytes:
 
 
 def decode_offer(data: bytes) -> Offer:
-    """The offer that these bytes are."""
+    """Decode an offer."""
     form = _parsed(pb.Offer(), data)
     return _legal(Offer, form, gossiped=tuple(form.gossiped))
 
 
 def decode_answer(data: bytes) -> Answer:
-    """The answer that these bytes are."""
+    """Decode an answer."""
     return _legal(Answer, _parsed(pb.Answer(), data))
 
 
@@ -63,7 +63,7 @@ def encode_terms(terms: Mapping[str, Any]) -> bytes:
 
 
 def decode_terms(data: bytes) -> dict[str, Any]:
-    """The terms that these bytes are. Somebody else's: names and values only."""
+    """Decode another site's terms: names and values, unchecked."""
     form = _parsed(pb.Terms(), data)
     try:
         terms = json.loads(form.terms)

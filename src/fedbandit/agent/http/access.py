@@ -1,7 +1,7 @@
 """Checks host, origin, token and size of every HTTP request before it is routed.
 
-Listening on loopback alone keeps no browser out: a page from elsewhere can point its own name at 127.0.0.1 (hence the
-check of Host), and can post to 127.0.0.1 without asking (hence the check of Origin).
+Loopback does not keep browsers out: a page from another server can resolve its own name to 127.0.0.1 (hence the
+check of Host), and can post to 127.0.0.1 without permission (hence the check of Origin).
 """
 
 import re
@@ -16,20 +16,20 @@ from fedbandit.checks import InvalidArgument
 __all__ = ["LOOPBACK", "OPEN", "AccessControl", "check_token", "read_body"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names under which a server on loopback is called."""
+"""Host names of a server on loopback."""
 
 OPEN = ("/healthz", "/readyz")
-"""What may be asked without the token: it says nothing about the site."""
+"""Paths that need no token: they reveal nothing about the site."""
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a bearer token may be, RFC 6750
 
 
 class AccessControl:
-    """Turns requests away before they are routed."""
+    """Refuses requests before they are routed."""
 
     def __init__(self, app: ASGIApp, token: str | None, hosts: Iterable[str] | None) -> None:
-        """Let in those that call one of ``hosts`` (None: by any name) and know the token, if there is one."""
+        """Admit requests to one of ``hosts`` (None: any) that carry the token, if there is one."""
         self._app = app
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
@@ -48,7 +48,7 @@ class AccessControl:
         host = origin = authorization = length = None
         for name, value in scope["headers"]:
             if name == b"host":
-                host = b"" if host is not None else value  # two hosts: none
+                host = b"" if host is not None else value  # two Host headers count as none
             elif name == b"origin":
                 origin = value
             elif name == b"authorization":
@@ -65,9 +65,9 @@ class AccessControl:
         name = _AUTHORITY.fullmatch(called)
         if name is None or (self._hosts is not None and name[1] not in self._hosts):
             accepted = ", ".join(sorted(self._hosts or ["HOST", "HOST:PORT"]))
-            raise HttpError(421, "wrong_host", f"this agent is not called {called!r}", "Host", accepted)
+            raise HttpError(421, "wrong_host", f"{called!r} is not a name of this agent", "Host", accepted)
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != called:
-            raise HttpError(403, "wrong_origin", "pages from elsewhere may not call this agent", "Origin", called)
+            raise HttpError(403, "wrong_origin", "pages from other origins may not call this agent", "Origin", called)
 
     def _check_token(self, authorization: bytes | None, path: str) -> None:
         if self._expected is None or path in OPEN:
@@ -76,7 +76,7 @@ class AccessControl:
             raise HttpError(
                 401,
                 "unauthorised",
-                "this agent asks for its token" if authorization is None else "this is not the agent's token",
+                "this agent requires its token" if authorization is None else "this is not the agent's token",
                 "Authorization",
                 "Bearer, and the token of this agent",
                 {"WWW-Authenticate": 'Bearer realm="fedbandit"'},
@@ -90,12 +90,12 @@ def check_token(token: str | None) -> None:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """The body of a request; one without a declared length is read no further than it may be long."""
+    """The body of a request; without a declared length, reading stops at the limit."""
     body = b""
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise HttpError(400, "invalid", "the request broke off", "body")  # nobody hears this
+            raise HttpError(400, "invalid", "the request broke off", "body")  # the caller is gone
         body += message.get("body", b"")
         if len(body) > MAX_BODY:
             raise _too_large()
@@ -104,7 +104,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 def _too_large() -> HttpError:
-    """The rest of the body is not read, so the connection ends."""
+    """Close the connection, because the rest of the body is not read."""
     accepted = f"at most {MAX_BODY} bytes"
     return HttpError(
         413, "too_large", f"the body is too large; it must be {accepted}", "body", accepted, {"Connection": "close"}

@@ -1,7 +1,7 @@
 """The HTTP API of an agent: maps paths to calls of the agent, and their results to statuses.
 
 Bodies are in ``schemas``, access control in ``access``. The two paths of every decision read and write their few bytes
-by hand, since the framework's way costs more than the agent's work; a test holds them to the OpenAPI document.
+by hand, because the framework would cost more time than the agent; a test holds them to the OpenAPI document.
 """
 
 import json
@@ -38,26 +38,26 @@ __all__ = ["LocalAgent", "make_app"]
 
 
 class LocalAgent(Protocol):
-    """What the application may ask of an agent. Any of the calls may raise ``JournalError``: nothing has changed."""
+    """The methods of an agent that the API calls. Each may raise ``JournalError``; then nothing has changed."""
 
     async def decide(self) -> Decision:
         """Hand out a decision; it is on disk when this returns."""
         ...
 
     async def report(self, decision_id: str, reward: float) -> None:
-        """Take a reward; raises ``UnknownDecision``, ``RewardConflict`` or ``InvalidArgument``."""
+        """Accept a reward; raises ``UnknownDecision``, ``RewardConflict`` or ``InvalidArgument``."""
         ...
 
     async def leave(self, neighbour: str) -> None:
-        """A neighbour has left for good; raises ``NotANeighbour``."""
+        """Record that a neighbour has left for good; raises ``NotANeighbour``."""
         ...
 
     async def rejoin(self, neighbour: str) -> None:
-        """Take a neighbour back that had left; raises ``NotANeighbour`` if the configuration does not name it."""
+        """Accept a neighbour that had left; raises ``NotANeighbour`` if the configuration does not list it."""
         ...
 
     def state(self) -> SiteState:
-        """What it shows of itself."""
+        """The agent's state."""
         ...
 
     def not_ready(self) -> str | None:
@@ -66,19 +66,19 @@ class LocalAgent(Protocol):
 
     @property
     def terms(self) -> Federation:
-        """What all sites agreed on."""
+        """The terms that all sites share."""
         ...
 
 
 def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] | None = LOOPBACK) -> FastAPI:
     """The HTTP API of an agent.
 
-    * ``token``: asked of every call but ``/healthz`` and ``/readyz``; None: no token
-    * ``hosts``: names under which the server may be called, without port; IPv6 addresses in brackets. None: any, for a
-      server that others than this machine reach: a page that points its name here does not know the token
+    * ``token``: required for every call but ``/healthz`` and ``/readyz``; None: no token
+    * ``hosts``: accepted host names, without port; IPv6 addresses in brackets. None: any, for a server that other
+      machines reach: a web page that resolves its own name to it does not know the token
     """
-    check_token(token)  # now: the framework builds the middleware with the first request
-    # Pages that show the document load scripts from elsewhere: an agent makes no page ask outside.
+    check_token(token)  # now: the framework builds the middleware at the first request
+    # No pages for the OpenAPI document: they load scripts from other servers.
     app = FastAPI(
         title="fedbandit agent",
         version=version("fedbandit"),
@@ -86,7 +86,7 @@ def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] |
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        # Spans and logs of errors would carry rewards to whatever collector the environment names.
+        # Spans and error logs would carry rewards to whatever collector the environment names.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.route_class = _Direct
@@ -101,17 +101,17 @@ def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] |
 
 
 class _Direct(APIRoute):
-    """A route whose function takes the request and makes the response: nothing is injected, nothing is converted."""
+    """A route that calls its function directly, without injection or conversion."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The function itself."""
         return self.endpoint
 
 
-_DESCRIPTION = """Ask for an arm, use it, report what it was worth.
+_DESCRIPTION = """Ask for an arm, use it, report the reward.
 
-Every answer that is not a success has one form, `ErrorBody`, and has changed nothing. A decision and a reward are
-on disk when they are answered."""
+Every unsuccessful response is an `ErrorBody`, and has changed nothing. Decisions and rewards are on disk when they
+are acknowledged."""
 
 
 # ---------------------------------------------------------------- decisions
@@ -146,14 +146,14 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     @app.put(
         "/v1/decisions/{decision_id}/reward",
         operation_id="reward",
-        summary="Report what a decision was worth",
-        description="However late. The same value again is fine and changes nothing; so it is safe to repeat a call.",
+        summary="Report the reward of a decision",
+        description="However late. Idempotent: repeating the same value changes nothing.",
         status_code=204,
         response_class=Response,
-        response_description="It is on disk.",
+        response_description="On disk.",
         responses=errors(400, 404, 409, 413, 415, 422, 503),
         openapi_extra={
-            "parameters": [path_parameter("decision_id", "Of the decision.", "19a8c3f2b10-42")],
+            "parameters": [path_parameter("decision_id", "The id of the decision.", "19a8c3f2b10-42")],
             "requestBody": {"required": True, "content": {"application/json": {"schema": reward_schema(terms)}}},
         },
     )
@@ -167,7 +167,7 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
                 raise InvalidArgument("value", error.value, error.accepted, error.hint) from None
         return Response(status_code=204)
 
-    _ = decide, reward  # the application keeps them
+    _ = decide, reward  # the app keeps them
 
 
 async def _expect_nothing(request: Request) -> None:
@@ -189,18 +189,18 @@ def _check_type(request: Request) -> None:
 
 
 def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
-    name = path_parameter("name", "Of the neighbour, as in the configuration.", "east")
+    name = path_parameter("name", "The neighbour's name, as in the configuration.", "east")
     path, extra = "/v1/neighbours/{name}", {"parameters": [name]}
     refusals = errors(400, 404, 413, 415, 422, 503)
 
     @app.delete(
         path,
         operation_id="leave",
-        summary="A neighbour has left for good",
-        description="Its flow is dropped, so that the rest converge to the mean of those who remain. Tell all of them.",
+        summary="Drop a neighbour that has left for good",
+        description="Drops its flow; the others converge to the mean of the remaining sites. Tell all its neighbours.",
         status_code=204,
         response_class=Response,
-        response_description="It is on disk.",
+        response_description="On disk.",
         responses=refusals,
         openapi_extra=extra,
     )
@@ -212,10 +212,10 @@ def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
     @app.put(
         path,
         operation_id="rejoin",
-        summary="Take a neighbour back that had left",
+        summary="Accept a neighbour that had left",
         status_code=204,
         response_class=Response,
-        response_description="It is on disk.",
+        response_description="On disk.",
         responses=refusals,
         openapi_extra=extra,
     )
@@ -227,15 +227,15 @@ def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
     _ = leave, rejoin
 
 
-# ---------------------------------------------------------------- what can be seen
+# ---------------------------------------------------------------- views
 
 
 def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
-    @app.get("/v1/state", operation_id="state", summary="What the agent shows of itself", response_model=SiteState)
+    @app.get("/v1/state", operation_id="state", summary="The agent's state", response_model=SiteState)
     async def state(_: Request) -> Response:
         return Response(agent.state().model_dump_json(), media_type="application/json")
 
-    @app.get("/healthz", operation_id="healthz", summary="The process lives", response_model=Alive)
+    @app.get("/healthz", operation_id="healthz", summary="The process is alive", response_model=Alive)
     async def healthz(_: Request) -> Response:
         return Response(Alive().model_dump_json(), media_type="application/json")
 
@@ -255,7 +255,7 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     @app.get(
         "/metrics",
         operation_id="metrics",
-        summary="Numbers for Prometheus",
+        summary="Prometheus metrics",
         response_class=Response,
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
@@ -269,7 +269,7 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Every mistake has one form."""
+    """Give every error the same form."""
 
     def turned_away(_: Request, error: Exception) -> Response:
         return _told(error).response()
@@ -280,8 +280,8 @@ def _answer_errors(app: FastAPI) -> None:
     def not_routed(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
         if error.status_code == 405:
-            allowed = ", ".join(sorted(_methods(app, request)))  # the framework names those of one route alone
-            message = f"{request.method} is not among the methods of this path: {allowed}"
+            allowed = ", ".join(sorted(_methods(app, request)))  # the framework names those of only one route
+            message = f"{request.method} is not allowed; this path accepts {allowed}"
             return HttpError(405, "method_not_allowed", message, None, allowed, {"Allow": allowed}).response()
         return HttpError(404, "not_found", f"there is nothing at {request.url.path}").response()
 
@@ -303,11 +303,11 @@ def _told(error: Exception) -> HttpError:
         case InvalidArgument():
             return HttpError(422, "invalid", str(error), error.argument, error.accepted)
         case JournalError():
-            # Its own message begins with the file's path, which is nobody's business here.
+            # Its own message begins with the file's path, which HTTP must not reveal.
             reason = str(error.__cause__ or "it cannot be written")
             return HttpError(503, "unavailable", f"the agent's journal: {reason}", headers={"Retry-After": "1"})
         case _:
-            return HttpError(500, "internal", "a mistake in the agent; its log says more")
+            return HttpError(500, "internal", "internal error; see the agent's log")
 
 
 def _methods(app: FastAPI, request: Request) -> set[str]:

@@ -1,6 +1,6 @@
-"""Limits the size of an HTTP request and the time a caller may take for it, which uvicorn does not.
+"""Limits the size and duration of an HTTP request, which uvicorn does not.
 
-Its parser keeps a line of any length, and waits for a request for ever.
+Its parser buffers a line of any length, and waits for a request for ever.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from fedbandit.agent.http.schemas import HttpError
 __all__ = ["MAX_REQUEST", "PATIENCE", "BoundedHttp"]
 
 MAX_REQUEST = 2**20
-"""Bytes of one request, its lines and its body in however small pieces; ``access`` allows far smaller bodies."""
+"""The most bytes of one request, headers and body; ``access`` allows far smaller bodies."""
 
 PATIENCE = 10.0
-"""Seconds until a request must be here, from the first byte on, and a new connection's first one."""
+"""Seconds from its first byte until a request must be complete, and from connecting until the first request is."""
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -26,28 +26,28 @@ class BoundedHttp(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Somebody has called."""
+        """Set the deadline of the first request."""
         super().connection_made(transport)
         self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended."""
+        """Drop the deadline."""
         self._drop_deadline()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Set the deadline of a request."""
         self._size, self._under_way = 0, True
         super().on_message_begin()
 
     def on_message_complete(self) -> None:
-        """It has been read."""
+        """Drop the deadline: the request is complete."""
         self._under_way = False
         self._drop_deadline()
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Read on, but not without end."""
+        """Read up to the limit."""
         super().data_received(data)
         self._size += len(data)
         if self._under_way and not self.transport.is_closing():
@@ -56,7 +56,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._set_deadline()
 
     def send_400_response(self, msg: str) -> None:
-        """What cannot be read is answered as every mistake is."""
+        """Give an unreadable request the API's error form."""
         body = HttpError(400, "invalid", msg).response().body
         head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
         self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + bytes(body))

@@ -21,28 +21,28 @@ _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 
 
 class Metrics:
-    """One agent's numbers: its state, how long decisions and rewards take, and the process."""
+    """One agent's metrics: its state, the latency of decisions and rewards, and the process."""
 
     def __init__(self, state: Callable[[], SiteState], not_ready: Callable[[], str | None]) -> None:
-        """A registry of its own: several agents may live in one process."""
+        """Use a separate registry: several agents may share one process."""
         registry = self._registry = CollectorRegistry()
         registry.register(_FromState(state, not_ready))
         ProcessCollector(registry=registry)
         self.decide_seconds = Histogram(
             "fedbandit_decide_duration_seconds",
-            "How long it took to hand out a decision, on disk included.",
+            "Time to hand out a decision, including the disk.",
             buckets=_BUCKETS,
             registry=registry,
         )
         self.reward_seconds = Histogram(
             "fedbandit_reward_duration_seconds",
-            "How long it took to take in a reward, on disk included.",
+            "Time to accept a reward, including the disk.",
             buckets=_BUCKETS,
             registry=registry,
         )
 
     def text(self) -> bytes:
-        """All of them, in the text format."""
+        """All metrics, in the text format."""
         return generate_latest(self._registry)
 
 
@@ -51,15 +51,15 @@ class _FromState(Collector):
         self._state, self._not_ready = state, not_ready
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the state is not asked before the first scrape."""
+        """Nothing: the state is not read before the first scrape."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, from one state."""
+        """All metrics of one state."""
         state = self._state()
         yield InfoMetricFamily(
             "fedbandit_agent",
-            "Which agent this is.",
+            "Identity of the agent.",
             {
                 "agent": state.name,
                 "version": state.version,
@@ -67,23 +67,23 @@ class _FromState(Collector):
                 "federation_digest": state.federation.digest,
             },
         )
-        yield _gauge("fedbandit_ready", "Whether it can serve now.", float(self._not_ready() is None))
+        yield _gauge("fedbandit_ready", "Whether the agent serves.", float(self._not_ready() is None))
         yield _gauge(
-            "fedbandit_certificate_expires_timestamp_seconds", "When its certificate ends.", state.certificate_until
+            "fedbandit_certificate_expires_timestamp_seconds", "Expiry of the certificate.", state.certificate_until
         )
-        yield _gauge("fedbandit_warnings", "Warnings in its state.", len(state.warnings))
-        yield _gauge("fedbandit_privacy_epsilon", "What one reward costs.", state.privacy.epsilon_per_reward)
+        yield _gauge("fedbandit_warnings", "Number of warnings in the state.", len(state.warnings))
+        yield _gauge("fedbandit_privacy_epsilon", "Epsilon that one reward costs.", state.privacy.epsilon_per_reward)
         yield from _decisions(state)
         yield from _arms(state)
         yield from _neighbours(state)
         refused = state.refused.items()
-        yield _counters("fedbandit_refused", "Calls of neighbours that were turned away.", "reason", refused)
+        yield _counters("fedbandit_refused", "Refused calls from neighbours.", "reason", refused)
 
 
 def _decisions(state: SiteState) -> Iterator[Metric]:
     decisions = state.decisions
     yield CounterMetricFamily("fedbandit_decisions", "Decisions handed out, over all runs.", decisions.handed_out)
-    yield _gauge("fedbandit_decisions_pending", "Decisions that wait for their reward.", decisions.pending)
+    yield _gauge("fedbandit_decisions_pending", "Decisions without a reward.", decisions.pending)
     yield _gauge("fedbandit_decisions_remembered", "Decisions that have not expired.", decisions.remembered)
 
 
@@ -92,14 +92,14 @@ def _arms(state: SiteState) -> Iterator[Metric]:
         return _by("arm", name, says, zip((arm.name for arm in state.arms), values, strict=True), kind)
 
     arms = state.arms
-    says = "Decisions for the arm, pending ones counted; expired ones without a reward are not."
-    yield each("fedbandit_arm_pulls", says, [arm.pulls for arm in arms])  # a gauge: expiry takes some back
+    says = "Decisions for the arm, pending ones included, those that expired without a reward excluded."
+    yield each("fedbandit_arm_pulls", says, [arm.pulls for arm in arms])  # a gauge: expiry subtracts some
     yield each("fedbandit_arm_rewards", "Rewards of the arm.", [arm.rewards for arm in arms], CounterMetricFamily)
     yield each("fedbandit_arm_releases", "Releases of the arm.", [arm.releases for arm in arms], CounterMetricFamily)
-    yield each("fedbandit_arm_estimate", "Mean over all sites; none while unknown.", [arm.estimate for arm in arms])
-    yield each("fedbandit_arm_radius", "Uncertainty of the estimate; none while unknown.", [arm.radius for arm in arms])
-    yield each("fedbandit_arm_own_mean", "Mean of the own releases.", [arm.own_mean for arm in arms])
-    yield each("fedbandit_arm_weight", "Weight that has been gossiped here.", [arm.weight for arm in arms])
+    yield each("fedbandit_arm_estimate", "Mean over all sites; absent while unknown.", [arm.estimate for arm in arms])
+    yield each("fedbandit_arm_radius", "Uncertainty of it; absent while unknown.", [arm.radius for arm in arms])
+    yield each("fedbandit_arm_own_mean", "Mean of this site's releases.", [arm.own_mean for arm in arms])
+    yield each("fedbandit_arm_weight", "Weight gossiped to this site.", [arm.weight for arm in arms])
 
 
 def _neighbours(state: SiteState) -> Iterator[Metric]:
@@ -109,15 +109,15 @@ def _neighbours(state: SiteState) -> Iterator[Metric]:
     links = state.neighbours
     names = [link.name for link in links]
     for what, says, counts in (
-        ("exchanges", "Exchanges that came through.", [link.exchanges for link in links]),
-        ("failures", "Exchanges that failed.", [link.failures for link in links]),
-        ("refusals", "Calls of the neighbour that were answered with an error.", [link.refusals for link in links]),
+        ("exchanges", "Completed exchanges.", [link.exchanges for link in links]),
+        ("failures", "Failed exchanges.", [link.failures for link in links]),
+        ("refusals", "Refused calls from the neighbour.", [link.refusals for link in links]),
     ):
         yield _counters(f"fedbandit_neighbour_{what}", says, "neighbour", zip(names, counts, strict=True))
-    yield each("fedbandit_neighbour_reachable", "Whether the link works.", [link.reachable for link in links])
+    yield each("fedbandit_neighbour_reachable", "Whether it is reachable.", [link.reachable for link in links])
     yield each("fedbandit_neighbour_left", "Whether it has left for good.", [link.left for link in links])
     last = [link.last_exchange for link in links]
-    says = "When the last exchange was; none before the first."
+    says = "Time of the last exchange; absent before the first."
     yield each("fedbandit_neighbour_last_exchange_timestamp_seconds", says, last)
 
 
@@ -136,7 +136,7 @@ def _counters(name: str, says: str, label: str, values: Iterable[tuple[str, floa
 
 
 def _by(label: str, name: str, says: str, values: Iterable[tuple[str, float | None]], kind: type[_Family]) -> Metric:
-    """One sample for each name, and none where there is no value."""
+    """One sample per name; none where there is no value."""
     family = kind(name, says, labels=[label])
     for key, value in values:
         if value is not None:

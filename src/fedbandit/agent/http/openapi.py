@@ -1,4 +1,4 @@
-"""The agent's OpenAPI document: the meaning of every status, and the errors that every path shares."""
+"""Completes the agent's OpenAPI document: the meaning of every status, and the errors common to all paths."""
 
 from typing import Any
 
@@ -11,34 +11,34 @@ from fedbandit.agent.http.schemas import ErrorBody
 __all__ = ["describe", "errors", "path_parameter"]
 
 _MEANINGS = {
-    400: "The body is not JSON, or broke off.",
+    400: "The body is not JSON, or is incomplete.",
     401: "The token is missing or wrong.",
-    403: "A page from elsewhere called.",
-    404: "There is no such thing, or no longer.",
-    405: "The path has other methods.",
-    409: "The decision has another reward already, or the privacy of the terms is spent.",
+    403: "A web page from another origin called.",
+    404: "Not found, or no longer there.",
+    405: "The path does not accept this method.",
+    409: "The decision already has a different reward, or the privacy budget of the terms is spent.",
     413: "The body is too large.",
     415: "The body is not application/json.",
     421: "The Host header does not name this agent.",
-    422: "The body is JSON, but not what is accepted here.",
-    500: "A mistake in the agent; its log says more.",
+    422: "The body is JSON, but is not accepted here.",
+    500: "Internal error; see the agent's log.",
     503: "The agent cannot serve now. Nothing has changed; try again.",
 }
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Statuses that an operation answers with an error."""
+    """The error responses of an operation."""
     return {status: {"model": ErrorBody, "description": _MEANINGS[status]} for status in statuses}
 
 
 def path_parameter(name: str, says: str, example: str) -> dict[str, Any]:
-    """A part of a path."""
+    """A path parameter."""
     schema = {"type": "string", "minLength": 1}
     return {"name": name, "in": "path", "required": True, "description": says, "schema": schema, "example": example}
 
 
 def describe(app: FastAPI, with_token: bool) -> None:
-    """Fix the document of an application, with what access control and router answer on every path."""
+    """Fix an application's document, including the answers of access control and router on every path."""
     routes = app.routes
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}

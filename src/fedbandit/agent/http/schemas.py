@@ -1,6 +1,6 @@
 """Request and response bodies of the HTTP API, except the state: a decision, a reward, an error.
 
-Bodies are parsed strictly: JSON can spell NaN and infinity, which a reward must not be, and ``true`` is not 1.
+Bodies are parsed strictly: a reward is never NaN or infinity, which some JSON allows, and ``true`` is not 1.
 """
 
 import json
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MAX_BODY = 64 * 1024
-"""Bytes of a body that are read; a reward needs about twenty."""
+"""The most bytes of a body; a reward needs about twenty."""
 
 Code = Literal[
     "internal",
@@ -57,9 +57,9 @@ class _Body(BaseModel):
 class DecisionBody(_Body):
     """A decision: use this arm, and report its reward under this id."""
 
-    id: str = Field(description="Report the reward under it.", examples=["19a8c3f2b10-42"])
-    arm: int = Field(ge=0, description="The number of the arm, from 0.", examples=[2])
-    name: str = Field(description="The name of the arm.", examples=["glipizide"])
+    id: str = Field(description="Report the reward under this id.", examples=["19a8c3f2b10-42"])
+    arm: int = Field(ge=0, description="Number of the arm, from 0.", examples=[2])
+    name: str = Field(description="Name of the arm.", examples=["glipizide"])
 
 
 class RewardBody(_Body):
@@ -69,7 +69,7 @@ class RewardBody(_Body):
 
 
 class Alive(_Body):
-    """The process lives."""
+    """The process is alive."""
 
     alive: Literal[True] = True
 
@@ -90,13 +90,13 @@ class ErrorDetail(_Body):
 
 
 class ErrorBody(_Body):
-    """The body of every answer that is not a success. Nothing has changed."""
+    """The body of every unsuccessful response. Nothing has changed."""
 
     error: ErrorDetail
 
 
 class HttpError(Exception):
-    """A request that is turned away, as its answer."""
+    """A refused request, with its response."""
 
     def __init__(
         self,
@@ -107,31 +107,31 @@ class HttpError(Exception):
         accepted: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Say it to a program and to a person."""
+        """Carry a code for programs and a message for people."""
         super().__init__(message)
         self.status, self.headers = status, headers
         self.detail = ErrorDetail(code=code, message=message, field=field, accepted=accepted)
 
     def response(self) -> Response:
-        """The answer."""
+        """The HTTP response."""
         body = ErrorBody(error=self.detail).model_dump_json()
         return Response(body, self.status, self.headers, media_type="application/json")
 
 
 def reward_range(terms: Federation) -> str:
-    """The rewards that are accepted, in words."""
+    """The accepted rewards, in words."""
     return f"a number from {terms.low:g} to {terms.high:g}"
 
 
 def reward_schema(terms: Federation) -> dict[str, Any]:
-    """``RewardBody`` as a JSON schema, with the range of this federation."""
+    """The JSON schema of ``RewardBody``, with the range of this federation."""
     schema = RewardBody.model_json_schema()
     schema["properties"]["value"] |= {"minimum": terms.low, "maximum": terms.high, "examples": [terms.high]}
     return schema
 
 
 def read_reward(raw: bytes, terms: Federation) -> float:
-    """The value in a body; whether it is in the range is the site's to say."""
+    """The value in a body; the site checks its range."""
     try:
         return RewardBody.model_validate_json(raw).value
     except ValidationError as error:
@@ -139,7 +139,7 @@ def read_reward(raw: bytes, terms: Federation) -> float:
 
 
 def read_nothing(raw: bytes) -> None:
-    """Refuse a body that says something where there is nothing to say."""
+    """Refuse a non-empty body where none is expected."""
     if not raw:
         return
     try:
@@ -151,7 +151,7 @@ def read_nothing(raw: bytes) -> None:
 
 
 def _mistake(error: ValidationError, name: str, accepted: str, body: str) -> HttpError:
-    """The first mistake in a body, in the words of this API: pydantic's are about Python."""
+    """The first error in a body, in the words of this API; pydantic's are about Python."""
     first = error.errors(include_url=False)[0]
     kind, place = first["type"], first["loc"]
     if kind == "json_invalid":
@@ -160,7 +160,7 @@ def _mistake(error: ValidationError, name: str, accepted: str, body: str) -> Htt
         return HttpError(422, "invalid", f"the body must be {body}", "body", body)
     if kind == "extra_forbidden":
         other = str(place[0])
-        return HttpError(422, "invalid", f"{_short(other)} is not a field; there is one, {name}", other, body)
+        return HttpError(422, "invalid", f"{_short(other)} is not a field; the only one is {name}", other, body)
     if kind == "missing":
         return HttpError(422, "invalid", f"{name} is missing; it must be {accepted}", name, accepted)
     return HttpError(422, "invalid", f"{name} must be {accepted}, not {_short(first['input'])}", name, accepted)

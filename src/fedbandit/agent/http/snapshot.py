@@ -11,7 +11,7 @@ __all__ = ["arm_states", "federation_state", "neighbour_states"]
 
 
 def federation_state(terms: Federation) -> FederationState:
-    """What all sites agreed on."""
+    """The terms that all sites share."""
     return FederationState(
         name=terms.name,
         num_agents=terms.num_agents,
@@ -42,7 +42,7 @@ def arm_states(site: Site) -> list[ArmState]:
 
 
 def neighbour_states(site: Site, statuses: Mapping[str, NeighbourStatus]) -> list[NeighbourState]:
-    """Every neighbour in the list, then those that have left and are in it no longer."""
+    """Every listed neighbour, then those that have left and are no longer listed."""
     left = {link.neighbour for link in site.links if link.left}
     listed = [_neighbour_state(name, status, name in left) for name, status in statuses.items()]
     return listed + [_neighbour_state(name, None, True) for name in sorted(left - statuses.keys())]
