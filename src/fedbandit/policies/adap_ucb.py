@@ -14,7 +14,6 @@ from fedbandit.policies.protocol import (
     Count,
     Fields,
     Flag,
-    LinkRule,
     Now,
     Number,
     Page,
@@ -22,20 +21,7 @@ from fedbandit.policies.protocol import (
     check_sensitivity,
     sensitivity,
 )
-from fedbandit.rules.batch import (
-    batch_size,
-    laplace_variance,
-    largest_reward_variance,
-    last_weight,
-    learnt_reward_variance,
-    least_reward_variance,
-    mean_variance,
-    noise_scale,
-    release_square,
-    release_variance,
-    released,
-    weighted_mean,
-)
+from fedbandit.rules import batch
 from fedbandit.rules.choose import fewest_pulls, highest
 from fedbandit.rules.gossip import is_known, ratio
 from fedbandit.rules.mean import clamp
@@ -113,18 +99,18 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
 
 def _end_episode(me: Any, terms: Terms, arm: int, noise: float) -> None:
     n, size = me.n[arm], me.n[arm] - me.released[arm]
-    variance = release_variance(size, terms.most_variance, terms.noise_variance)
-    precision, square = 1.0 / variance, release_square(size, variance)  # of this episode alone
-    mean = released(me.total[arm], noise, size)
-    me.x_mean[arm] = weighted_mean(me.x_mean[arm], mean, last_weight(precision, variance))
+    variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
+    precision, square = 1.0 / variance, batch.release_square(size, variance)  # of this episode alone
+    mean = batch.released(me.total[arm], noise, size)
+    me.x_mean[arm] = batch.weighted_mean(me.x_mean[arm], mean, batch.last_weight(precision, variance))
     me.total[arm] = 0.0
     me.released[arm] = n
     me.releases[arm] += 1
-    me.episode_end[arm] = n + batch_size(n, FIRST_EPISODE, GROWTH)
-    learnt = learnt_reward_variance(
+    me.episode_end[arm] = n + batch.batch_size(n, FIRST_EPISODE, GROWTH)
+    learnt = batch.learnt_reward_variance(
         me.x_mean[arm], 1.0 / precision, terms.low, terms.high, terms.least_variance, terms.most_variance
     )
-    variance = terms.averaging * mean_variance(precision, square, terms.most_variance, learnt)
+    variance = terms.averaging * batch.mean_variance(precision, square, terms.most_variance, learnt)
     me.deviation[arm] = deviation(variance)
 
 
@@ -211,26 +197,22 @@ class AdaPUCB:
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
-        scale = noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
+        scale = batch.noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
         bounded = setting.bounded or (setting.has_range and self.epsilon < inf)  # by themselves, or clamped
         low, high = (setting.low, setting.high) if bounded else (-inf, inf)
         most = least = setting.reward_variance
         if bounded:
-            most = min(most, largest_reward_variance(low, high))
-            least = least_reward_variance(most)
+            most = min(most, batch.largest_reward_variance(low, high))
+            least = batch.least_reward_variance(most)
         return Terms(
             num_agents=setting.num_agents,
             share=setting.share,
             averaging=setting.sum_of_squares,
             epsilon_per_release=self.epsilon,
             noise_scale=scale,
-            noise_variance=laplace_variance(scale),
+            noise_variance=batch.laplace_variance(scale),
             low=low,
             high=high,
             most_variance=most,
             least_variance=least,
         )
-
-    def links(self, setting: Setting) -> LinkRule | None:
-        """The problem's links."""
-        return None

@@ -10,7 +10,6 @@ from fedbandit.policies.protocol import (
     Count,
     Fields,
     Index,
-    LinkRule,
     Now,
     Number,
     Page,
@@ -174,7 +173,3 @@ class CentralUCB:
             most_variance=most,
             least_variance=least_reward_variance(most) if learns else most,
         )
-
-    def links(self, setting: Setting) -> LinkRule | None:
-        """None are used."""
-        return None

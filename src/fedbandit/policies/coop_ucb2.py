@@ -97,6 +97,6 @@ class CoopUCB2:
         """Numbers that follow from the setting."""
         return Terms(setting.num_agents, setting.scale)
 
-    def links(self, setting: Setting) -> LinkRule | None:
+    def links(self, setting: Setting) -> LinkRule:
         """All links, every round."""
         return LinkRule(presence=1.0)

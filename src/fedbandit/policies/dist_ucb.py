@@ -105,6 +105,6 @@ class DistUCB:
         """Numbers that follow from the setting."""
         return Terms(setting.share, setting.degree, setting.num_arms - 1, setting.scale)
 
-    def links(self, setting: Setting) -> LinkRule | None:
+    def links(self, setting: Setting) -> LinkRule:
         """All links, every round."""
         return LinkRule(presence=1.0)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Any, ClassVar, NamedTuple
 
-from fedbandit.policies.protocol import ARMS, Count, Fields, Flag, LinkRule, Now, Number, Page, Setting, needs_step
+from fedbandit.policies.protocol import ARMS, Count, Fields, Flag, Now, Number, Page, Setting, needs_step
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.radius import elimination_radius, is_beaten, pulls_per_phase
 
@@ -132,7 +132,3 @@ class Fed1UCB:
             log_horizon=log(setting.horizon),
             phase=pulls_per_phase(setting.horizon),
         )
-
-    def links(self, setting: Setting) -> LinkRule | None:
-        """A server needs none."""
-        return None

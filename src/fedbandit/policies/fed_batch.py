@@ -18,7 +18,6 @@ from fedbandit.policies.protocol import (
     Fields,
     Flag,
     Index,
-    LinkRule,
     Now,
     Number,
     Page,
@@ -30,23 +29,7 @@ from fedbandit.policies.protocol import (
     sensitivity,
     uniform,
 )
-from fedbandit.rules.batch import (
-    BATCH_GROWTH,
-    batch_size,
-    default_first_batch,
-    equivalent_rewards,
-    laplace_variance,
-    largest_reward_variance,
-    last_weight,
-    learnt_reward_variance,
-    least_reward_variance,
-    mean_variance,
-    noise_scale,
-    release_square,
-    release_variance,
-    released,
-    weighted_mean,
-)
+from fedbandit.rules import batch
 from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lagging
 from fedbandit.rules.gossip import is_known, ratio
 from fedbandit.rules.kl import kl_index, lasting_kl_index
@@ -215,19 +198,19 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
 def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> None:
     """Weigh a release by inverse variance, and keep what the indices need of the variance of the mean."""
     n, size = me.n[arm], me.n[arm] - me.released[arm]
-    variance = release_variance(size, terms.most_variance, terms.noise_variance)
+    variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
     me.precision[arm] += 1.0 / variance
-    me.square[arm] += release_square(size, variance)
+    me.square[arm] += batch.release_square(size, variance)
     precision, square = me.precision[arm], me.square[arm]
-    weight = last_weight(precision, variance)
-    me.x_mean[arm] = weighted_mean(me.x_mean[arm], released(total, noise, size), weight)
+    weight = batch.last_weight(precision, variance)
+    me.x_mean[arm] = batch.weighted_mean(me.x_mean[arm], batch.released(total, noise, size), weight)
     me.released[arm] = n
     me.releases[arm] += 1
-    me.batch_end[arm] = n + batch_size(n, terms.first_batch, terms.growth)
-    learnt = learnt_reward_variance(
+    me.batch_end[arm] = n + batch.batch_size(n, terms.first_batch, terms.growth)
+    learnt = batch.learnt_reward_variance(
         me.x_mean[arm], 1.0 / precision, terms.low, terms.high, terms.least_variance, terms.most_variance
     )
-    variance = terms.averaging * mean_variance(precision, square, terms.most_variance, learnt)
+    variance = terms.averaging * batch.mean_variance(precision, square, terms.most_variance, learnt)
     me.deviation[arm] = deviation(variance)
     me.worth[arm] = n / terms.averaging
     _keep_safe_radius(me, terms, arm, size, weight)
@@ -235,7 +218,7 @@ def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> 
 
 def _keep_safe_radius(me: Any, terms: Terms, arm: int, size: int, weight: float) -> None:
     """The paper's C for the effective number of rewards in the mean, and the tail of the noise."""
-    equivalent = equivalent_rewards(me.precision[arm], me.square[arm])
+    equivalent = batch.equivalent_rewards(me.precision[arm], me.square[arm])
     me.safe_spread[arm] = gossip_spread(equivalent, terms.num_agents, terms.sampling_constant)
     # Batches grow, and with them the share of one reward: the newest noise has the largest coefficient.
     largest = terms.noise_scale * weight / size
@@ -319,10 +302,9 @@ DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_ma
 
 @dataclass(frozen=True)
 class FedBatch:
-    """Gossip of private batch means, with Fed_UCB's epsilon at almost no cost in regret (beyond the paper).
+    """Gossip of private batch means: the same epsilon as Fed_UCB at nearly the price of no privacy (beyond the paper).
 
-    There is no consistency rule: an agent's bonus covers the uncertainty that its own pulls can remove, and a slow
-    agent need not chase a fast one's counts.
+    It has no consistency rule: a slow agent need not chase a fast one's counts.
 
     * ``epsilon``: the privacy of one reward; may be infinite.
     * ``index``: ``"thompson"`` draws theta + sqrt(V / N) z, V the variance of the agent's own mean; ``"ucb"`` takes
@@ -343,7 +325,7 @@ class FedBatch:
     index: Index = "thompson"
     radius: Literal["calibrated", "safe"] = "calibrated"
     first_batch: int | None = None
-    growth: float = BATCH_GROWTH
+    growth: float = batch.BATCH_GROWTH
     sigma: float | None = None
     catches_up: bool = False
     assume_sensitivity: float | None = None
@@ -387,7 +369,7 @@ class FedBatch:
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
-        scale = noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
+        scale = batch.noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
         bounded = setting.bounded or (setting.has_range and self.epsilon < inf)  # by themselves, or clamped
         low, high = (setting.low, setting.high) if bounded else (-inf, inf)
         most = setting.reward_variance
@@ -395,8 +377,8 @@ class FedBatch:
         if self.sigma is not None:
             most = least = (self.sigma * setting.unit) ** 2
         elif bounded:
-            most = min(most, largest_reward_variance(low, high))  # of clamped rewards, whatever the true sigma
-            least = least_reward_variance(most)
+            most = min(most, batch.largest_reward_variance(low, high))  # of clamped rewards, whatever the true sigma
+            least = batch.least_reward_variance(most)
         return Terms(
             num_agents=setting.num_agents,
             share=setting.share,
@@ -407,8 +389,8 @@ class FedBatch:
             epsilon=self.epsilon,
             epsilon_per_release=self.epsilon,
             noise_scale=scale,
-            noise_variance=laplace_variance(scale),
-            first_batch=self.first_batch or default_first_batch(self.epsilon),
+            noise_variance=batch.laplace_variance(scale),
+            first_batch=self.first_batch or batch.default_first_batch(self.epsilon),
             growth=float(self.growth),
             low=low,
             high=high,
@@ -416,7 +398,3 @@ class FedBatch:
             most_variance=most,
             least_variance=least,
         )
-
-    def links(self, setting: Setting) -> LinkRule | None:
-        """The problem's links."""
-        return None

@@ -17,7 +17,6 @@ from fedbandit.policies.protocol import (
     LEVELS,
     Count,
     Fields,
-    LinkRule,
     Now,
     Number,
     Page,
@@ -221,7 +220,3 @@ class FedUCB:
             low=setting.low,
             high=setting.high,
         )
-
-    def links(self, setting: Setting) -> LinkRule | None:
-        """The problem's links."""
-        return None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting, uniform
+from fedbandit.policies.protocol import ARMS, Count, Fields, Now, Number, Page, Setting, uniform
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.radius import alpha1, clean_radius, gossip_spread
 
@@ -113,7 +113,3 @@ class GossipUCB:
     def terms(self, setting: Setting) -> Terms:
         """The numbers of C."""
         return terms_of(setting, 1.0)
-
-    def links(self, setting: Setting) -> LinkRule | None:
-        """The problem's links."""
-        return None

@@ -149,6 +149,6 @@ class GSE:
             mixing=gse_mixing(setting.num_agents, setting.complete, setting.horizon, self.present),
         )
 
-    def links(self, setting: Setting) -> LinkRule | None:
+    def links(self, setting: Setting) -> LinkRule:
         """Each link with probability ``present`` and weight 1 / N."""
         return LinkRule(self.present, 1.0 / setting.num_agents)

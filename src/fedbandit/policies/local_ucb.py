@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting
+from fedbandit.policies.protocol import ARMS, Count, Fields, Now, Number, Page, Setting
 from fedbandit.rules.choose import highest
 from fedbandit.rules.radius import local_spread, scaled_radius
 
@@ -87,7 +87,3 @@ class LocalUCB:
     def terms(self, setting: Setting) -> Terms:
         """The unit of the radius."""
         return Terms(setting.scale)
-
-    def links(self, setting: Setting) -> LinkRule | None:
-        """None are used."""
-        return None

@@ -215,10 +215,6 @@ class Policy(Protocol):
         """The numbers of one agent fixed before the first round, a ``NamedTuple``."""
         ...
 
-    def links(self, setting: Setting) -> LinkRule | None:
-        """The policy's own links; ``None``: the problem's."""
-        ...
-
 
 # ---------------------------------------------------------------- randomness that a page may ask for
 

@@ -10,12 +10,11 @@ import math
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 from llvmlite import ir
-from numba import config, njit, types
-from numba.extending import lower_builtin, overload, register_jitable
+from numba import config, extending, njit, types
 
 __all__ = [
     "INLINE",
@@ -31,8 +30,10 @@ __all__ = [
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _jit: Any = njit
+_config: Any = config
+_extending: Any = extending
 _NO_DOORS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-INLINE: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "forceinline": True, **_NO_DOORS}
+INLINE: Any = {"_nrt": False, "error_model": "numpy", "forceinline": True, **_NO_DOORS}
 """Options of what runs in every round.
 
 It allocates nothing, so it needs no reference counts: with them (Numba's default, atomic ones, at every view of a row)
@@ -67,26 +68,27 @@ def compile_driver(function: _Function) -> _Function:
     compile_as_usual = driver.compile
 
     def compile_with_vectors(signature: Any) -> Any:
-        before, config.SLP_VECTORIZE = config.SLP_VECTORIZE, 1
+        before, _config.SLP_VECTORIZE = _config.SLP_VECTORIZE, 1
         try:
             return compile_as_usual(signature)
         finally:
-            config.SLP_VECTORIZE = before
+            _config.SLP_VECTORIZE = before
 
     driver.compile = compile_with_vectors
     return driver
 
 
-def compilable(function: _Function) -> _Function:
+def compilable(function: Any) -> None:
     """Let compiled code call a plain function, and the plain functions that it calls itself."""
     if isinstance(function, FunctionType) and function not in _known:
         _known.add(function)
-        for name in function.__code__.co_names:
-            called = function.__globals__.get(name)
+        names = function.__code__.co_names
+        used = [function.__globals__.get(name) for name in names]
+        modules = [module for module in used if isinstance(module, ModuleType)]
+        for called in [*used, *(getattr(module, name, None) for module in modules for name in names)]:
             if isinstance(called, FunctionType):
                 compilable(called)
-        register_jitable(**INLINE)(function)
-    return function
+        _extending.register_jitable(**INLINE)(function)
 
 
 def leave_out(function: FunctionType) -> None:
@@ -94,7 +96,7 @@ def leave_out(function: FunctionType) -> None:
     _known.add(function)
 
 
-@lower_builtin(math.sqrt, types.float64)
+@_extending.lower_builtin(math.sqrt, types.float64)
 def _sqrt(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """The processor's own root, which LLVM can compute for several arms at once; Numba calls the C library's."""
     return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), arguments)
@@ -109,7 +111,7 @@ def by_value(record: Any) -> Any:
     raise NotImplementedError  # compiled only
 
 
-@overload(by_value, strict=False, jit_options=INLINE)
+@_extending.overload(by_value, strict=False, jit_options=INLINE)
 def _by_value(record: Any) -> Any:
     names = list(record.fields)
     made = namedtuple("Terms", names)  # pyright: ignore[reportUntypedNamedTuple]

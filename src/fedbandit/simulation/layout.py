@@ -182,10 +182,10 @@ def _adjacency(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
 def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[str, Links]:
     """The problem's links, or those that the policy brings; and their kind, a key of ``network.LINKS``."""
     first_neighbour, neighbours = _adjacency(problem.graph)
-    own = policy.links(setting_of(problem, horizon))
+    bring_links = getattr(policy, "links", None)
     kind, rule = "present", LinkRule(1.0)
-    if own is not None:
-        rule = own
+    if bring_links is not None:
+        rule = bring_links(setting_of(problem, horizon))
     elif problem.edges_per_round in ("one", "matching"):
         kind = problem.edges_per_round
     elif problem.edges_per_round != "all":
