@@ -31,7 +31,7 @@ def nth_lagging(n: Sequence[int], n_max: Sequence[int], allowed: int, position: 
 
 
 def highest(belief: Sequence[float]) -> int:
-    """Algorithm 1, line 10: the arm with the largest belief; the first arm wins a tie.
+    """Algorithm 1, line 10: of two or more arms the one with the largest belief; the first arm wins a tie.
 
     Even and odd arms are searched side by side: each comparison waits for the one before it in its chain.
     """

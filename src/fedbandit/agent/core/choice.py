@@ -61,6 +61,8 @@ def choice(terms: Federation, player: Player, n_max: Sequence[int], draws: Decis
     if all(room):
         return page.decide(me, player.terms, seen, player.now, draws)
     opened = [k for k in arms if room[k]]
+    if len(opened) == 1:
+        return opened[0]
     me, seen = narrowed(page, me, seen, opened)
     some = replace(draws, normals=tuple(draws.normals[k] for k in opened) if draws.normals else ())
     return opened[page.decide(me, player.terms, seen, player.now, some)]
