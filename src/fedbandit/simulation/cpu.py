@@ -87,7 +87,7 @@ class Truth(NamedTuple):
 
 
 def _run_trial(
-    truth: Truth, plan: Plan, times: NDArray[np.int64], seed: int, trial: int, record: Record, watches: bool
+    truth: Truth, plan: Plan, times: NDArray[np.int64], seed: int, trial: int, record: Record
 ) -> Iterator[int]:
     """Play a trial; yields the number of rounds done."""
     num_agents, num_arms = truth.world.means.shape
@@ -111,7 +111,6 @@ def _run_trial(
                 theta,
                 truth.arm_means,
                 misses,
-                watches,
             )
             yield done
         turns = population.turns
@@ -127,13 +126,11 @@ def run_trials(
     trials: range,
     seed: int,
     threads: int,
-    watches: bool,
     on_rounds: Callable[[int], None],
 ) -> list[Record]:
     """Play all trials of all plans; return a record per plan. ``on_rounds`` receives the number of rounds done so far.
 
-    ``truths`` has one entry for all trials, or one for each. ``watches``: count how often the error of an estimate
-    exceeds its radius.
+    ``truths`` has one entry for all trials, or one for each.
 
     An exception, including Ctrl-C, stops the other threads within some ten thousand rounds.
     """
@@ -146,7 +143,7 @@ def run_trials(
         which, position = divmod(job, len(trials))
         truth = truths[position if len(truths) > 1 else 0]
         record = records[which].of(position)
-        for done in _run_trial(truth, plans[which], times, seed, trials[position], record, watches):
+        for done in _run_trial(truth, plans[which], times, seed, trials[position], record):
             rounds_done[job] = done
             if stopped:
                 return

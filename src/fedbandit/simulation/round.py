@@ -178,7 +178,7 @@ def _take_news(published: Any, averages: Any, agents: Any, terms: Any, turns: An
     """What an agent's pull has changed in what it publishes goes into its averages."""
     turn = turns[i]
     if turn.acts > 0:
-        after = published(agents[i], terms[i], turn.arm)
+        after = published(agents[i], by_value(terms[i]), turn.arm)
         add_news(averages, i, turn.arm, num_arms, after, turn.before)
 
 
@@ -190,13 +190,13 @@ def _pool(
     for c in range(len(totals)):
         totals[c] = 0.0
     for j in range(len(agents)):
-        part = published(agents[j], terms[j], arm)
+        part = published(agents[j], by_value(terms[j]), arm)
         for c in range(len(totals)):
             totals[c] += part[c]
     for j in range(len(agents)):
         for c in range(len(totals)):
             averages[j, c * num_arms + arm] = totals[c]
-        believe(agents[j], terms[j], agents[j], arm)
+        believe(agents[j], by_value(terms[j]), agents[j], arm)
 
 
 @compile_inner
@@ -217,8 +217,11 @@ def _count_misses(
 # ---------------------------------------------------------------- the round
 
 
-def rounds_of(page: Page, family: str, links: str) -> Callable[..., None]:
-    """The compiled loop over rounds of a page, for a family of rewards and a kind of links."""
+def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..., None]:
+    """The compiled loop over rounds of a page, for a family of rewards and a kind of links.
+
+    ``watches``: count how often an estimate lies further from the truth than its radius.
+    """
     functions = (
         FAMILIES[family],
         LINKS[links],
@@ -244,6 +247,7 @@ def rounds_of(page: Page, family: str, links: str) -> Callable[..., None]:
         page.believe is not None,
         page.noise_due is not None,
         page.meet is not None,
+        watches,
         *functions,
     )
 
@@ -260,6 +264,7 @@ def _build(
     believes: bool,
     is_private: bool,
     meets: bool,
+    watches: bool,
     draw_reward: Any,
     average_links: Any,
     start: Any,
@@ -292,7 +297,6 @@ def _build(
         theta: Any,
         arm_means: Any,
         misses: Any,
-        watches: bool,
     ) -> None:
         """Play rounds ``first`` to ``last`` of a trial; round 0 is the first pull of every arm.
 
@@ -344,11 +348,10 @@ def _build(
                         observe(me, fixed, arm, reward, noise)  # lines 15-16
                     else:
                         observe(me, fixed, arm, reward, 0.0)
+                    for c in range(num_averaged):
+                        turn.before[c] = before[c]
                     if news_first or t == 0:
-                        add_news(averages, i, arm, num_arms, published(me, fixed, arm), before)
-                    else:
-                        for c in range(num_averaged):
-                            turn.before[c] = before[c]
+                        add_news(averages, i, arm, num_arms, published(me, fixed, arm), turn.before)
             if announces and t > 0:
                 for i in range(num_agents):
                     me = agents[i]
@@ -374,9 +377,9 @@ def _build(
                     me, turn = agents[i], turns[i]
                     if turn.mixed > 0 or t == 0:
                         for k in range(num_arms):
-                            believe(me, terms[i], me, k)
+                            believe(me, by_value(terms[i]), me, np.uint64(k))
                     elif turn.released > 0:
-                        believe(me, terms[i], me, turn.arm)
+                        believe(me, by_value(terms[i]), me, turn.arm)
                     turn.mixed, turn.released = 0, 0
             if meets and t > 0:
                 sent = meet(agents, terms, agents, links.edges, links.order)

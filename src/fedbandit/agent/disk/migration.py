@@ -11,7 +11,7 @@ from typing import Any
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Known, Record, Released
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
-from fedbandit.policies.fed_batch import add_release
+from fedbandit.policies.fed_batch import add_release, keep_safe_radius
 from fedbandit.privacy.mechanism import Mechanism
 from fedbandit.privacy.noise import to_steps
 from fedbandit.rules.mean import last_end, trailing_zeros
@@ -43,6 +43,7 @@ def _from_batches(file: sqlite3.Connection, terms: Federation, own: Mechanism) -
     for arm, last, value, size in file.execute("SELECT arm, last, value, size FROM release ORDER BY rowid"):
         me.n[arm] = last_of[arm] = last
         add_release(me, own.terms, arm, round(to_steps(value, terms.low, terms.high) * size), 0)
+        keep_safe_radius(me, own.terms, arm, size)
     for arm, count, total in file.execute("SELECT arm, count, total FROM batch"):
         me.n[arm] += count
         me.total[arm] = total
