@@ -131,13 +131,13 @@ class PlainEngine:
 
     def _pool(self, arms):
         for k in arms:
-            published = [self.page.published(me, terms, k) for me, terms in zip(self.me, self.terms, strict=True)]
+            published = [self.page.published(self.me[i], self.terms[i], k) for i in self.agents]
             for name, column in zip(self.page.averaged, zip(*published, strict=True), strict=True):
                 for seen in self.seen:
                     getattr(seen, name)[k] = sum(column)
 
     def _announced(self):
-        return [[self.page.announced(me, mine, k) for k in self.arms] for me, mine in zip(self.me, self.terms)]  # noqa: B905
+        return [[self.page.announced(self.me[i], self.terms[i], k) for k in self.arms] for i in self.agents]
 
     def _heard_from_neighbours(self):
         """n~(t+1): the largest of the agent's own count before this round and its neighbours' n~(t)."""
