@@ -1,8 +1,10 @@
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Derandomised: the same examples every time, so that a red test stays red.
 settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
+# For mutants: that a test fails matters, not the smallest example.
+settings.register_profile("unshrunk", settings.get_profile("fixed"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("fixed")
 
 

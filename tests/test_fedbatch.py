@@ -23,7 +23,7 @@ from fedbandit import (
     replay,
     simulate,
 )
-from fedbandit.rules.batch import batch_size, default_first_batch, learnt_reward_variance
+from fedbandit.rules.batch import batch_size, default_first_batch, learnt_reward_variance, least_reward_variance
 from fedbandit.rules.kl import highest_kl_index, kl_index, private_divergence
 from fedbandit.rules.radius import tail_level, tail_slope, tail_tilt
 from fedbandit.simulation.layout import setting_of
@@ -218,10 +218,10 @@ def test_the_variance_learnt_from_the_mean():
     """x (1 - x) + Var x: mu (1 - mu) on average for rewards 0 and 1; between half of the most and the most."""
     mu, most = 0.3, 0.25
     x = np.random.default_rng(2).binomial(400, mu, size=100_000) / 400  # in (0.2, 0.4) but for 4 sd: no limit matters
-    learnt = np.mean([learnt_reward_variance(v, mu * (1 - mu) / 400, 0.0, 1.0, most) for v in x])
+    learnt = np.mean([learnt_reward_variance(v, mu * (1 - mu) / 400, 0.0, 1.0, most / 2, most) for v in x])
     assert learnt == pytest.approx(mu * (1 - mu), abs=2e-4)  # 6 sd
-    assert learnt_reward_variance(0.5, 0.3, 0.0, 1.0, most) == most
-    assert learnt_reward_variance(7.0, 0.01, -1.0, 1.0, 1.0) == 0.5
+    assert learnt_reward_variance(0.5, 0.3, 0.0, 1.0, most / 2, most) == most
+    assert learnt_reward_variance(7.0, 0.01, -1.0, 1.0, least_reward_variance(1.0), 1.0) == 0.5
 
 
 # ---------------------------------------------------------------- what it is worth

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbandit import CentralUCB, FedUCB, GossipUCB, LocalUCB, Problem, Tape, graph, replay, simulate, theory
+from fedbandit.rules.choose import highest
 from fedbandit.rules.mean import (
     dyadic_intervals,
     epsilon_per_node,
@@ -74,6 +75,12 @@ def test_at_t_1_the_first_arm_wins_a_tie():
     """Line 10: "a_i(t) = argmax_k Q": at t = 1, log t = 0, and all beliefs are theta."""
     tape = Tape(np.zeros((3, 3, 4)), [[0, 1], [1, 2]], np.zeros((2, 3)), graph.path(3))
     np.testing.assert_array_equal(replay(tape, GossipUCB()).arms[0], 0)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=9))
+def test_line_10_the_first_of_the_largest(belief):
+    """Line 10: argmax; ties go to the first arm, wherever even and odd arms are compared."""
+    assert highest(belief) == belief.index(max(belief))
 
 
 @pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")

@@ -461,6 +461,16 @@ def test_a_torn_last_write_is_dropped(tmp_path):
     assert len(set(found)) > 20
 
 
+def test_a_commit_waits_for_the_disk(tmp_path):
+    """No test can cut the power; what SQLite then promises depends on these settings."""
+    journal = open_journal(tmp_path / "here.db")
+    settings_of = {
+        name: journal._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")
+    }
+    journal.close()
+    assert settings_of == {"synchronous": 2, "journal_mode": "wal"}, "2 is FULL: the log is synced at every commit"
+
+
 def test_an_interval_is_written_once(tmp_path):
     """Also if a site should ask for it: the file refuses, and nothing of that event is kept."""
     journal = open_journal(tmp_path / "here.db")

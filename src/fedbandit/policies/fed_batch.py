@@ -363,9 +363,9 @@ class FedBatch:
 
     def check(self, setting: Setting) -> None:
         """Refuse unbounded rewards without ``assume_sensitivity``, and a divergence for rewards outside [0, 1]."""
-        check_sensitivity(self, setting)
         if self.index == "kl":
             needs_unit_range(self, setting)
+        check_sensitivity(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""

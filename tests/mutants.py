@@ -1,0 +1,752 @@
+"""Rules to break, one at a time, and the tests that should notice: the table of ``test_mutants.py``."""
+
+from typing import NamedTuple
+
+__all__ = ["AREAS", "MUTANTS", "Mutant"]
+
+
+class Mutant(NamedTuple):
+    """A text in a file of the package, its replacement, and the tests that should notice, the fastest first."""
+
+    file: str
+    before: str
+    after: str
+    watchers: tuple[str, ...]
+
+
+LAG = "test_paper.py::test_algorithm_1_word_for_word_where_agents_lag"
+STREAMS = "test_simulate.py::test_the_engine_is_the_paper_on_its_own_streams"
+RATES = "test_simulate.py::test_agents_that_do_not_act_in_step_word_for_word"
+REPAIRED = "test_paper.py::test_fed_ucb_is_algorithm_4_repaired"
+CATCHING_UP = "test_fedbatch.py::test_catching_up_word_for_word"
+STORY = "test_site.py::TestSiteAndJournal"
+TREE_STORY = "test_site.py::TestTreeAndJournal"
+ON_FILE = "test_site.py::test_the_file_knows_all_that_memory_does"
+TREE_ON_FILE = "test_agent_policies.py::test_the_file_knows_all_that_memory_does"
+MIGRATED = "test_schema2.py::test_a_migrated_site_shows_what_it_showed_and_goes_on_as_it_would_have"
+
+PAPER = {
+    "no consistency rule (line 6)": Mutant(
+        "rules/choose.py",
+        "        if n[k] < n_max[k] - allowed:  # line 6\n            lagging += 1",
+        "        if False:\n            lagging += 1",
+        (LAG,),
+    ),
+    "consistency one pull too strict": Mutant(
+        "policies/gossip_ucb.py",
+        "    lagging = count_lagging(me.tried, seen.n_max, terms.num_agents)  # line 6\n"
+        "    if lagging > 0:\n"
+        "        me.caught_up += 1\n"
+        "        return nth_lagging(me.tried, seen.n_max, terms.num_agents,",
+        "    lagging = count_lagging(me.tried, seen.n_max, terms.num_agents - 1)\n"
+        "    if lagging > 0:\n"
+        "        me.caught_up += 1\n"
+        "        return nth_lagging(me.tried, seen.n_max, terms.num_agents - 1,",
+        (LAG,),
+    ),
+    "the first lagging arm, not a random one (line 13)": Mutant(
+        "rules/choose.py", "            if position == 0:\n", "            if position >= 0:\n", (LAG,)
+    ),
+    "the last arm wins a tie": Mutant(
+        "rules/choose.py",
+        "        if belief[k] > best_even:\n"
+        "            even, best_even = k, belief[k]\n"
+        "        if belief[k + 1] > best_odd:\n"
+        "            odd, best_odd = k + 1, belief[k + 1]\n"
+        "    last = len(belief) - 1\n"
+        "    if last % 2 == 0 and belief[last] > best_even:\n"
+        "        even, best_even = last, belief[last]\n"
+        "    return odd if best_odd > best_even or (best_odd == best_even and odd < even) else even\n",
+        "        if belief[k] >= best_even:\n"
+        "            even, best_even = k, belief[k]\n"
+        "        if belief[k + 1] >= best_odd:\n"
+        "            odd, best_odd = k + 1, belief[k + 1]\n"
+        "    last = len(belief) - 1\n"
+        "    if last % 2 == 0 and belief[last] >= best_even:\n"
+        "        even, best_even = last, belief[last]\n"
+        "    return odd if best_odd > best_even or (best_odd == best_even and odd > even) else even\n",
+        ("test_paper.py::test_line_10_the_first_of_the_largest", "test_paper.py::test_at_t_1_the_first_arm_wins_a_tie"),
+    ),
+    "of an even and an odd arm the later one wins a tie": Mutant(
+        "rules/choose.py",
+        "odd < even) else even",
+        "odd > even) else even",
+        ("test_paper.py::test_line_10_the_first_of_the_largest", "test_paper.py::test_at_t_1_the_first_arm_wins_a_tie"),
+    ),
+    "an even arm wins a tie with an earlier odd one": Mutant(
+        "rules/choose.py",
+        "return odd if best_odd > best_even or (best_odd == best_even and odd < even) else even",
+        "return odd if best_odd > best_even else even",
+        ("test_paper.py::test_line_10_the_first_of_the_largest",),
+    ),
+    "averaging after the increment instead of before (line 20)": Mutant(
+        "simulation/round.py",
+        '        page.network in ("gossip", "alone"),\n        page.network == "consensus",\n',
+        '        page.network == "alone",\n        page.network in ("gossip", "consensus"),\n',
+        (LAG, "test_paper.py::test_algorithm_1_word_for_word"),
+    ),
+    "n~ one round early: lagging against n~(t+1)": Mutant(
+        "simulation/round.py",
+        "                        hear_n_max(me.tried, agents, population.n_max, links, i)  # line 5\n",
+        "                        hear_n_max(me.tried, agents, population.n_max, links, i)\n"
+        "                        for k in range(num_arms):\n"
+        "                            me.n_max[k] = population.n_max[i, k]\n",
+        (LAG,),
+    ),
+    "n~ one round late, every other round": Mutant(
+        "simulation/round.py",
+        "            if announces and t > 0:\n",
+        "            if announces and t % 2 == 1:\n",
+        (LAG,),
+    ),
+    "n~ hears only the own count (line 5)": Mutant(
+        "rules/gossip.py",
+        "return neighbour_n_max if neighbour_n_max > known else known",
+        "return known",
+        ("test_paper.py::test_lemma_1_information_propagation",),
+    ),
+    "the average keeps one end's value": Mutant(
+        "rules/gossip.py",
+        "(theta_i + theta_j) / 2.0",
+        "theta_i",
+        ("test_flow.py::test_moved_lands_on_the_average", LAG),
+    ),
+    "C without the factor N": Mutant(
+        "rules/radius.py", "return 2.0 * num_agents * constant / n", "return 2.0 * constant / n", (LAG,)
+    ),
+    "C~ with log n where the first pull is noised": Mutant(
+        "policies/fed_ucb.py",
+        "private_noise(n, n, ",
+        "private_noise(n, n - 1, ",
+        ("test_paper.py::test_a_starved_arm_comes_back",),
+    ),
+    "the first pull goes out raw": Mutant(
+        "rules/mean.py",
+        "    total = prefix_noise(slots, n & (n - 1)) + fresh\n",
+        "    total = prefix_noise(slots, n & (n - 1)) + (fresh if n > 1 else 0.0)\n",
+        ("test_paper.py::test_noise_of_a_prefix_costs_one_draw_and_is_algorithm_3",),
+    ),
+    "the engine draws no noise for the first pull": Mutant(
+        "simulation/round.py",
+        "due = noise_due(me, fixed, arm)",
+        "due = noise_due(me, fixed, arm) if t > 0 else 0",
+        ("test_paper.py::test_no_raw_reward_is_published",),
+    ),
+    "eps' = eps / ceil(log T)": Mutant(
+        "rules/mean.py",
+        "return epsilon / max_pulls.bit_length()",
+        "return epsilon / ceil(log(max_pulls))",
+        ("test_paper.py::test_nodes_per_reward",),
+    ),
+    "rewards are not clamped": Mutant(
+        "rules/mean.py",
+        "return min(max(reward, low), high)",
+        "return reward",
+        ("test_privacy.py::test_rewards_are_clamped",),
+    ),
+    "the engine does not clamp for Fed_UCB": Mutant(
+        "policies/fed_ucb.py",
+        "me.total[arm] += clamp(reward, terms.low, terms.high)",
+        "me.total[arm] += reward",
+        (REPAIRED,),
+    ),
+    "noise is redrawn every time": Mutant(
+        "simulation/round.py",
+        "noise = draw_noise(tape, streams[i], i, arm, fixed.noise_scale, due)",
+        "noise = draw_noise(tape, streams[i], i, arm, fixed.noise_scale, t + 1)",
+        ("test_simulate.py::test_noise_is_keyed_by_arm_and_pull",),
+    ),
+    "empty partial sums get noise too": Mutant(
+        "rules/mean.py",
+        "if first_new != t and last > shared:",
+        "if first_new != t:",
+        ("test_paper.py::test_noise_over_time_is_algorithm_3",),
+    ),
+    "the range ignored in C~": Mutant(
+        "policies/fed_ucb.py", "epsilon=self.epsilon * setting.scale / width,", "epsilon=self.epsilon,", (REPAIRED,)
+    ),
+    "weights are ignored": Mutant(
+        "policies/gossip_ucb.py",
+        "return (terms.share * me.x_mean[arm],)",
+        "return (me.x_mean[arm],)",
+        ("test_simulate.py::test_weights_decide_what_is_learnt",),
+    ),
+}
+
+ENGINE = {
+    "several edges average without conserving the sum": Mutant(
+        "simulation/network.py",
+        "                mixed[j, c] -= step\n",
+        "",
+        ("test_simulate.py::test_more_edges_per_round",),
+    ),
+    "all trials are the same": Mutant(
+        "simulation/streams.py",
+        "s = _mix((s ^ np.uint64(trial)) + GOLDEN)",
+        "s = _mix(s + GOLDEN)",
+        ("test_streams.py::test_every_part_of_a_name_counts",),
+    ),
+    "the normal loses its tail": Mutant(
+        "simulation/streams.py",
+        "x = _EDGE + beyond",
+        "x = _EDGE",
+        ("test_streams.py::test_the_tails_of_the_normal",),
+    ),
+    "rewards drawn by round instead of by pull": Mutant(
+        "simulation/round.py",
+        "bits = draw(streams[i].rewards[arm], np.uint64(me.tried[arm]))",
+        "bits = draw(streams[i].rewards[arm], np.uint64(t))",
+        (f"{STREAMS}[bernoulli]",),
+    ),
+    "sigma ignored": Mutant(
+        "simulation/rewards.py",
+        "mean + world.sigma * standard_normal(bits)",
+        "mean + standard_normal(bits)",
+        (f"{STREAMS}[gaussian]",),
+    ),
+    "slow agents act in every round": Mutant(
+        "simulation/round.py", "< world.rates[i] else 0", "< 1.0 else 0", (RATES,)
+    ),
+    "all agents share the fastest clock": Mutant(
+        "simulation/round.py", "log_t = log(turn.clock)\n", "log_t = log(t)\n", (RATES,)
+    ),
+    "a release does not change what its agent believes": Mutant(
+        "simulation/round.py",
+        "                    elif turn.released > 0:\n",
+        "                    elif False:\n",
+        (CATCHING_UP,),
+    ),
+}
+
+FED_BATCH = {
+    "a batch with one reward too few": Mutant(
+        "rules/batch.py",
+        "return max(first_batch, ceil(",
+        "return max(first_batch - 1, ceil(",
+        ("test_fedbatch.py::test_a_batch_never_shrinks",),
+    ),
+    "batches shrink after the first": Mutant(
+        "rules/batch.py",
+        "return max(first_batch, ceil(min((growth - 1.0) * n, MAX_BATCH)))",
+        "return ceil(min((growth - 1.0) * n, MAX_BATCH)) if n else first_batch",
+        ("test_fedbatch.py::test_a_batch_never_shrinks",),
+    ),
+    "batches are released without noise": Mutant(
+        "rules/batch.py",
+        "return (total + noise) / size",
+        "return total / size",
+        ("test_privacy.py::test_release_carries_noise",),
+    ),
+    "releases weigh alike": Mutant(
+        "rules/batch.py", "return 1.0 / (variance * precision)", "return 0.5", (CATCHING_UP,)
+    ),
+    "the learnt variance has no floor": Mutant(
+        "rules/batch.py",
+        "+ variance, least), most)",
+        "+ variance, 0.0), most)",
+        ("test_fedbatch.py::test_the_variance_learnt_from_the_mean",),
+    ),
+    "rewards of the last batch stay in the next sum": Mutant(
+        "policies/fed_batch.py",
+        "        me.total[arm] = 0\n",
+        "",
+        ("test_site.py::test_a_release_is_among_the_records_of_its_reward",),
+    ),
+    "a site without a release counts as zero": Mutant(
+        "policies/fed_batch.py",
+        "(terms.share if me.releases[arm] > 0 else 0.0)",
+        "terms.share",
+        ("test_site.py::test_neighbours_bring_the_links_of_a_lost_disk_back",),
+    ),
+    "unknown arms are not tried": Mutant(
+        "rules/gossip.py",
+        "return releases > 0 and weight > 0.0 and weight",
+        "return weight > 0.0 and weight",
+        (CATCHING_UP,),
+    ),
+    "Thompson draws with the variance for the deviation": Mutant(
+        "rules/radius.py", "return sqrt(variance)", "return variance", (CATCHING_UP,)
+    ),
+    "d_eps without noise": Mutant(
+        "rules/kl.py",
+        "if x * mass >= q * tilt:",
+        "if x >= 0.0:",
+        ("test_fedbatch.py::test_the_private_divergence_is_d_eps",),
+    ),
+    "the arm by divergence stays when a belief changes": Mutant(
+        "policies/fed_batch.py",
+        "    me.winner_until = 0.0\n",
+        "",
+        ("test_fedbatch.py::test_the_kl_index_word_for_word",),
+    ),
+    "the tail forgets a release": Mutant(
+        "rules/radius.py",
+        "-largest * num_releases *",
+        "-largest * (num_releases - 1) *",
+        ("test_fedbatch.py::test_the_tail_is_the_best_chernoff_bound",),
+    ),
+}
+
+BASELINES = {
+    "UCB1 with 8 / n": Mutant(
+        "rules/radius.py", "return sqrt(2.0 / n)", "return sqrt(8.0 / n)", ("test_paper.py::test_the_floor_is_ucb1",)
+    ),
+    "central variance with weights not squared": Mutant(
+        "policies/central_ucb.py",
+        "terms.weight * terms.weight\n",
+        "terms.weight\n",
+        ("test_paper.py::test_the_ceiling_is_ucb_on_everything",),
+    ),
+    "an episode ends early": Mutant(
+        "policies/adap_ucb.py",
+        "n + batch.batch_size(n, FIRST_EPISODE, GROWTH)",
+        "n + max(1, batch.batch_size(n, FIRST_EPISODE, GROWTH) - 1)",
+        ("test_baselines.py::test_adap_ucb_gossiped",),
+    ),
+    "coop-UCB2 adds rewards after mixing": Mutant(
+        "simulation/round.py",
+        '        page.network in ("gossip", "alone"),\n        page.network == "consensus",\n',
+        '        page.network in ("gossip", "alone", "consensus"),\n        False,\n',
+        ("test_baselines.py::test_coop_ucb2",),
+    ),
+    "GSE does not tell what it dropped": Mutant(
+        "policies/gse.py",
+        "                if one.live[k] != other.live[k]:\n",
+        "                if False:\n",
+        ("test_baselines.py::test_gse",),
+    ),
+    "Fed1-UCB drops too early": Mutant(
+        "rules/radius.py", "4.0 * log_horizon", "0.5 * log_horizon", ("test_baselines.py::test_fed1_ucb",)
+    ),
+    "Dist-UCB without the degree": Mutant(
+        "rules/radius.py",
+        "return sqrt(3.0 / (degree * n))",
+        "return sqrt(3.0 / n)",
+        ("test_baselines.py::test_dist_ucb_where_agents_lag",),
+    ),
+}
+
+PRIVACY = {
+    "half the noise": Mutant(
+        "privacy/noise.py",
+        "return measurement_of(epsilon)(",
+        "return measurement_of(2.0 * epsilon)(",
+        ("test_privacy.py::test_the_noise_is_discrete_laplace",),
+    ),
+    "OpenDP is not asked whether epsilon holds": Mutant(
+        "privacy/noise.py",
+        "if measurement.map(GRID) <= epsilon:",
+        "if measurement.map(GRID) <= 1.001 * epsilon:",
+        ("test_privacy.py::test_opendp_confirms_the_epsilon",),
+    ),
+    "a reward is not clamped before it is counted in steps": Mutant(
+        "privacy/noise.py",
+        'reward = clamp(finite_number("reward", reward), low, high)',
+        'reward = finite_number("reward", reward)',
+        ("test_privacy.py::test_every_reward_lies_on_the_grid",),
+    ),
+    "a reward is not rounded to the grid": Mutant(
+        "privacy/noise.py",
+        "return round(to_steps(reward, low, high))",
+        "return to_steps(reward, low, high)",
+        ("test_privacy.py::test_every_reward_lies_on_the_grid",),
+    ),
+    "the ledger records nothing": Mutant(
+        "privacy/ledger.py",
+        "        self._marks[arm, level] = last\n",
+        "",
+        ("test_privacy.py::test_no_interval_gets_a_second_draw",),
+    ),
+    "the ledger records a draw only once it has come": Mutant(
+        "privacy/ledger.py",
+        "        self._marks[arm, level] = last\n        (fresh,) = self._noise(self.epsilon_per_release, 1)\n",
+        "        (fresh,) = self._noise(self.epsilon_per_release, 1)\n        self._marks[arm, level] = last\n",
+        ("test_privacy.py::test_a_failed_draw_is_not_tried_again",),
+    ),
+    "a reward may lie in two releases": Mutant(
+        "privacy/ledger.py",
+        "if first <= mark:",
+        "if first < mark:",
+        ("test_privacy.py::test_no_interval_gets_a_second_draw",),
+    ),
+    "all levels share one mark": Mutant(
+        "privacy/ledger.py",
+        "return self._marks.get((arm, level), 0)",
+        "return self._marks.get((arm, 0), 0)",
+        ("test_privacy.py::test_levels_are_separate_accounts",),
+    ),
+    "the ledger forgets its marks at a restart": Mutant(
+        "privacy/ledger.py",
+        '            self._marks[arm, level] = whole_number("last", last, 1, MAX_PULL)\n',
+        '            whole_number("last", last, 1, MAX_PULL)\n',
+        ("test_privacy.py::test_a_ledger_comes_back_with_its_marks",),
+    ),
+    "the ledger charges for one level only": Mutant(
+        "privacy/ledger.py",
+        "return self.levels * self.epsilon_per_release",
+        "return self.epsilon_per_release",
+        ("test_privacy.py::test_what_a_reward_costs",),
+    ),
+    "noise may be a float": Mutant(
+        "privacy/ledger.py",
+        "if type(fresh) is not int:",
+        "if False:",
+        ("test_privacy.py::test_noise_must_be_whole_numbers",),
+    ),
+    "rows older than the last release are accepted": Mutant(
+        "privacy/mechanism.py",
+        "if mark > n or self.ledger.released_up_to(arm, level) >= first:",
+        "if False:",
+        ("test_privacy.py::test_a_row_that_is_older_than_the_last_release_is_refused",),
+    ),
+    "rows that forgot their last batch are accepted": Mutant(
+        "privacy/mechanism.py",
+        "if mark > n or self.ledger.released_up_to(arm, level) >= first:",
+        "if mark > n:",
+        ("test_site.py::test_rows_that_the_page_cannot_know_are_refused_with_the_reason",),
+    ),
+    "the tree takes one reward more than it pays for": Mutant(
+        "privacy/mechanism.py",
+        "        n = self.me.n[arm] + 1\n",
+        "        n = self.me.n[arm]\n",
+        ("test_privacy.py::test_the_tree_refuses_to_go_past_its_end",),
+    ),
+}
+
+FLOW = {
+    "the stamp does not grow": Mutant(
+        "rules/flow.py",
+        "(stamp[0] + 1, writer)",
+        "(stamp[0], writer)",
+        ("test_flow.py::test_without_faults_it_is_the_papers_average",),
+    ),
+    "the answer is not mirrored": Mutant(
+        "rules/flow.py",
+        "return (mirrored(flow), stamp) if mine[1] < stamp else mine",
+        "return (flow, stamp) if mine[1] < stamp else mine",
+        ("test_flow.py::test_without_faults_it_is_the_papers_average",),
+    ),
+    "an older answer is adopted": Mutant(
+        "rules/flow.py",
+        "if mine[1] < stamp else mine",
+        "if stamp[0] > 0 else mine",
+        ("test_flow.py::test_whatever_happened_one_exchange_heals", STORY),
+    ),
+    "an older offer is averaged": Mutant(
+        "rules/flow.py",
+        "if stamp < mine[1]:",
+        "if False:",
+        ("test_flow.py::test_an_older_offer_changes_nothing_and_brings_the_newer_flow",),
+    ),
+    "of two who write at once neither wins": Mutant(
+        "rules/flow.py", "if stamp < mine[1]:", "if stamp[0] < mine[1][0]:", ("test_flow.py::test_both_write_at_once",)
+    ),
+    "an exchange goes all the way to the other end": Mutant(
+        "rules/flow.py",
+        "(average(here[c], there[c]) - here[c])",
+        "(there[c] - here[c])",
+        ("test_flow.py::test_moved_lands_on_the_average",),
+    ),
+    "the flow of the link counts twice in its average": Mutant(
+        "agent/core/site.py",
+        "flow.answer(register, self._rest(link), offered,",
+        "flow.answer(register, self.gossiped, offered,",
+        (STORY,),
+    ),
+}
+
+SITE = {
+    "a reward counts twice": Mutant(
+        "agent/core/site.py",
+        "if decision.reward is not None:",
+        "if False:",
+        ("test_site.py::test_the_same_reward_again_is_fine_another_is_a_conflict",),
+    ),
+    "another reward for the same decision is ignored": Mutant(
+        "agent/core/site.py",
+        "if decision.reward != reward:",
+        "if False:",
+        ("test_site.py::test_the_same_reward_again_is_fine_another_is_a_conflict",),
+    ),
+    "a reward outside the range is taken": Mutant(
+        "agent/core/site.py",
+        "if not low <= reward <= high:",
+        "if False:",
+        ("test_site.py::test_a_bad_reward_changes_nothing",),
+    ),
+    "expiry takes back rewarded decisions": Mutant(
+        "agent/core/site.py",
+        "self._tried[decision.arm] -= decision.reward is None",
+        "self._tried[decision.arm] -= 1",
+        ("test_site.py::test_an_expired_decision_is_forgotten_and_its_arm_is_tried_again",),
+    ),
+    "pending decisions are forgotten at a restart": Mutant(
+        "agent/core/player.py",
+        "            self.me.tried[decision.arm] += decision.reward is None\n",
+        "            pass\n",
+        (STORY,),
+    ),
+    "messages of an earlier life are averaged": Mutant(
+        "agent/core/site.py",
+        "if offer.epoch >= link.epoch:",
+        "if True:",
+        ("test_site.py::test_messages_from_before_a_lost_disk_are_not_heard",),
+    ),
+    "answers of an earlier life are adopted": Mutant(
+        "agent/core/site.py",
+        "if answer.epoch >= link.epoch and answer.to_epoch == self.epoch:",
+        "if answer.to_epoch == self.epoch:",
+        ("test_site.py::test_messages_from_before_a_lost_disk_are_not_heard",),
+    ),
+    "offers for an earlier life are averaged": Mutant(
+        "agent/core/site.py",
+        "if offer.to_epoch in (0, life.epoch):",
+        "if True:",
+        ("test_site.py::test_messages_for_an_earlier_life_are_not_heard",),
+    ),
+    "answers to an earlier life are adopted": Mutant(
+        "agent/core/site.py",
+        "if answer.epoch >= link.epoch and answer.to_epoch == self.epoch:",
+        "if answer.epoch >= link.epoch:",
+        ("test_site.py::test_messages_for_an_earlier_life_are_not_heard",),
+    ),
+    "a site whose clock stands behind stays there": Mutant(
+        "agent/core/site.py",
+        "if message.to_epoch > life.epoch else life",
+        "if False else life",
+        ("test_site.py::test_a_clock_that_stands_behind_does_not_block_a_link",),
+    ),
+    "other terms of the federation are ignored": Mutant(
+        "agent/core/site.py",
+        "if message.federation != self._digest:",
+        "if False:",
+        ("test_site.py::test_who_is_not_heard",),
+    ),
+    "a message for another site is heard": Mutant(
+        "agent/core/site.py",
+        "if message.receiver != self.name:",
+        "if False:",
+        ("test_site.py::test_who_is_not_heard",),
+    ),
+    "no bounds on what neighbours send": Mutant(
+        "agent/core/site.py",
+        "        self._bounds.check(message, self._stored.born, self.epoch)\n",
+        "",
+        ("test_agent_policies.py::test_what_no_honest_neighbour_says_is_refused",),
+    ),
+    "no bounds on what a site comes to hold": Mutant(
+        "agent/core/site.py",
+        "        self._bounds.check_held(link.register[0], flow.gossiped(self._rest(link), [link.register[0]]))\n",
+        "",
+        ("test_agent_policies.py::test_liars_cannot_make_others_refuse_this_site",),
+    ),
+    "no bounds on epochs": Mutant(
+        "agent/core/bounds.py",
+        "    if epoch > most:\n",
+        "    if False:\n",
+        ("test_site.py::test_an_epoch_cannot_be_pushed_out_of_range",),
+    ),
+    "a neighbour that has left is still heard": Mutant(
+        "agent/core/site.py",
+        "if link is None or link.left:",
+        "if link is None:",
+        ("test_site.py::test_who_leaves_takes_its_flow_away",),
+    ),
+    "who leaves does not take its flow away": Mutant(
+        "agent/core/site.py",
+        "Link(neighbour, least, flow.empty(self.terms.num_arms), left=True)",
+        "Link(neighbour, least, self._link(neighbour).register, left=True)",
+        ("test_site.py::test_who_leaves_takes_its_flow_away",),
+    ),
+    "who comes back brings its old messages": Mutant(
+        "agent/core/site.py",
+        "least = min(self._link(neighbour).epoch + 1, MAX_COUNT)",
+        "least = self._link(neighbour).epoch",
+        ("test_site.py::test_who_comes_back_is_heard_its_old_messages_are_not",),
+    ),
+    "an exchange does not change what the site believes": Mutant(
+        "agent/core/site.py",
+        "        step = self._step(result, *records)\n        self._look()\n",
+        "        step = self._step(result, *records)\n",
+        (STORY,),
+    ),
+    "a release does not change what the site believes": Mutant(
+        "agent/core/site.py",
+        "        self._look(decision.arm)\n",
+        "",
+        ("test_site.py::test_an_arm_is_known_after_its_own_release",),
+    ),
+    "n~ does not spread with answers": Mutant(
+        "agent/core/site.py",
+        "            n_max = self._caught(answer)\n",
+        "",
+        ("test_agent_policies.py::test_n_max_spreads_with_exchanges_and_survives",),
+    ),
+    "a site without rewards counts as zero": Mutant(
+        "agent/core/player.py",
+        "float(self.me.n[k] > 0)",
+        "1.0",
+        ("test_agent_policies.py::test_gossip_ucb_owns_the_exact_mean", TREE_STORY),
+    ),
+    "the low end of the range counts as a reward of zero": Mutant(
+        "agent/core/player.py",
+        "value = to_steps(gossiped[k], low, high, weight)",
+        "value = to_steps(gossiped[k], 0.0, high - low, weight)",
+        ("test_agent_policies.py::test_without_faults_agents_are_algorithm_1",),
+    ),
+    "a full tree is handed out while rewards are pending": Mutant(
+        "agent/core/choice.py",
+        "me.tried[k] < terms.max_pulls for k in arms",
+        "me.n[k] < terms.max_pulls for k in arms",
+        ("test_agent_policies.py::test_a_full_arm_is_not_handed_out_and_then_nothing_is",),
+    ),
+    "a reward beyond the horizon is not refused in words": Mutant(
+        "agent/core/site.py",
+        "if most is not None and self.rewards[decision.arm] >= most:",
+        "if False:",
+        ("test_agent_policies.py::test_a_reward_that_finds_no_room_changes_nothing",),
+    ),
+    "the last release of each level is not recorded": Mutant(
+        "agent/core/player.py",
+        "if interval is not None:",
+        "if False:",
+        ("test_site.py::test_a_release_is_among_the_records_of_its_reward",),
+    ),
+}
+
+DISK = {
+    "an event is acknowledged before it is on disk": Mutant(
+        "agent/disk/durable_site.py",
+        "        await written\n",
+        "",
+        ("test_durable_site.py::test_nothing_is_told_before_it_is_on_disk",),
+    ),
+    "a refusal is told before its reason is on disk": Mutant(
+        "agent/disk/durable_site.py",
+        "            self._commit()  # the reason of a refusal must survive a crash\n            raise\n",
+        "            raise\n",
+        ("test_durable_site.py::test_the_reason_of_a_refusal_is_on_disk",),
+    ),
+    "what is shown is not on disk": Mutant(
+        "agent/disk/durable_site.py",
+        "        self._commit()\n        return self._loaded()\n",
+        "        return self._loaded()\n",
+        ("test_durable_site.py::test_what_is_shown_is_on_disk",),
+    ),
+    "memory survives a disk that failed": Mutant(
+        "agent/disk/durable_site.py",
+        "            self._forget()\n            self.problem = _told(error)\n",
+        "            self.problem = _told(error)\n",
+        ("test_durable_site.py::test_what_a_failed_disk_has_not_taken_has_not_happened",),
+    ),
+    "half an event stays in memory": Mutant(
+        "agent/disk/durable_site.py",
+        "            self._forget()  # half of the event may be in memory\n",
+        "",
+        ("test_durable_site.py::test_an_event_that_breaks_leaves_nothing_behind",),
+    ),
+    "records of an event are written one by one": Mutant(
+        "agent/disk/journal.py",
+        '            self._file.execute("BEGIN IMMEDIATE")\n'
+        "            try:\n"
+        "                self._write(records)\n"
+        '                self._file.execute("COMMIT")\n',
+        "            try:\n                self._write(records)\n",
+        ("test_site.py::test_an_interval_is_written_once",),
+    ),
+    "a commit does not wait for the disk": Mutant(
+        "agent/disk/journal.py",
+        '"synchronous=FULL"',
+        '"synchronous=NORMAL"',
+        ("test_site.py::test_a_commit_waits_for_the_disk",),
+    ),
+    "two processes may write one file": Mutant(
+        "agent/disk/journal.py",
+        '"locking_mode=EXCLUSIVE"',
+        '"locking_mode=NORMAL"',
+        ("test_site.py::test_a_file_that_does_not_fit_is_refused_with_the_reason",),
+    ),
+    "an interval may be released again on disk": Mutant(
+        "agent/disk/journal.py",
+        '                "INSERT INTO released SELECT ?1, ?2, ?3 WHERE ?3 > coalesce("\n'
+        '                "(SELECT last FROM released WHERE arm = ?1 AND level = ?2), 0) "\n'
+        '                "ON CONFLICT (arm, level) DO UPDATE SET last = excluded.last",\n',
+        '                "INSERT OR REPLACE INTO released VALUES (?, ?, ?)",\n',
+        ("test_site.py::test_an_interval_is_written_once",),
+    ),
+    "the file of other terms is opened": Mutant(
+        "agent/disk/journal.py",
+        "if its_digest != terms.digest():",
+        "if False:",
+        ("test_site.py::test_a_file_that_does_not_fit_is_refused_with_the_reason",),
+    ),
+    "the file of another site is opened": Mutant(
+        "agent/disk/journal.py",
+        "if its_name != name:",
+        "if False:",
+        ("test_site.py::test_a_file_that_does_not_fit_is_refused_with_the_reason",),
+    ),
+    "rewards of known decisions are not written": Mutant(
+        "agent/disk/journal.py",
+        '"ON CONFLICT (id) DO UPDATE SET reward = excluded.reward",',
+        '"ON CONFLICT (id) DO NOTHING",',
+        (ON_FILE,),
+    ),
+    "expired decisions stay on disk": Mutant(
+        "agent/disk/journal.py",
+        '"DELETE FROM decision WHERE id = ?"',
+        '"DELETE FROM decision WHERE id = ? AND reward IS NULL"',
+        (ON_FILE,),
+    ),
+    "a neighbour that has left is back after a restart": Mutant(
+        "agent/disk/journal.py",
+        '"has_left = excluded.has_left",',
+        '"has_left = 0",',
+        (ON_FILE,),
+    ),
+    "n~ is not read from the file": Mutant(
+        "agent/disk/journal.py",
+        "            stored.apply([Heard(tuple(json.loads(n_max)))])\n",
+        "",
+        (TREE_ON_FILE,),
+    ),
+    "rows that make no sense are loaded": Mutant(
+        "agent/disk/journal.py",
+        "            self._terms.mechanism().restore(stored.known, stored.released)",
+        "            self._terms.mechanism()",
+        ("test_site.py::test_rows_that_the_page_cannot_know_are_refused_with_the_reason",),
+    ),
+    "a migration drops the batch that is not full": Mutant(
+        "agent/disk/migration.py",
+        "        me.n[arm] += count\n        me.total[arm] = total\n",
+        "        pass\n",
+        (MIGRATED,),
+    ),
+    "a migration forgets what was released": Mutant(
+        "agent/disk/migration.py",
+        "return [Released(arm, 0, last) for arm, last in last_of.items()]",
+        "return []",
+        ("test_schema2.py::test_what_was_released_before_is_not_drawn_again", MIGRATED),
+    ),
+    "a migration counts the noise of a tree twice": Mutant(
+        "agent/disk/migration.py", "noise(pulls) - noise(before)", "noise(pulls)", (MIGRATED,)
+    ),
+    "others may read a secret file": Mutant(
+        "agent/disk/secret_files.py",
+        "if secret and mode & (stat.S_IRWXG | stat.S_IRWXO):",
+        "if False:",
+        ("test_certs.py",),
+    ),
+}
+
+AREAS = {
+    "the paper": PAPER,
+    "the engine": ENGINE,
+    "FedBatch": FED_BATCH,
+    "other policies": BASELINES,
+    "privacy of real rewards": PRIVACY,
+    "links between sites": FLOW,
+    "the live site": SITE,
+    "its disk": DISK,
+}
+MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}
