@@ -152,6 +152,8 @@ Network = Literal["gossip", "consensus", "alone", "pooled", "server"]
 * ``alone``: no links
 * ``pooled``: all agents see the sum of all published values, at once
 * ``server``: only the page's own ``meet`` changes the averages
+
+On every network the first pull of each arm, at t = 0, goes into the agent's own averages.
 """
 
 
@@ -161,7 +163,7 @@ class Page(NamedTuple):
     * ``start(me, terms)``: fill in what is not zero before the first round
     * ``decide(me, terms, seen, now, draws)``: the arm
     * ``noise_due(me, terms, arm)``: the interval that the next reward of this arm completes, named by its end; 0: none.
-      A tuple of ends if the policy needs several draws.
+      A tuple of two ends if the policy needs two draws; such a page has no ``believe``.
     * ``interval(me, terms, arm, end)``: its first reward, and its level: releases of one level are disjoint
     * ``observe(me, terms, arm, reward, noise)``: update the agent's own numbers after a reward
     * ``published(me, terms, arm)``: what the network averages, a number for each name in ``averaged``

@@ -13,6 +13,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
+from fedbandit.checks import InvalidArgument
 from fedbandit.policies import protocol
 from fedbandit.policies.protocol import Now, Page
 from fedbandit.simulation.compiled import (
@@ -166,6 +167,10 @@ def _no_radius(me: Any, terms: Any, seen: Any, now: Any, arm: Any) -> float:
     return np.inf
 
 
+def _nothing_announced(me: Any, terms: Any, arm: Any) -> int:
+    return 0
+
+
 def _no_meeting(agents: Any, terms: Any, seen: Any, edges: Any, present: Any) -> int:
     return 0
 
@@ -222,6 +227,8 @@ def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..
 
     ``watches``: count how often an estimate lies further from the truth than its radius.
     """
+    if page.meet is not None and page.network == "gossip" and links != "present":
+        raise InvalidArgument("links", links, "brought by a policy whose page has meet: it is told which are present")
     functions = (
         FAMILIES[family],
         LINKS[links],
@@ -235,6 +242,7 @@ def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..
         page.radius or _no_radius,
         page.unknown or _nothing_unknown,
         page.meet or _no_meeting,
+        page.announced or _nothing_announced,
     )
     return _build(
         SOURCES,
@@ -277,11 +285,12 @@ def _build(
     radius: Any,
     unknown: Any,
     meet: Any,
+    announced: Any,
 ) -> Any:
     """Compile the loop. What is fixed here is known to the compiler: branches that a page never takes are left out."""
     for function in (draw_reward, average_links, start, decide, noise_due, observe, published, believe, estimate):
         compilable(function)
-    for function in (radius, unknown, meet):
+    for function in (radius, unknown, meet, announced):
         compilable(function)
 
     @compile_driver
@@ -319,7 +328,7 @@ def _build(
                 pulls = num_arms if t == 0 else 1  # Algorithm 1, line 1: at t = 0 every arm once
                 if t > 0:
                     if announces:
-                        hear_n_max(me.tried, agents, population.n_max, links, i)  # line 5
+                        hear_n_max(announced, me, fixed, agents, population.n_max, links, i)  # line 5
                     if not world.in_step:
                         pulls = 1 if uniform(draw(streams[i].arrivals, np.uint64(t))) < world.rates[i] else 0
                     turn.acts = pulls
@@ -378,7 +387,7 @@ def _build(
                     if turn.mixed > 0 or t == 0:
                         for k in range(num_arms):
                             believe(me, by_value(terms[i]), me, np.uint64(k))
-                    elif turn.released > 0:
+                    elif turn.released > 0 or (turn.acts > 0 and not is_private):
                         believe(me, by_value(terms[i]), me, turn.arm)
                     turn.mixed, turn.released = 0, 0
             if meets and t > 0:
