@@ -18,6 +18,7 @@ __all__ = [
     "instance",
     "number_above",
     "number_between",
+    "shortened",
     "true_or_false",
     "whole_number",
 ]
@@ -34,7 +35,7 @@ class InvalidArgument(ValueError):
     def __init__(self, argument: str, value: object, accepted: str, hint: str = "") -> None:
         """Name the argument, what it accepts, its value, and a hint."""
         self.argument, self.value, self.accepted, self.hint = argument, value, accepted, hint
-        super().__init__(f"{argument} must be {accepted}, not {_short(value)}{'. ' if hint else ''}{hint}")
+        super().__init__(f"{argument} must be {accepted}, not {shortened(repr(value))}{'. ' if hint else ''}{hint}")
 
     def __reduce__(self) -> tuple[type["InvalidArgument"], tuple[str, object, str, str]]:
         """Allow pickling."""
@@ -49,9 +50,9 @@ class FileError(ValueError):
     """A file that cannot be used; the message has a line per error."""
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+def shortened(text: str, most: int = 80) -> str:
+    """The text, or its beginning and three dots: what others send may be of any length."""
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _is_number(value: Any) -> bool:

@@ -6,142 +6,21 @@ pages. It closes over plain functions, because only then does Numba's disk cache
 
 from collections.abc import Callable
 from functools import cache
-from math import log, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.policies import protocol
-from fedbandit.policies.protocol import Now, Page
-from fedbandit.simulation.compiled import (
-    INLINE,
-    SOURCES,
-    by_value,
-    compilable,
-    compile_driver,
-    compile_inner,
-    compile_rare,
-    leave_out,
-)
+from fedbandit.policies.protocol import Page, time_of
+from fedbandit.simulation.compiled import SOURCES, by_value, compilable, compile_driver, compile_inner
+from fedbandit.simulation.draws import DecisionDraws, draw_noise, name_streams
 from fedbandit.simulation.network import LINKS, add_news, hear_n_max
 from fedbandit.simulation.rewards import FAMILIES
-from fedbandit.simulation.streams import (
-    ARRIVALS,
-    EDGES,
-    NOISE,
-    NORMALS,
-    PICKS,
-    REWARDS,
-    coarse_normal,
-    draw,
-    laplace,
-    stream,
-    uniform,
-)
+from fedbandit.simulation.streams import EDGES, draw, stream, uniform
 
 __all__ = ["rounds_of"]
 
-
-# ---------------------------------------------------------------- randomness
-
-
-class DecisionDraws(NamedTuple):
-    """The randomness of one decision of an agent: see ``protocol.uniform`` and ``protocol.fill_with_normals``."""
-
-    agent: int
-    clock: int
-    streams: Any
-    tape: Any
-
-
-def _is_simulated(draws: Any) -> bool:
-    return isinstance(draws, types.NamedTuple) and draws.instance_class is DecisionDraws
-
-
-@overload(protocol.uniform, strict=False, jit_options=INLINE)
-def _uniform(draws: Any) -> Any:
-    if not _is_simulated(draws):
-        return None
-
-    def pick(draws: Any) -> Any:
-        if draws.tape.on:
-            return draws.tape.picks[draws.clock - 1, draws.agent]
-        return uniform(draw(draws.streams.picks, np.uint64(draws.clock)))
-
-    return pick
-
-
-@overload(protocol.fill_with_normals, strict=False, jit_options=INLINE)
-def _fill_with_normals(row: Any, draws: Any) -> Any:
-    if not _is_simulated(draws):
-        return None
-
-    def fill(row: Any, draws: Any) -> None:
-        if draws.tape.has_normals:
-            for k in range(len(row)):
-                row[k] = draws.tape.normals[draws.clock - 1, draws.agent, k]
-            return
-        for pair in range((len(row) + 1) // 2):
-            bits = draw(draws.streams.normals[pair], np.uint64(draws.clock))
-            row[2 * pair] = coarse_normal(bits, np.uint64(0))
-            if 2 * pair + 1 < len(row):
-                row[2 * pair + 1] = coarse_normal(bits, np.uint64(1))
-
-    return fill
-
-
-leave_out(protocol.uniform)
-leave_out(protocol.fill_with_normals)
-
-
-@compile_inner
-def _noise(tape: Any, streams: Any, i: int, arm: Any, end: Any) -> Any:
-    """The noise of scale 1 of the interval that ends at ``end``: always the same draw."""
-    if end == 0:
-        return 0.0
-    if tape.has_noise:
-        return tape.noise[end, i, arm]
-    return laplace(draw(streams.noise[arm], np.uint64(end)))
-
-
-def draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
-    """The noise of an interval, or of several: see ``Page.noise_due``."""
-    raise NotImplementedError  # compiled only
-
-
-@overload(draw_noise, strict=False, jit_options=INLINE)
-def _draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
-    if isinstance(due, types.BaseTuple):
-
-        def several(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
-            first, second = due
-            return (
-                scale * _noise(tape, streams, i, arm, first),
-                scale * _noise(tape, streams, i, arm, second),
-            )
-
-        return several
-
-    def one(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
-        return scale * _noise(tape, streams, i, arm, due)
-
-    return one
-
-
-@compile_rare
-def _name_streams(seed: Any, trial: Any, streams: Any) -> None:
-    for i in range(len(streams)):
-        mine, agent = streams[i], np.uint64(i)
-        mine.picks = stream(seed, trial, PICKS, agent, np.uint64(0))
-        mine.arrivals = stream(seed, trial, ARRIVALS, agent, np.uint64(0))
-        for k in range(len(mine.rewards)):
-            arm = np.uint64(k)
-            mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)
-            mine.noise[k] = stream(seed, trial, NOISE, agent, arm)
-            mine.normals[k] = stream(seed, trial, NORMALS, agent, arm)
+compilable(time_of)
 
 
 # ---------------------------------------------------------------- functions that a page may leave out
@@ -211,8 +90,7 @@ def _count_misses(
     """How many estimates lie further from the truth than the radius of the next decision."""
     for i in range(len(agents)):
         me, fixed = agents[i], terms[i]
-        log_t = log(max(turns[i].clock + 1, 2))
-        now = Now(log_t, sqrt(log_t))
+        now = time_of(max(turns[i].clock + 1, 2))
         for k in range(len(arm_means)):
             error = abs(estimate(me, fixed, me, k) - arm_means[k])
             if not unknown(me, k) and error > radius(me, fixed, me, now, k):
@@ -317,12 +195,11 @@ def _build(
         num_agents, num_arms = len(agents), len(agents[0].tried)
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
-            _name_streams(seed, trial, streams)
+            name_streams(seed, trial, streams)
             for i in range(num_agents):
                 start(agents[i], terms[i])
         for t in range(first, last + 1):
-            log_t = log(max(t, 1))
-            now = Now(log_t, sqrt(log_t))
+            now = time_of(t)
             for i in range(num_agents):
                 me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
                 pulls = num_arms if t == 0 else 1  # Algorithm 1, line 1: at t = 0 every arm once
@@ -334,8 +211,7 @@ def _build(
                     turn.acts = pulls
                     turn.clock += pulls
                     if not world.in_step and pulls > 0:
-                        log_t = log(turn.clock)
-                        now = Now(log_t, sqrt(log_t))
+                        now = time_of(turn.clock)
                 for k in range(pulls):
                     arm = np.uint64(k)
                     if t > 0:
