@@ -200,24 +200,25 @@ def _build(
                 start(agents[i], terms[i])
         for t in range(first, last + 1):
             now = time_of(t)
-            for i in range(num_agents):
-                me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
-                pulls = num_arms if t == 0 else 1  # Algorithm 1, line 1: at t = 0 every arm once
-                if t > 0:
+            if t > 0:
+                for i in range(num_agents):
+                    me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
                     if announces:
                         hear_n_max(announced, me, fixed, agents, population.n_max, links, i)  # line 5
-                    if not world.in_step:
-                        pulls = 1 if uniform(draw(streams[i].arrivals, np.uint64(t))) < world.rates[i] else 0
-                    turn.acts = pulls
-                    turn.clock += pulls
-                    if not world.in_step and pulls > 0:
-                        now = time_of(turn.clock)
-                for k in range(pulls):
-                    arm = np.uint64(k)
-                    if t > 0:
+                    if world.in_step:
+                        turn.acts = 1
+                    else:
+                        turn.acts = uniform(draw(streams[i].arrivals, np.uint64(t))) < world.rates[i]
+                    if turn.acts > 0:
+                        turn.clock += 1
+                        if not world.in_step:
+                            now = time_of(turn.clock)
                         draws = DecisionDraws(i, turn.clock, streams[i], tape)
-                        arm = np.uint64(decide(me, fixed, me, now, draws))  # lines 6-14
-                        turn.arm = arm
+                        turn.arm = np.uint64(decide(me, fixed, me, now, draws))  # lines 6-14
+            for i in range(num_agents):
+                me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
+                for k in range(turn.acts if t > 0 else num_arms):  # Algorithm 1, line 1: at t = 0 every arm once
+                    arm = turn.arm if t > 0 else np.uint64(k)
                     if tape.on:
                         reward = tape.rewards[turn.clock, i, arm]
                     else:
