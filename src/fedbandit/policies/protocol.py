@@ -55,7 +55,7 @@ LEVELS = 32
 class Field:
     """What one agent knows under one name: a single value, or a row of them.
 
-    ``is_kept``: a live site keeps it on disk. What an engine, ``believe`` or ``decide`` fills in again need not be.
+    ``is_kept``: a live site stores it on disk. Fields that are recomputed need not be stored.
     """
 
     kind: Literal["count", "number", "flag"]

@@ -88,8 +88,7 @@ class Mechanism:
     def take(self, arm: int, reward: float) -> Interval | None:
         """Play a reward of this arm; the interval that it completes, whose noise has been drawn.
 
-        If no noise can be had, the ledger counts the interval as released all the same: this mechanism refuses the
-        arm's further rewards, and must be brought back from the disk.
+        If drawing noise fails, the interval still counts as released: reload the mechanism from disk.
         """
         arm = whole_number("arm", arm, 0, self.num_arms - 1)
         page, ledger, me, terms = self.page, self.ledger, self.me, self.terms

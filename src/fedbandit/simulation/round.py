@@ -105,7 +105,7 @@ def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..
 
     ``watches``: count how often an estimate lies further from the truth than its radius.
     """
-    if page.meet is not None and page.network == "gossip" and links != "present":
+    if page.meet is not None and page.network != "server" and links != "present":
         raise InvalidArgument("links", links, "brought by a policy whose page has meet: it is told which are present")
     functions = (
         FAMILIES[family],

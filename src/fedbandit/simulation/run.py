@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
-from fedbandit.policies import MAX_HORIZON, Policy
+from fedbandit.checks import InvalidArgument, exactly, instance, true_or_false, whole_number
+from fedbandit.policies import MAX_HORIZON, POLICIES, Policy
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
@@ -118,7 +118,7 @@ def check_call(
 
 def plan_of(policy: Policy, problem: Problem, horizon: int, watches: bool = False) -> cpu.Plan:
     """A policy's plan for a problem; refused if the policy cannot handle it."""
-    instance("policy", policy, Policy, "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
+    exactly("policy", policy, tuple(POLICIES.values()), "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
     policy.check(setting_of(problem, horizon))
     page, (kind, links) = policy.page(), links_of(policy, problem, horizon)
     return cpu.Plan(page, terms_of(policy, problem, horizon), links, rounds_of(page, problem.family, kind, watches))

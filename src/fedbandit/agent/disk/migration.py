@@ -1,4 +1,4 @@
-"""Reads the tables of schema 2, which kept the numbers of each policy in a form of its own, as records of today.
+"""Converts the tables of schema 2 to today's records.
 
 Nothing is drawn and nothing is lost: releases, sums and noise are those of the file. ``SqliteJournal`` writes the
 records and drops the old tables in one transaction.
