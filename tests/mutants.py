@@ -262,7 +262,7 @@ FED_BATCH = {
         "rules/gossip.py",
         "return releases > 0 and weight > 0.0 and weight",
         "return weight > 0.0 and weight",
-        (CATCHING_UP,),
+        ("test_site.py::test_what_others_say_does_not_make_an_arm_known",),
     ),
     "Thompson draws with the variance for the deviation": Mutant(
         "rules/radius.py", "return sqrt(variance)", "return variance", (CATCHING_UP,)
@@ -439,7 +439,16 @@ FLOW = {
         ("test_flow.py::test_an_older_offer_changes_nothing_and_brings_the_newer_flow",),
     ),
     "of two who write at once neither wins": Mutant(
-        "rules/flow.py", "if stamp < mine[1]:", "if stamp[0] < mine[1][0]:", ("test_flow.py::test_both_write_at_once",)
+        "rules/flow.py",
+        "if mine[1] < stamp else mine",
+        "if mine[1][0] < stamp[0] else mine",
+        ("test_flow.py::test_both_write_at_once",),
+    ),
+    "an offer as old as its own copy wins": Mutant(
+        "rules/flow.py",
+        "if stamp < mine[1]:",
+        "if stamp[0] < mine[1][0]:",
+        ("test_flow.py::test_of_two_equal_versions_the_larger_name_is_newer",),
     ),
     "an exchange goes all the way to the other end": Mutant(
         "rules/flow.py",

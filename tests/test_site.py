@@ -192,6 +192,16 @@ def test_an_exchange_is_the_average():
     assert here.own[:3] == (0.25, 0.25, 0.25)
 
 
+def test_what_others_say_does_not_make_an_arm_known():
+    """A site tries every arm itself: one that leans on others alone would bring them nothing."""
+    here, there = pair()
+    teach(there, 0.75)
+    exchange(here, there)
+    assert here.gossiped[3:] == (0.5, 0.5, 0.5)
+    assert here.theta == (None, None, None)
+    assert [pull(here) for _ in range(3)] == [0, 1, 2]
+
+
 def test_who_is_not_heard():
     here, there = pair()
     offer = there.offer("here").result
