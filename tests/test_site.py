@@ -70,6 +70,14 @@ def test_an_arm_is_known_after_its_own_release():
     assert site.own == (0.25, 0.25, 0.25, 1.0, 1.0, 1.0)
 
 
+def test_estimates_are_in_units_of_the_reward():
+    """Whatever the range: the page counts in steps above its low end."""
+    site = new_site(terms=replace(TERMS, low=-1.0, high=3.0))
+    for _ in range(6):
+        pull(site, 0.5)
+    assert site.theta == site.own_means == (0.5, 0.5, 0.5)
+
+
 @pytest.mark.parametrize("index", ["thompson", "ucb", "kl"])
 def test_known_arms_are_judged_by_the_index(index):
     site = new_site(terms=replace(TERMS, policy=FedBatch(5.0, index=index, first_batch=20)))
