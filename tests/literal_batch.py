@@ -241,7 +241,7 @@ def fed1_ucb(tape, phase):
     return np.array(arms)
 
 
-def gse(tape):
+def gse(tape, tells=True):
     """Round robin over live arms; theta <- W theta + news, W = I - Lap / N; drop beaten arms and neighbours' drops."""
     graph, num_arms = tape.graph, tape.rewards.shape[2]
     num_agents, log_t = graph.num_agents, math.log(tape.horizon)
@@ -257,7 +257,7 @@ def gse(tape):
             total[i, k] += tape.rewards[t, i, k]
             n[i, k] += 1
         theta = w @ theta + total / n - before
-        for i, j in graph.edges:
+        for i, j in graph.edges if tells else ():
             for k in live[i] ^ live[j]:
                 for end in (i, j):
                     if len(live[end]) > 1:

@@ -20,7 +20,6 @@ RATES = "test_simulate.py::test_agents_that_do_not_act_in_step_word_for_word"
 REPAIRED = "test_paper.py::test_fed_ucb_is_algorithm_4_repaired"
 CATCHING_UP = "test_fedbatch.py::test_catching_up_word_for_word"
 STORY = "test_site.py::TestSiteAndJournal"
-TREE_STORY = "test_site.py::TestTreeAndJournal"
 ON_FILE = "test_site.py::test_the_file_knows_all_that_memory_does"
 TREE_ON_FILE = "test_agent_policies.py::test_the_file_knows_all_that_memory_does"
 MIGRATED = "test_schema2.py::test_a_migrated_site_shows_what_it_showed_and_goes_on_as_it_would_have"
@@ -262,7 +261,7 @@ FED_BATCH = {
         "rules/gossip.py",
         "return releases > 0 and weight > 0.0 and weight",
         "return weight > 0.0 and weight",
-        (CATCHING_UP,),
+        ("test_site.py::test_what_others_say_does_not_make_an_arm_known",),
     ),
     "Thompson draws with the variance for the deviation": Mutant(
         "rules/radius.py", "return sqrt(variance)", "return variance", (CATCHING_UP,)
@@ -313,10 +312,13 @@ BASELINES = {
         "policies/gse.py",
         "                if one.live[k] != other.live[k]:\n",
         "                if False:\n",
-        ("test_baselines.py::test_gse",),
+        ("test_baselines.py::test_gse_drops_what_neighbours_dropped",),
     ),
     "Fed1-UCB drops too early": Mutant(
-        "rules/radius.py", "4.0 * log_horizon", "0.5 * log_horizon", ("test_baselines.py::test_fed1_ucb",)
+        "rules/radius.py",
+        "4.0 * log_horizon",
+        "0.5 * log_horizon",
+        ("test_baselines.py::test_fed1_ucb_keeps_an_arm_until_its_bound_is_beaten",),
     ),
     "Dist-UCB without the degree": Mutant(
         "rules/radius.py",
@@ -439,7 +441,16 @@ FLOW = {
         ("test_flow.py::test_an_older_offer_changes_nothing_and_brings_the_newer_flow",),
     ),
     "of two who write at once neither wins": Mutant(
-        "rules/flow.py", "if stamp < mine[1]:", "if stamp[0] < mine[1][0]:", ("test_flow.py::test_both_write_at_once",)
+        "rules/flow.py",
+        "if mine[1] < stamp else mine",
+        "if mine[1][0] < stamp[0] else mine",
+        ("test_flow.py::test_both_write_at_once",),
+    ),
+    "an offer as old as its own copy wins": Mutant(
+        "rules/flow.py",
+        "if stamp < mine[1]:",
+        "if stamp[0] < mine[1][0]:",
+        ("test_flow.py::test_of_two_equal_versions_the_larger_name_is_newer",),
     ),
     "an exchange goes all the way to the other end": Mutant(
         "rules/flow.py",
@@ -586,13 +597,13 @@ SITE = {
         "agent/core/player.py",
         "float(self.me.n[k] > 0)",
         "1.0",
-        ("test_agent_policies.py::test_gossip_ucb_owns_the_exact_mean", TREE_STORY),
+        ("test_agent_policies.py::test_a_site_without_a_reward_of_an_arm_does_not_count_as_zero",),
     ),
     "the low end of the range counts as a reward of zero": Mutant(
         "agent/core/player.py",
         "value = to_steps(gossiped[k], low, high, weight)",
         "value = to_steps(gossiped[k], 0.0, high - low, weight)",
-        ("test_agent_policies.py::test_without_faults_agents_are_algorithm_1",),
+        ("test_site.py::test_estimates_are_in_units_of_the_reward",),
     ),
     "a full tree is handed out while rewards are pending": Mutant(
         "agent/core/choice.py",

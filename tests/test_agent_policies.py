@@ -198,6 +198,18 @@ def test_gossip_ucb_owns_the_exact_mean():
     assert len(site.stored.known) == 3, "a record for each arm, none for each reward"
 
 
+@pytest.mark.parametrize("terms", [EXACT, TREE], ids=["gossip_ucb", "fed_ucb"])
+def test_a_site_without_a_reward_of_an_arm_does_not_count_as_zero(terms):
+    here, there = new_site(terms), new_site(terms, "there", ("here",))
+    for _ in range(3):
+        pull(there, 0.75)
+    before = there.theta
+    assert here.own == (0.0,) * 6
+    exchange(here, there)
+    assert here.gossiped[3:] == there.gossiped[3:] == (0.5, 0.5, 0.5)
+    assert there.theta == pytest.approx(before)
+
+
 def test_fed_ucb_releases_at_every_reward_and_keeps_a_record_for_each_arm():
     """The noise of pull 3 is that of the interval 1-2 and that of 3 (Algorithm 2)."""
     draws = []

@@ -54,12 +54,30 @@ def test_fed1_ucb():
     assert (trace.arms[-100:] == 1).all(), "nothing was dropped: the elimination was not tested"
 
 
+def test_fed1_ucb_keeps_an_arm_until_its_bound_is_beaten():
+    """A gap of 0.4: after a phase of 81 pulls by 4 agents two radii are 0.63, after three of them 0.36."""
+    tape = Tape.random(graph.path(4), 3, 3000, 0, means=np.array([[0.0, 3.0, 2.6]] * 4))
+    trace = replay(tape, Fed1UCB())
+    np.testing.assert_array_equal(trace.arms, literal_batch.fed1_ucb(tape, phase=81))
+    assert (trace.arms[250:400] == 2).any(), "it was dropped after the first phase"
+    assert (trace.arms[-100:] == 1).all()
+
+
 @pytest.mark.parametrize("on", [graph.path(4), graph.complete(4)], ids=["path", "complete"])
 def test_gse(on):
     tape = clear_tape(4000, on=on)
     trace = replay(tape, GSE())
     np.testing.assert_array_equal(trace.arms, literal_batch.gse(tape))
     assert (trace.arms[-100:] == 1).all(), "nothing was dropped: the elimination was not tested"
+
+
+def test_gse_drops_what_neighbours_dropped():
+    """On a path whose ends see different means some agents drop an arm well before others."""
+    means = np.array([[0.0, 3.0, 0.0]] * 8) + np.outer(np.linspace(-4, 4, 8), [1, 0, -1])
+    tape = Tape.random(graph.path(8), 3, 3000, 0, means=means)
+    expected = literal_batch.gse(tape)
+    np.testing.assert_array_equal(replay(tape, GSE()).arms, expected)
+    assert (literal_batch.gse(tape, tells=False) != expected).sum() > 10, "nobody was told of an arm to drop"
 
 
 def test_gse_talks_over_the_edges_that_are_present():

@@ -60,14 +60,14 @@ def test_nothing_is_told_before_it_is_on_disk(site):
 def test_the_reason_of_a_refusal_is_on_disk(site):
     """A conflict says that another reward is known: after a crash it must still be."""
 
+    async def conflicting(decision):
+        with pytest.raises(RewardConflict):
+            await site.do(lambda it: it.report(decision.id, 0.75))
+        assert site._journal.load().decisions[decision.id].reward == 0.5
+
     async def scenario():
         decision = await site.do(decide)
-        first = asyncio.create_task(site.do(lambda it: it.report(decision.id, 0.5)))
-        second = asyncio.create_task(site.do(lambda it: it.report(decision.id, 0.75)))
-        with pytest.raises(RewardConflict):
-            await second
-        assert site._journal.load().decisions[decision.id].reward == 0.5
-        await first
+        await asyncio.gather(site.do(lambda it: it.report(decision.id, 0.5)), conflicting(decision))
 
     asyncio.run(scenario())
 

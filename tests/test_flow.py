@@ -103,6 +103,14 @@ def test_both_write_at_once():
     assert off(a, b) < 1e-15
 
 
+def test_of_two_equal_versions_the_larger_name_is_newer():
+    row = (0.5, 0.0, 0.0, 0.0)
+    a, b = End("a", row), End("b", row)
+    a.register, b.register = (row, (1, "a")), (row, (1, "b"))
+    assert b.answer(a.offer()) == (row, (1, "b")), "an older offer changes nothing"
+    assert a.answer(b.offer())[1] == (2, "a")
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("offer"), st.booleans()),

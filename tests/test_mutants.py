@@ -63,6 +63,12 @@ def test_every_mutant_has_a_name_of_its_own():
     assert len(MUTANTS) == sum(len(area) for area in AREAS.values())
 
 
+def test_the_summary_counts_them():
+    summary = (ROOT / "tests" / "README.md").read_text()
+    counts = re.findall(r"^\|.*\| (\d+) \|", summary, re.MULTILINE)
+    assert [int(count) for count in counts] == [len(area) for area in AREAS.values()]
+
+
 def test_the_named_tests_exist():
     for watcher in {watcher for mutant in MUTANTS.values() for watcher in mutant.watchers} | set(ALL_WATCHERS):
         file, _, name = watcher.partition("::")

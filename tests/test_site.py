@@ -70,6 +70,14 @@ def test_an_arm_is_known_after_its_own_release():
     assert site.own == (0.25, 0.25, 0.25, 1.0, 1.0, 1.0)
 
 
+def test_estimates_are_in_units_of_the_reward():
+    """Whatever the range: the page counts in steps above its low end."""
+    site = new_site(terms=replace(TERMS, low=-1.0, high=3.0))
+    for _ in range(6):
+        pull(site, 0.5)
+    assert site.theta == site.own_means == (0.5, 0.5, 0.5)
+
+
 @pytest.mark.parametrize("index", ["thompson", "ucb", "kl"])
 def test_known_arms_are_judged_by_the_index(index):
     site = new_site(terms=replace(TERMS, policy=FedBatch(5.0, index=index, first_batch=20)))
@@ -190,6 +198,16 @@ def test_an_exchange_is_the_average():
     exchange(here, there)
     assert here.gossiped == there.gossiped == (0.5, 0.5, 0.5, 1.0, 1.0, 1.0)
     assert here.own[:3] == (0.25, 0.25, 0.25)
+
+
+def test_what_others_say_does_not_make_an_arm_known():
+    """A site tries every arm itself: one that leans on others alone would bring them nothing."""
+    here, there = pair()
+    teach(there, 0.75)
+    exchange(here, there)
+    assert here.gossiped[3:] == (0.5, 0.5, 0.5)
+    assert here.theta == (None, None, None)
+    assert [pull(here) for _ in range(3)] == [0, 1, 2]
 
 
 def test_who_is_not_heard():
