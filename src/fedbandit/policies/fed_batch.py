@@ -7,7 +7,7 @@ zero. Derivations and measurements are in docs/fedbatch.md, the privacy proof in
 """
 
 from dataclasses import dataclass
-from math import inf, log
+from math import log
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false, whole_number
@@ -26,6 +26,7 @@ from fedbandit.policies.protocol import (
     checked_index,
     fill_with_normals,
     needs_unit_range,
+    reward_bounds,
     sensitivity,
     uniform,
 )
@@ -370,15 +371,9 @@ class FedBatch:
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
         scale = batch.noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
-        bounded = setting.bounded or (setting.has_range and self.epsilon < inf)  # by themselves, or clamped
-        low, high = (setting.low, setting.high) if bounded else (-inf, inf)
-        most = setting.reward_variance
-        least = most
+        low, high, most, least = reward_bounds(setting, self.epsilon)
         if self.sigma is not None:
             most = least = (self.sigma * setting.unit) ** 2
-        elif bounded:
-            most = min(most, batch.largest_reward_variance(low, high))  # of clamped rewards, whatever the true sigma
-            least = batch.least_reward_variance(most)
         return Terms(
             num_agents=setting.num_agents,
             share=setting.share,

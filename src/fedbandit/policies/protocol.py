@@ -17,6 +17,7 @@ from math import inf, log, sqrt
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from fedbandit.checks import InvalidArgument
+from fedbandit.rules.batch import largest_reward_variance, least_reward_variance
 
 __all__ = [
     "ARMS",
@@ -39,6 +40,7 @@ __all__ = [
     "fill_with_normals",
     "needs_step",
     "needs_unit_range",
+    "reward_bounds",
     "sensitivity",
     "time_of",
     "uniform",
@@ -276,6 +278,17 @@ def check_sensitivity(policy: Any, setting: Setting) -> None:
         PrivacyWarning,
         stacklevel=6,  # the caller of simulate
     )
+
+
+def reward_bounds(setting: Setting, epsilon: float) -> tuple[float, float, float, float]:
+    """The range to which a policy with batches clamps rewards, and the most and the least that one reward varies.
+
+    Rewards lie in the range by themselves, or privacy demands it. Otherwise it is infinite, and the variance known.
+    """
+    if not (setting.bounded or (setting.has_range and epsilon < inf)):
+        return -inf, inf, setting.reward_variance, setting.reward_variance
+    most = min(setting.reward_variance, largest_reward_variance(setting.low, setting.high))
+    return setting.low, setting.high, most, least_reward_variance(most)
 
 
 def needs_unit_range(policy: Policy, setting: Setting) -> None:
