@@ -74,6 +74,7 @@ class Mechanism:
         """Nothing observed, nothing released."""
         self._low, self._high = _range(low, high)
         self.num_arms = whole_number("num_arms", num_arms, 1, 10**6)
+        num_agents = whole_number("num_agents", num_agents, 1, 10**6)
         self.page = policy.page()
         self.terms = terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high)
         self.me: Any = plain.new_me(self.page, self.terms, self.num_arms)
@@ -145,6 +146,12 @@ class Mechanism:
             mark = max(self.ledger.released_up_to(arm, level) for level in range(self.ledger.levels))
             if mark > n or self.ledger.released_up_to(arm, level) >= first:
                 raise InvalidArgument(f"n of arm {arm}", n, f"that of a row as new as the release up to pull {mark}")
+            released = getattr(self.me, "released", self.me.n)[arm]
+            next_end = getattr(self.me, "batch_end", [n + 1] * self.num_arms)[arm]
+            if mark != released or next_end <= n:
+                raise InvalidArgument(
+                    f"row of arm {arm}", f"{n} rewards", f"one that fits its release up to pull {mark}"
+                )
 
 
 def _range(low: float, high: float) -> tuple[float, float]:

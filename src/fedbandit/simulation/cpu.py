@@ -14,8 +14,8 @@ from fedbandit.simulation.layout import Links, World, new_population, no_tape, w
 
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
 
-_MOST_ROUNDS_AT_ONCE = 65536
-"""Rounds between progress reports and checks for a stop."""
+_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 10**8
+"""Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
 
 
 class Record(NamedTuple):
@@ -94,11 +94,12 @@ def _run_trial(
     population = new_population(plan.page, plan.terms, num_arms)
     links, theta, misses = with_own_scratch(plan.links), np.zeros((num_agents, num_arms)), np.zeros(num_agents)
     caught_up = population.agents["caught_up"] if "caught_up" in plan.page.knows else np.zeros(num_agents, np.int32)
+    at_once = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE // (num_agents * num_arms)))
     done = -1
     for c, time in enumerate(times.tolist()):
         misses[:] = 0.0
         while done < time:
-            first, done = done + 1, min(done + _MOST_ROUNDS_AT_ONCE, time)
+            first, done = done + 1, min(done + at_once, time)
             plan.play_rounds(
                 first,
                 done,
