@@ -146,12 +146,11 @@ class Mechanism:
             mark = max(self.ledger.released_up_to(arm, level) for level in range(self.ledger.levels))
             if mark > n or self.ledger.released_up_to(arm, level) >= first:
                 raise InvalidArgument(f"n of arm {arm}", n, f"that of a row as new as the release up to pull {mark}")
-            released = getattr(self.me, "released", self.me.n)[arm]
+            told = getattr(self.me, "released", self.me.n)[arm]
             next_end = getattr(self.me, "batch_end", [n + 1] * self.num_arms)[arm]
-            if mark != released or next_end <= n:
-                raise InvalidArgument(
-                    f"row of arm {arm}", f"{n} rewards", f"one that fits its release up to pull {mark}"
-                )
+            if mark != told or next_end <= n:
+                accepted = f"one that fits the release up to pull {mark}"
+                raise InvalidArgument(f"row of arm {arm}", f"{n} rewards", accepted)
 
 
 def _range(low: float, high: float) -> tuple[float, float]:
