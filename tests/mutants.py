@@ -86,8 +86,8 @@ PAPER = {
     ),
     "n~ one round early: lagging against n~(t+1)": Mutant(
         "simulation/round.py",
-        "                        hear_n_max(me.tried, agents, population.n_max, links, i)  # line 5\n",
-        "                        hear_n_max(me.tried, agents, population.n_max, links, i)\n"
+        "                        hear_n_max(announced, me, fixed, agents, population.n_max, links, i)  # line 5\n",
+        "                        hear_n_max(announced, me, fixed, agents, population.n_max, links, i)\n"
         "                        for k in range(num_arms):\n"
         "                            me.n_max[k] = population.n_max[i, k]\n",
         (LAG,),
@@ -203,16 +203,14 @@ ENGINE = {
         "mean + standard_normal(bits)",
         (f"{STREAMS}[gaussian]",),
     ),
-    "slow agents act in every round": Mutant(
-        "simulation/round.py", "< world.rates[i] else 0", "< 1.0 else 0", (RATES,)
-    ),
+    "slow agents act in every round": Mutant("simulation/round.py", "< world.rates[i]\n", "< 1.0\n", (RATES,)),
     "all agents share the fastest clock": Mutant(
-        "simulation/round.py", "log_t = log(turn.clock)\n", "log_t = log(t)\n", (RATES,)
+        "simulation/round.py", "now = time_of(turn.clock)\n", "now = time_of(t)\n", (RATES,)
     ),
     "a release does not change what its agent believes": Mutant(
         "simulation/round.py",
-        "                    elif turn.released > 0:\n",
-        "                    elif False:\n",
+        "elif turn.released > 0 or (turn.acts > 0 and not is_private):\n",
+        "elif False:\n",
         (CATCHING_UP,),
     ),
 }

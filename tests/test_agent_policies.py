@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import literal
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning, graph
 from fedbandit.agent.core.bounds import Bounds
-from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.messages import MAX_N
 from fedbandit.agent.core.records import Decision, Heard, Life, Released, Stored
@@ -22,7 +21,8 @@ from fedbandit.agent.core.site import MAX_EXPIRED, DecisionDraws, HorizonReached
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.kl import kl_index
-from test_agent_simulation import EXACT, TERMS, TREE, Watched, tape_on_the_grid
+from sites_on_tape import SitesOnTape, tape_on_the_grid
+from test_agent_simulation import EXACT, TERMS, TREE, Watched
 
 DRAWS = DecisionDraws((0.3, -0.2, 0.1), 0.6)
 NEVER = 10**9
@@ -104,38 +104,13 @@ def test_without_faults_agents_are_algorithm_1(policy, world):
     story, lagged = algorithm_1(tape, acts, mean, radius)
     assert lagged > 50, "the consistency rule was hardly used: little was compared"
 
-    pulls, current = np.zeros((agents, num_arms), int), [0, 0]
-
-    def from_tape(_, count):
-        i, k = current
-        return [int(noise[pulls[i, k], i, k])] * count
-
-    terms = Federation("tape", agents, tuple(f"arm {k}" for k in range(num_arms)), 0.0, 1.0, policy)
-    network = MemoryNetwork(terms, [(str(i), str(j)) for i, j in world.edges], noise=from_tape)
-
-    def act(t, i, decision):
-        current[:] = i, decision.arm
-        pulls[i, decision.arm] += 1
-        network.report(str(i), decision.id, tape.rewards[t, i, decision.arm])
-
-    for i in range(agents):
-        for k in range(num_arms):  # Alg. 1, line 1
-            decision = network.decide(str(i))
-            assert decision.arm == k
-            act(0, i, decision)
+    live = SitesOnTape(tape, noise, policy)
     for t, (chosen, theta, n_max) in enumerate(story, 1):
-        draws = [DecisionDraws((), tape.picks[t - 1, i]) for i in range(agents)]
-        decisions = {i: network.decide(str(i), draws[i]) for i in range(agents) if acts(t, i)}
-        assert {i: decision.arm for i, decision in decisions.items()} == chosen
-        network.exchange(*(str(i) for i in tape.edges[t - 1]))
-        network.run()
-        for i, decision in decisions.items():
-            act(t, i, decision)
-        np.testing.assert_allclose([network.site(str(i)).theta for i in range(agents)], theta, rtol=0, atol=1e-9)
-        np.testing.assert_array_equal([network.site(str(i)).n_max for i in range(agents)], n_max)
-    for i in range(agents):
-        site = network.site(str(i))
-        expected = [radius(pulls, i, k, sum(site.tried) + 1 - num_arms) for k in range(num_arms)]
+        assert live.play(t, acts) == chosen
+        np.testing.assert_allclose([site.theta for site in live.sites], theta, rtol=0, atol=1e-9)
+        np.testing.assert_array_equal([site.n_max for site in live.sites], n_max)
+    for i, site in enumerate(live.sites):
+        expected = [radius(live.pulls, i, k, sum(site.tried) + 1 - num_arms) for k in range(num_arms)]
         assert site.radius == pytest.approx(expected, rel=1e-12)
 
 

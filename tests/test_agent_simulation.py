@@ -23,17 +23,17 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from fedbandit import FedBatch, FedUCB, GossipUCB, Tape, graph, replay
+from fedbandit import FedBatch, FedUCB, GossipUCB, graph, replay
 from fedbandit.agent.core.bounds import HELD, Bounds
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import MemoryJournal
 from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
 from fedbandit.agent.core.messages import Answer
 from fedbandit.agent.core.records import Decision
-from fedbandit.agent.core.site import DecisionDraws, HorizonReached, Site, Step, UnknownDecision
-from fedbandit.privacy.noise import GRID
+from fedbandit.agent.core.site import HorizonReached, Site, Step, UnknownDecision
 from fedbandit.rules import flow
 from grpc_network import GrpcNetwork
+from sites_on_tape import SitesOnTape, in_memory, tape_on_the_grid
 
 FAULTY_EVENTS = 1500
 UNDERSTOOD = 3  # exchanges over each link after which the sum is right: another life or a return is understood
@@ -45,24 +45,6 @@ TREE = replace(TERMS, policy=FedUCB(10.0, horizon=15))  # so short that arms bec
 
 
 # ---------------------------------------------------------------- without faults: the simulator, arm for arm
-
-
-def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon):
-    """Rewards and noise in whole steps, so that the mechanism's integers are the simulator's floats."""
-    source = np.random.default_rng(seed)
-    agents, width = world.num_agents, high - low
-    steps = source.integers(0, GRID + 1, size=(horizon + 1, agents, num_arms))
-    noise = np.round(source.laplace(size=(horizon + 2, agents, num_arms)) * GRID / epsilon)
-    tape = Tape(
-        rewards=low + width * steps / GRID,
-        edges=np.array(world.edges)[source.integers(len(world.edges), size=horizon)],
-        picks=source.random((horizon, agents)),
-        graph=world,
-        noise=noise * epsilon / GRID,
-        reward_range=(low, high),
-        normals=source.standard_normal((horizon, agents, num_arms)),
-    )
-    return tape, noise.astype(int)
 
 
 WORLDS = {  # graph, range, sigma, epsilon, first batch
@@ -83,7 +65,7 @@ WORLDS = {  # graph, range, sigma, epsilon, first batch
 )
 def test_without_faults_agents_are_the_simulator(index, world):
     """The same schedule, the same arms; what is gossiped to 1e-12."""
-    follow_the_tape(index, WORLDS[world], 600, lambda terms, links, noise: MemoryNetwork(terms, links, noise=noise))
+    follow_the_tape(index, WORLDS[world], 600, in_memory)
 
 
 @pytest.mark.parametrize(("index", "world"), [("thompson", "ring"), ("ucb", "path")])
@@ -111,38 +93,10 @@ def follow_the_tape(index, world, horizon, make_network):
         policy = replace(policy, radius="safe")
     trace = replay(tape, policy)
 
-    pulls = np.zeros((world.num_agents, num_arms), int)
-    current = [0, 0]
-
-    def from_tape(_, count):
-        i, k = current
-        return [int(noise[pulls[i, k], i, k])] * count
-
-    terms = Federation("tape", world.num_agents, tuple(f"arm {k}" for k in range(num_arms)), low, high, policy)
-    names = [f"a{i}" for i in range(world.num_agents)]
-    network = make_network(terms, [(names[i], names[j]) for i, j in world.edges], from_tape)
-
-    def act(t, i, decision):
-        current[:] = i, decision.arm
-        pulls[i, decision.arm] += 1
-        network.report(names[i], decision.id, tape.rewards[t, i, decision.arm])
-
-    for i in range(world.num_agents):
-        for k in range(num_arms):  # t = 0: every arm once, since all are unknown
-            decision = network.decide(names[i], DecisionDraws((0.0,) * num_arms, 0.0))
-            assert decision.arm == k
-            act(0, i, decision)
+    live = SitesOnTape(tape, noise, policy, make_network)
     for t in range(1, horizon + 1):
-        decisions = [
-            network.decide(name, DecisionDraws(tuple(tape.normals[t - 1, i]), 0.0)) for i, name in enumerate(names)
-        ]
-        np.testing.assert_array_equal([decision.arm for decision in decisions], trace.arms[t - 1])
-        i, j = tape.edges[t - 1]
-        network.exchange(names[i], names[j])  # theta(t - 1) is averaged: before this round's news
-        network.run()
-        for i, decision in enumerate(decisions):
-            act(t, i, decision)
-        gossiped = [network.site(name).gossiped for name in names]
+        np.testing.assert_array_equal([*live.play(t).values()], trace.arms[t - 1])
+        gossiped = [site.gossiped for site in live.sites]
         np.testing.assert_allclose(gossiped, trace.gossiped[t], rtol=0, atol=1e-12)
     assert (trace.releases[-1] > 2).all(), "too few releases: little was compared"
     assert len(np.unique(trace.arms)) == num_arms

@@ -154,7 +154,7 @@ def test_the_agent_does_not_import_the_simulator(path):
 @pytest.mark.parametrize(
     "name",
     [
-        "simulation/network.py",
+        *(f"simulation/{part}.py" for part in ("cpu", "draws", "network", "round")),
         *(f"agent/core/{part}.py" for part in ("bounds", "choice", "notices", "player", "site")),
         "agent/disk/migration.py",
     ],

@@ -341,7 +341,7 @@ def test_noise_must_be_whole_numbers():
     for make in (batches, tree):
         mechanism = make(noise=lambda epsilon, count: [np.random.default_rng(1).laplace()])
         mechanism.me.n[0] = mechanism.me.batch_end[0] - 1 if make is batches else 0
-        with pytest.raises(InvalidArgument, match="noise must be a source of whole numbers"):
+        with pytest.raises(TypeError, match="noise must be whole numbers"):
             mechanism.take(0, 1.0)
 
 

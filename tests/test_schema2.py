@@ -247,3 +247,34 @@ def test_the_old_tables_are_those_of_schema_2():
     raw.close()
     assert set(OLD_TABLES) < tables
     assert not any(table in journal_module._TABLES for table in OLD_TABLES)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("fed_batch", "INSERT INTO batch VALUES (-1, 3, 100)"),
+        ("fed_batch", "UPDATE batch SET total = NULL"),
+        ("fed_batch", "UPDATE batch SET count = -50"),
+        ("fed_batch", "UPDATE batch SET count = 100000"),
+        ("fed_batch", "DELETE FROM release WHERE rowid = 1"),
+        ("fed_batch", "UPDATE release SET last = last + 1000"),
+        ("fed_batch", "UPDATE release SET size = 0"),
+        ("fed_batch", "UPDATE release SET value = 1e306"),
+        ("gossip_ucb", "UPDATE arm_sum SET arm = -1 WHERE arm = 1"),
+        ("fed_ucb", "UPDATE arm_tree SET pulls = -3"),
+        ("fed_ucb", "UPDATE arm_tree SET arm = -arm - 1"),
+    ],
+)
+def test_a_damaged_file_is_refused_and_stays_as_it_was(name, damage, tmp_path):
+    """The old tables go only once the new rows have been read: nothing is lost to a migration that cannot be done."""
+    path = copy_of(name, tmp_path)
+    with sqlite3.connect(path) as file:
+        file.execute(damage)
+        before = list(file.iterdump())
+    file.close()
+    with pytest.raises(JournalError, match="its schema is 2, and it cannot be migrated"):
+        opened(path, name)
+    after = sqlite3.connect(path)
+    assert list(after.iterdump()) == before
+    assert after.execute("PRAGMA user_version").fetchone() == (2,)
+    after.close()

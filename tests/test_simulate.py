@@ -400,3 +400,13 @@ def test_memory_does_not_grow_with_the_horizon():
         return sum(array.nbytes for array in population)
 
     assert size(10**9) == size(10**3)
+
+
+def test_a_subclass_of_a_policy_is_refused():
+    """It would run the stock algorithm, or another one, under the stock name."""
+
+    class MyUCB(GossipUCB):
+        pass
+
+    with pytest.raises(InvalidArgument, match="MyUCB is a subclass of a built-in policy"):
+        simulate(PROBLEM, MyUCB(), 10, 1)

@@ -780,3 +780,22 @@ TestSiteAndJournal = SiteAndJournal.TestCase
 TestSiteAndJournal.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestTreeAndJournal = TreeAndJournal.TestCase
 TestTreeAndJournal.settings = TestSiteAndJournal.settings
+
+
+def test_a_subclass_of_a_policy_is_no_term_of_a_federation():
+    """Its page could publish raw sums under the digest of the policy that it pretends to be."""
+
+    class Loud(FedBatch):
+        pass
+
+    with pytest.raises(InvalidArgument, match="Loud is a subclass of a built-in policy"):
+        Federation("f", 3, ("a", "b"), 0.0, 1.0, Loud(1.0))
+
+
+def test_a_disk_in_memory_refuses_a_second_release_as_a_real_one_does():
+    disk = MemoryJournal(1)
+    disk.commit([Released(0, 0, 12)])
+    for last in (12, 3):
+        with pytest.raises(InvalidArgument, match="released must be beyond pull 12"):
+            disk.commit([Released(0, 0, last)])
+    assert disk.load().released == {(0, 0): 12}

@@ -14,10 +14,12 @@ __all__ = [
     "FileError",
     "InvalidArgument",
     "closest",
+    "exactly",
     "finite_number",
     "instance",
     "number_above",
     "number_between",
+    "shortened",
     "true_or_false",
     "whole_number",
 ]
@@ -34,7 +36,7 @@ class InvalidArgument(ValueError):
     def __init__(self, argument: str, value: object, accepted: str, hint: str = "") -> None:
         """Name the argument, what it accepts, its value, and a hint."""
         self.argument, self.value, self.accepted, self.hint = argument, value, accepted, hint
-        super().__init__(f"{argument} must be {accepted}, not {_short(value)}{'. ' if hint else ''}{hint}")
+        super().__init__(f"{argument} must be {accepted}, not {shortened(repr(value))}{'. ' if hint else ''}{hint}")
 
     def __reduce__(self) -> tuple[type["InvalidArgument"], tuple[str, object, str, str]]:
         """Allow pickling."""
@@ -49,9 +51,9 @@ class FileError(ValueError):
     """A file that cannot be used; the message has a line per error."""
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+def shortened(text: str, most: int = 80) -> str:
+    """The text, or its beginning and three dots: what others send may be of any length."""
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _is_number(value: Any) -> bool:
@@ -105,6 +107,18 @@ def instance(argument: str, value: object, kind: Any, accepted: str) -> None:
     """Refuse a value of another type."""
     if not isinstance(value, kind):
         raise InvalidArgument(argument, value, accepted)
+
+
+def exactly(argument: str, value: object, kinds: tuple[type, ...], accepted: str) -> None:
+    """Refuse a value of another type, and of a subclass: what it changes would run under its parent's name."""
+    if type(value) in kinds:
+        return
+    hint = ""
+    if isinstance(value, kinds):
+        hint = (
+            f"{type(value).__name__} is a subclass of a built-in policy, which would run under the name of its parent."
+        )
+    raise InvalidArgument(argument, value, accepted, hint)
 
 
 def true_or_false(argument: str, value: Any) -> bool:

@@ -18,11 +18,11 @@ from fedbandit.checks import FileError, InvalidArgument, number_between, whole_n
 from fedbandit.policies import policy_from
 from fedbandit.toml_files import Section, checked, read_toml
 
-__all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "read_config", "read_token"]
+__all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "is_token", "read_config", "read_token"]
 
 POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
 LEAST_TOKEN = 16
-_TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # what a header can carry, RFC 6750
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a header can carry, RFC 6750
 MAX_RATE, MAX_HOURS, MAX_KEPT = 1000.0, 1e6, 10**8
 
 
@@ -192,6 +192,11 @@ def check_insecure(config: SiteConfig, insecure: bool) -> None:
     )
 
 
+def is_token(text: str) -> bool:
+    """Whether a header can carry the text as a bearer token."""
+    return _TOKEN.fullmatch(text) is not None
+
+
 def read_token(config: SiteConfig) -> str | None:
     """The token that applications must send, or ``None``."""
     if config.token_file is None:
@@ -201,7 +206,7 @@ def read_token(config: SiteConfig) -> str | None:
         token = read_secret(config.token_file).removesuffix(b"\n")
     except FileError as error:
         raise ConfigError(f"{where}: {error}") from None
-    if len(token) < LEAST_TOKEN or not _TOKEN.fullmatch(token):
+    if len(token) < LEAST_TOKEN or not is_token(token.decode("latin-1")):
         raise ConfigError(
             f"{where}: {config.token_file} must be one line of at least {LEAST_TOKEN} letters, digits or ._~+/-: "
             f"openssl rand -hex 32 > {config.token_file}"

@@ -27,7 +27,7 @@ RESTARTS = 7
 
 
 def known_bad() -> list[Attack]:
-    """All of them. Sizes are such that each is caught but for less than one time in a million."""
+    """All of them. With these sample sizes each is missed less than once in a million runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return [

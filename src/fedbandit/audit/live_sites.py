@@ -4,8 +4,8 @@ The victim is the site that ships, with a disk in memory and OpenDP's noise thro
 pretends that arm 0 is a wonder, so that the victim goes on pulling it. From each offer and answer it works out the
 victim's own row: what the victim gossips less what has flowed to it. From the rows follow the noisy sums.
 
-The neighbour also sees the arms that the victim hands out, and epochs, versions and counts in its messages. It
-rehearses both worlds with zeros for noise: if these differ between them, they decide.
+The neighbour also sees the arms that the victim hands out, and epochs, versions and counts in its messages. It first
+runs both worlds without noise. If this public part differs between them, it decides by that alone.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -19,6 +19,7 @@ from fedbandit.policies.protocol import (
     Page,
     Setting,
     check_sensitivity,
+    reward_bounds,
     sensitivity,
 )
 from fedbandit.rules import batch
@@ -198,12 +199,7 @@ class AdaPUCB:
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
         scale = batch.noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
-        bounded = setting.bounded or (setting.has_range and self.epsilon < inf)  # by themselves, or clamped
-        low, high = (setting.low, setting.high) if bounded else (-inf, inf)
-        most = least = setting.reward_variance
-        if bounded:
-            most = min(most, batch.largest_reward_variance(low, high))
-            least = batch.least_reward_variance(most)
+        low, high, most, least = reward_bounds(setting, self.epsilon)
         return Terms(
             num_agents=setting.num_agents,
             share=setting.share,

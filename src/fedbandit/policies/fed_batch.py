@@ -7,7 +7,7 @@ zero. Derivations and measurements are in docs/fedbatch.md, the privacy proof in
 """
 
 from dataclasses import dataclass
-from math import inf, log
+from math import log
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false, whole_number
@@ -26,6 +26,7 @@ from fedbandit.policies.protocol import (
     checked_index,
     fill_with_normals,
     needs_unit_range,
+    reward_bounds,
     sensitivity,
     uniform,
 )
@@ -48,7 +49,7 @@ from fedbandit.rules.radius import (
     tail_tilt,
 )
 
-__all__ = ["FedBatch", "Terms", "add_release"]
+__all__ = ["FedBatch", "Terms", "add_release", "keep_safe_radius"]
 
 FACTOR = calibrated_factor(CALIBRATED_ALPHA)
 
@@ -105,9 +106,6 @@ def start(me: Any, terms: Terms) -> None:
         me.unknown[k] = 1
         me.batch_end[k] = terms.first_batch
         me.worth[k] = 1.0
-
-
-# ---------------------------------------------------------------- which arm
 
 
 def _first(me: Any, terms: Terms, seen: Any, draws: Any) -> int:
@@ -173,9 +171,6 @@ def announced(me: Any, terms: Terms, arm: int) -> int:
     return me.tried[arm]
 
 
-# ---------------------------------------------------------------- the own mean
-
-
 def noise_due(me: Any, terms: Terms, arm: int) -> int:
     """The next reward may fill the batch."""
     return me.batch_end[arm] if me.n[arm] + 1 == me.batch_end[arm] else 0
@@ -193,6 +188,14 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
     if me.n[arm] == me.batch_end[arm]:
         add_release(me, terms, arm, me.total[arm], noise)
         me.total[arm] = 0
+
+
+def observe_with_safe_radius(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
+    """The same, and what the safe radius needs of a release."""
+    size = me.n[arm] + 1 - me.released[arm]
+    observe(me, terms, arm, reward, noise)
+    if me.released[arm] == me.n[arm]:
+        keep_safe_radius(me, terms, arm, size)
 
 
 def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> None:
@@ -213,11 +216,12 @@ def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> 
     variance = terms.averaging * batch.mean_variance(precision, square, terms.most_variance, learnt)
     me.deviation[arm] = deviation(variance)
     me.worth[arm] = n / terms.averaging
-    _keep_safe_radius(me, terms, arm, size, weight)
 
 
-def _keep_safe_radius(me: Any, terms: Terms, arm: int, size: int, weight: float) -> None:
+def keep_safe_radius(me: Any, terms: Terms, arm: int, size: int) -> None:
     """The paper's C for the effective number of rewards in the mean, and the tail of the noise."""
+    variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
+    weight = batch.last_weight(me.precision[arm], variance)
     equivalent = batch.equivalent_rewards(me.precision[arm], me.square[arm])
     me.safe_spread[arm] = gossip_spread(equivalent, terms.num_agents, terms.sampling_constant)
     # Batches grow, and with them the share of one reward: the newest noise has the largest coefficient.
@@ -226,9 +230,6 @@ def _keep_safe_radius(me: Any, terms: Terms, arm: int, size: int, weight: float)
     tilt = tail_tilt(me.releases[arm], 2.0 * log(max(me.n[arm], 2)))
     me.slope[arm] = tail_slope(largest, tilt)
     me.level[arm] = tail_level(largest, me.releases[arm], tilt)
-
-
-# ---------------------------------------------------------------- the network
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
@@ -296,7 +297,7 @@ THOMPSON = Page(
     margin=thompson_margin,
 )
 RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
-SAFE = THOMPSON._replace(decide=decide_by_safe_radius, radius=safe_radius, margin=None)
+SAFE = RADIUS._replace(decide=decide_by_safe_radius, observe=observe_with_safe_radius, radius=safe_radius)
 DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_margin)
 
 
@@ -370,15 +371,9 @@ class FedBatch:
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
         scale = batch.noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
-        bounded = setting.bounded or (setting.has_range and self.epsilon < inf)  # by themselves, or clamped
-        low, high = (setting.low, setting.high) if bounded else (-inf, inf)
-        most = setting.reward_variance
-        least = most
+        low, high, most, least = reward_bounds(setting, self.epsilon)
         if self.sigma is not None:
             most = least = (self.sigma * setting.unit) ** 2
-        elif bounded:
-            most = min(most, batch.largest_reward_variance(low, high))  # of clamped rewards, whatever the true sigma
-            least = batch.least_reward_variance(most)
         return Terms(
             num_agents=setting.num_agents,
             share=setting.share,

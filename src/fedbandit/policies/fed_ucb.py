@@ -26,6 +26,7 @@ from fedbandit.policies.protocol import (
     sensitivity,
     uniform,
 )
+from fedbandit.rules.batch import noise_scale
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.mean import clamp, epsilon_per_node, pull_tree_add, trailing_zeros
 from fedbandit.rules.radius import NOISE_CONSTANT, gossip_sampling, private_noise, private_radius
@@ -215,7 +216,7 @@ class FedUCB:
             log_horizon=log(horizon),
             epsilon=self.epsilon * setting.scale / width,
             epsilon_per_release=per_node,
-            noise_scale=width / per_node,
+            noise_scale=noise_scale(width, per_node),
             max_pulls=max_pulls,
             low=setting.low,
             high=setting.high,

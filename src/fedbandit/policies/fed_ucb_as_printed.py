@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fedbandit.policies.gossip_ucb import Terms as CleanTerms
 from fedbandit.policies.protocol import ARMS, LEVELS, Count, Fields, Now, Number, Page, uniform
+from fedbandit.rules.batch import noise_scale
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.mean import paper_epsilon_per_node, time_tree_add, time_tree_first_new
 from fedbandit.rules.radius import gossip_sampling, private_noise, private_radius
@@ -55,7 +56,7 @@ def terms_of(clean: CleanTerms, epsilon: float, noise_constant: float, horizon: 
         offset=clean.offset,
         log_horizon=log(horizon),
         epsilon=epsilon,
-        noise_scale=1.0 / paper_epsilon_per_node(epsilon, horizon),
+        noise_scale=noise_scale(1.0, paper_epsilon_per_node(epsilon, horizon)),  # as if one reward moved a sum by 1
     )
 
 

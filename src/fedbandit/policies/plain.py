@@ -14,7 +14,7 @@ from fedbandit.policies.protocol import ARMS, Field, Page
 __all__ = ["NO_ARM", "Me", "Seen", "kept", "narrowed", "new_me", "new_seen", "restore"]
 
 NO_ARM = -1
-"""Stands for an arm where single numbers are kept, which belong to none."""
+"""The arm number under which single numbers are stored."""
 
 MAX_COUNT = 2**62
 

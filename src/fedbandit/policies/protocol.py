@@ -17,6 +17,7 @@ from math import inf, log, sqrt
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from fedbandit.checks import InvalidArgument
+from fedbandit.rules.batch import largest_reward_variance, least_reward_variance
 
 __all__ = [
     "ARMS",
@@ -39,6 +40,7 @@ __all__ = [
     "fill_with_normals",
     "needs_step",
     "needs_unit_range",
+    "reward_bounds",
     "sensitivity",
     "time_of",
     "uniform",
@@ -55,7 +57,7 @@ LEVELS = 32
 class Field:
     """What one agent knows under one name: a single value, or a row of them.
 
-    ``is_kept``: a live site keeps it on disk. What an engine, ``believe`` or ``decide`` fills in again need not be.
+    ``is_kept``: a live site stores it on disk. Fields that are recomputed need not be stored.
     """
 
     kind: Literal["count", "number", "flag"]
@@ -152,6 +154,8 @@ Network = Literal["gossip", "consensus", "alone", "pooled", "server"]
 * ``alone``: no links
 * ``pooled``: all agents see the sum of all published values, at once
 * ``server``: only the page's own ``meet`` changes the averages
+
+On every network the first pull of each arm, at t = 0, goes into the agent's own averages.
 """
 
 
@@ -161,7 +165,7 @@ class Page(NamedTuple):
     * ``start(me, terms)``: fill in what is not zero before the first round
     * ``decide(me, terms, seen, now, draws)``: the arm
     * ``noise_due(me, terms, arm)``: the interval that the next reward of this arm completes, named by its end; 0: none.
-      A tuple of ends if the policy needs several draws.
+      A tuple of two ends if the policy needs two draws; such a page has no ``believe``.
     * ``interval(me, terms, arm, end)``: its first reward, and its level: releases of one level are disjoint
     * ``observe(me, terms, arm, reward, noise)``: update the agent's own numbers after a reward
     * ``published(me, terms, arm)``: what the network averages, a number for each name in ``averaged``
@@ -274,6 +278,17 @@ def check_sensitivity(policy: Any, setting: Setting) -> None:
         PrivacyWarning,
         stacklevel=6,  # the caller of simulate
     )
+
+
+def reward_bounds(setting: Setting, epsilon: float) -> tuple[float, float, float, float]:
+    """The range to which a policy with batches clamps rewards, and the most and the least that one reward varies.
+
+    Rewards lie in the range by themselves, or privacy demands it. Otherwise it is infinite, and the variance known.
+    """
+    if not (setting.bounded or (setting.has_range and epsilon < inf)):
+        return -inf, inf, setting.reward_variance, setting.reward_variance
+    most = min(setting.reward_variance, largest_reward_variance(setting.low, setting.high))
+    return setting.low, setting.high, most, least_reward_variance(most)
 
 
 def needs_unit_range(policy: Policy, setting: Setting) -> None:

@@ -53,7 +53,7 @@ class Ledger:
         self._marks[arm, level] = last
         (fresh,) = self._noise(self.epsilon_per_release, 1)
         if type(fresh) is not int:  # floating-point noise gives values away in its last bits
-            raise InvalidArgument("noise", fresh, "a source of whole numbers, in steps of the grid")
+            raise TypeError(f"noise must be whole numbers, in steps of the grid, not {fresh!r}")
         return fresh
 
     def _check_place(self, arm: int, level: int) -> None:

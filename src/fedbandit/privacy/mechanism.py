@@ -74,6 +74,7 @@ class Mechanism:
         """Nothing observed, nothing released."""
         self._low, self._high = _range(low, high)
         self.num_arms = whole_number("num_arms", num_arms, 1, 10**6)
+        num_agents = whole_number("num_agents", num_agents, 1, 10**6)
         self.page = policy.page()
         self.terms = terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high)
         self.me: Any = plain.new_me(self.page, self.terms, self.num_arms)
@@ -88,8 +89,7 @@ class Mechanism:
     def take(self, arm: int, reward: float) -> Interval | None:
         """Play a reward of this arm; the interval that it completes, whose noise has been drawn.
 
-        If no noise can be had, the ledger counts the interval as released all the same: this mechanism refuses the
-        arm's further rewards, and must be brought back from the disk.
+        If drawing noise fails, the interval still counts as released: reload the mechanism from disk.
         """
         arm = whole_number("arm", arm, 0, self.num_arms - 1)
         page, ledger, me, terms = self.page, self.ledger, self.me, self.terms
@@ -146,6 +146,11 @@ class Mechanism:
             mark = max(self.ledger.released_up_to(arm, level) for level in range(self.ledger.levels))
             if mark > n or self.ledger.released_up_to(arm, level) >= first:
                 raise InvalidArgument(f"n of arm {arm}", n, f"that of a row as new as the release up to pull {mark}")
+            told = getattr(self.me, "released", self.me.n)[arm]
+            next_end = getattr(self.me, "batch_end", [n + 1] * self.num_arms)[arm]
+            if mark != told or next_end <= n:
+                accepted = f"one that fits the release up to pull {mark}"
+                raise InvalidArgument(f"row of arm {arm}", f"{n} rewards", accepted)
 
 
 def _range(low: float, high: float) -> tuple[float, float]:

@@ -69,9 +69,9 @@ def highest_kl_index(theta: Sequence[float], count: Sequence[float], log_t: floa
 def lasting_kl_index(theta: Sequence[float], count: Sequence[float], log_t: float, epsilon: float) -> tuple[int, float]:
     """The arm with the largest index, and the log t up to which it stays so while thetas and counts do.
 
-    Ties are common: estimates below 0 or above 1 count as the ends; the larger theta wins, then the first arm. An index
-    is computed only for an arm that beats those before it, which one divergence tells. Indices grow with time, so
-    another arm can win only once its own index has reached what the winner's is now.
+    Ties are common: estimates below 0 or above 1 count as the ends; the larger theta wins, then the first arm. One
+    divergence tells whether an arm can beat the best so far; only then is its index computed. Indices grow with time,
+    so another arm can win only once its own index reaches what the winner's is now.
     """
     arm = 0
     for k in range(1, len(theta)):

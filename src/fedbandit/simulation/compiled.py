@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from llvmlite import ir
 from numba import config, extending, njit, types
+from numba.core.compiler_lock import global_compiler_lock
 
 __all__ = [
     "INLINE",
@@ -68,11 +69,12 @@ def compile_driver(function: _Function) -> _Function:
     compile_as_usual = driver.compile
 
     def compile_with_vectors(signature: Any) -> Any:
-        before, _config.SLP_VECTORIZE = _config.SLP_VECTORIZE, 1
-        try:
-            return compile_as_usual(signature)
-        finally:
-            _config.SLP_VECTORIZE = before
+        with global_compiler_lock:  # Numba's own, which lets one thread compile at a time: the setting is global
+            before, _config.SLP_VECTORIZE = _config.SLP_VECTORIZE, 1
+            try:
+                return compile_as_usual(signature)
+            finally:
+                _config.SLP_VECTORIZE = before
 
     driver.compile = compile_with_vectors
     return driver
@@ -98,7 +100,10 @@ def leave_out(function: FunctionType) -> None:
 
 @_extending.lower_builtin(math.sqrt, types.float64)
 def _sqrt(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """The processor's own root, which LLVM can compute for several arms at once; Numba calls the C library's."""
+    """Use the processor's square root, which LLVM vectorises, where Numba calls the C library's.
+
+    It holds for all Numba code of the process and gives the same bits.
+    """
     return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), arguments)
 
 

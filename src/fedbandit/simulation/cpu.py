@@ -14,8 +14,8 @@ from fedbandit.simulation.layout import Links, World, new_population, no_tape, w
 
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
 
-_MOST_ROUNDS_AT_ONCE = 65536
-"""Rounds between progress reports and checks for a stop."""
+_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 10**8
+"""Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
 
 
 class Record(NamedTuple):
@@ -87,18 +87,19 @@ class Truth(NamedTuple):
 
 
 def _run_trial(
-    truth: Truth, plan: Plan, times: NDArray[np.int64], seed: int, trial: int, record: Record, watches: bool
+    truth: Truth, plan: Plan, times: NDArray[np.int64], seed: int, trial: int, record: Record
 ) -> Iterator[int]:
     """Play a trial; yields the number of rounds done."""
     num_agents, num_arms = truth.world.means.shape
     population = new_population(plan.page, plan.terms, num_arms)
     links, theta, misses = with_own_scratch(plan.links), np.zeros((num_agents, num_arms)), np.zeros(num_agents)
     caught_up = population.agents["caught_up"] if "caught_up" in plan.page.knows else np.zeros(num_agents, np.int32)
+    at_once = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE // (num_agents * num_arms)))
     done = -1
     for c, time in enumerate(times.tolist()):
         misses[:] = 0.0
         while done < time:
-            first, done = done + 1, min(done + _MOST_ROUNDS_AT_ONCE, time)
+            first, done = done + 1, min(done + at_once, time)
             plan.play_rounds(
                 first,
                 done,
@@ -111,7 +112,6 @@ def _run_trial(
                 theta,
                 truth.arm_means,
                 misses,
-                watches,
             )
             yield done
         turns = population.turns
@@ -127,13 +127,11 @@ def run_trials(
     trials: range,
     seed: int,
     threads: int,
-    watches: bool,
     on_rounds: Callable[[int], None],
 ) -> list[Record]:
     """Play all trials of all plans; return a record per plan. ``on_rounds`` receives the number of rounds done so far.
 
-    ``truths`` has one entry for all trials, or one for each. ``watches``: count how often the error of an estimate
-    exceeds its radius.
+    ``truths`` has one entry for all trials, or one for each.
 
     An exception, including Ctrl-C, stops the other threads within some ten thousand rounds.
     """
@@ -146,7 +144,7 @@ def run_trials(
         which, position = divmod(job, len(trials))
         truth = truths[position if len(truths) > 1 else 0]
         record = records[which].of(position)
-        for done in _run_trial(truth, plans[which], times, seed, trials[position], record, watches):
+        for done in _run_trial(truth, plans[which], times, seed, trials[position], record):
             rounds_done[job] = done
             if stopped:
                 return

@@ -19,16 +19,16 @@ for _rule in (average, heard, metropolis_weight, with_news):
 
 
 @compile_inner
-def hear_n_max(counts: Any, seen: Any, n_max: Any, links: Any, i: int) -> None:
+def hear_n_max(announced: Any, me: Any, terms: Any, seen: Any, n_max: Any, links: Any, i: int) -> None:
     """Algorithm 1, line 5: n~(t+1) from the agent's own count before this round's pull and its neighbours' n~(t)."""
     first, last = links.first_neighbour[i], links.first_neighbour[i + 1] - 1
     # Two neighbours at a time: half the passes over the arms.
     one, other = seen[links.neighbours[first]].n_max, seen[links.neighbours[min(first + 1, last)]].n_max
-    for k in range(len(counts)):
-        n_max[i, k] = heard(heard(counts[k], one[k]), other[k])
+    for k in range(len(one)):
+        n_max[i, k] = heard(heard(announced(me, terms, k), one[k]), other[k])
     for e in range(first + 2, last + 1, 2):
         one, other = seen[links.neighbours[e]].n_max, seen[links.neighbours[min(e + 1, last)]].n_max
-        for k in range(len(counts)):
+        for k in range(len(one)):
             n_max[i, k] = heard(heard(n_max[i, k], one[k]), other[k])
 
 

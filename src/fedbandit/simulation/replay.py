@@ -147,7 +147,7 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     )
     zero, no_misses, theta = np.uint64(0), np.zeros(agents), np.zeros((agents, arms))
     for t in range(horizon + 1):
-        play_rounds(t, t, zero, zero, population, world, links, fixed, theta, problem.arm_means, no_misses, False)
+        play_rounds(t, t, zero, zero, population, world, links, fixed, theta, problem.arm_means, no_misses)
         if t > 0:
             trace.arms[t - 1] = population.turns["arm"]
         known = population.agents

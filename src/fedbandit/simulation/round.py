@@ -6,141 +6,21 @@ pages. It closes over plain functions, because only then does Numba's disk cache
 
 from collections.abc import Callable
 from functools import cache
-from math import log, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
-from fedbandit.policies import protocol
-from fedbandit.policies.protocol import Now, Page
-from fedbandit.simulation.compiled import (
-    INLINE,
-    SOURCES,
-    by_value,
-    compilable,
-    compile_driver,
-    compile_inner,
-    compile_rare,
-    leave_out,
-)
+from fedbandit.checks import InvalidArgument
+from fedbandit.policies.protocol import Page, time_of
+from fedbandit.simulation.compiled import SOURCES, by_value, compilable, compile_driver, compile_inner
+from fedbandit.simulation.draws import DecisionDraws, draw_noise, name_streams
 from fedbandit.simulation.network import LINKS, add_news, hear_n_max
 from fedbandit.simulation.rewards import FAMILIES
-from fedbandit.simulation.streams import (
-    ARRIVALS,
-    EDGES,
-    NOISE,
-    NORMALS,
-    PICKS,
-    REWARDS,
-    coarse_normal,
-    draw,
-    laplace,
-    stream,
-    uniform,
-)
+from fedbandit.simulation.streams import EDGES, draw, stream, uniform
 
 __all__ = ["rounds_of"]
 
-
-# ---------------------------------------------------------------- randomness
-
-
-class DecisionDraws(NamedTuple):
-    """The randomness of one decision of an agent: see ``protocol.uniform`` and ``protocol.fill_with_normals``."""
-
-    agent: int
-    clock: int
-    streams: Any
-    tape: Any
-
-
-def _is_simulated(draws: Any) -> bool:
-    return isinstance(draws, types.NamedTuple) and draws.instance_class is DecisionDraws
-
-
-@overload(protocol.uniform, strict=False, jit_options=INLINE)
-def _uniform(draws: Any) -> Any:
-    if not _is_simulated(draws):
-        return None
-
-    def pick(draws: Any) -> Any:
-        if draws.tape.on:
-            return draws.tape.picks[draws.clock - 1, draws.agent]
-        return uniform(draw(draws.streams.picks, np.uint64(draws.clock)))
-
-    return pick
-
-
-@overload(protocol.fill_with_normals, strict=False, jit_options=INLINE)
-def _fill_with_normals(row: Any, draws: Any) -> Any:
-    if not _is_simulated(draws):
-        return None
-
-    def fill(row: Any, draws: Any) -> None:
-        if draws.tape.has_normals:
-            for k in range(len(row)):
-                row[k] = draws.tape.normals[draws.clock - 1, draws.agent, k]
-            return
-        for pair in range((len(row) + 1) // 2):
-            bits = draw(draws.streams.normals[pair], np.uint64(draws.clock))
-            row[2 * pair] = coarse_normal(bits, np.uint64(0))
-            if 2 * pair + 1 < len(row):
-                row[2 * pair + 1] = coarse_normal(bits, np.uint64(1))
-
-    return fill
-
-
-leave_out(protocol.uniform)
-leave_out(protocol.fill_with_normals)
-
-
-@compile_inner
-def _noise(tape: Any, streams: Any, i: int, arm: Any, end: Any) -> Any:
-    """The noise of scale 1 of the interval that ends at ``end``: always the same draw."""
-    if end == 0:
-        return 0.0
-    if tape.has_noise:
-        return tape.noise[end, i, arm]
-    return laplace(draw(streams.noise[arm], np.uint64(end)))
-
-
-def draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
-    """The noise of an interval, or of several: see ``Page.noise_due``."""
-    raise NotImplementedError  # compiled only
-
-
-@overload(draw_noise, strict=False, jit_options=INLINE)
-def _draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
-    if isinstance(due, types.BaseTuple):
-
-        def several(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
-            first, second = due
-            return (
-                scale * _noise(tape, streams, i, arm, first),
-                scale * _noise(tape, streams, i, arm, second),
-            )
-
-        return several
-
-    def one(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
-        return scale * _noise(tape, streams, i, arm, due)
-
-    return one
-
-
-@compile_rare
-def _name_streams(seed: Any, trial: Any, streams: Any) -> None:
-    for i in range(len(streams)):
-        mine, agent = streams[i], np.uint64(i)
-        mine.picks = stream(seed, trial, PICKS, agent, np.uint64(0))
-        mine.arrivals = stream(seed, trial, ARRIVALS, agent, np.uint64(0))
-        for k in range(len(mine.rewards)):
-            arm = np.uint64(k)
-            mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)
-            mine.noise[k] = stream(seed, trial, NOISE, agent, arm)
-            mine.normals[k] = stream(seed, trial, NORMALS, agent, arm)
+compilable(time_of)
 
 
 # ---------------------------------------------------------------- functions that a page may leave out
@@ -166,6 +46,10 @@ def _no_radius(me: Any, terms: Any, seen: Any, now: Any, arm: Any) -> float:
     return np.inf
 
 
+def _nothing_announced(me: Any, terms: Any, arm: Any) -> int:
+    return 0
+
+
 def _no_meeting(agents: Any, terms: Any, seen: Any, edges: Any, present: Any) -> int:
     return 0
 
@@ -178,7 +62,7 @@ def _take_news(published: Any, averages: Any, agents: Any, terms: Any, turns: An
     """What an agent's pull has changed in what it publishes goes into its averages."""
     turn = turns[i]
     if turn.acts > 0:
-        after = published(agents[i], terms[i], turn.arm)
+        after = published(agents[i], by_value(terms[i]), turn.arm)
         add_news(averages, i, turn.arm, num_arms, after, turn.before)
 
 
@@ -190,13 +74,13 @@ def _pool(
     for c in range(len(totals)):
         totals[c] = 0.0
     for j in range(len(agents)):
-        part = published(agents[j], terms[j], arm)
+        part = published(agents[j], by_value(terms[j]), arm)
         for c in range(len(totals)):
             totals[c] += part[c]
     for j in range(len(agents)):
         for c in range(len(totals)):
             averages[j, c * num_arms + arm] = totals[c]
-        believe(agents[j], terms[j], agents[j], arm)
+        believe(agents[j], by_value(terms[j]), agents[j], arm)
 
 
 @compile_inner
@@ -206,8 +90,7 @@ def _count_misses(
     """How many estimates lie further from the truth than the radius of the next decision."""
     for i in range(len(agents)):
         me, fixed = agents[i], terms[i]
-        log_t = log(max(turns[i].clock + 1, 2))
-        now = Now(log_t, sqrt(log_t))
+        now = time_of(max(turns[i].clock + 1, 2))
         for k in range(len(arm_means)):
             error = abs(estimate(me, fixed, me, k) - arm_means[k])
             if not unknown(me, k) and error > radius(me, fixed, me, now, k):
@@ -217,8 +100,13 @@ def _count_misses(
 # ---------------------------------------------------------------- the round
 
 
-def rounds_of(page: Page, family: str, links: str) -> Callable[..., None]:
-    """The compiled loop over rounds of a page, for a family of rewards and a kind of links."""
+def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..., None]:
+    """The compiled loop over rounds of a page, for a family of rewards and a kind of links.
+
+    ``watches``: count how often an estimate lies further from the truth than its radius.
+    """
+    if page.meet is not None and page.network != "server" and links != "present":
+        raise InvalidArgument("links", links, "brought by a policy whose page has meet: it is told which are present")
     functions = (
         FAMILIES[family],
         LINKS[links],
@@ -232,6 +120,7 @@ def rounds_of(page: Page, family: str, links: str) -> Callable[..., None]:
         page.radius or _no_radius,
         page.unknown or _nothing_unknown,
         page.meet or _no_meeting,
+        page.announced or _nothing_announced,
     )
     return _build(
         SOURCES,
@@ -244,6 +133,7 @@ def rounds_of(page: Page, family: str, links: str) -> Callable[..., None]:
         page.believe is not None,
         page.noise_due is not None,
         page.meet is not None,
+        watches,
         *functions,
     )
 
@@ -260,6 +150,7 @@ def _build(
     believes: bool,
     is_private: bool,
     meets: bool,
+    watches: bool,
     draw_reward: Any,
     average_links: Any,
     start: Any,
@@ -272,11 +163,12 @@ def _build(
     radius: Any,
     unknown: Any,
     meet: Any,
+    announced: Any,
 ) -> Any:
     """Compile the loop. What is fixed here is known to the compiler: branches that a page never takes are left out."""
     for function in (draw_reward, average_links, start, decide, noise_due, observe, published, believe, estimate):
         compilable(function)
-    for function in (radius, unknown, meet):
+    for function in (radius, unknown, meet, announced):
         compilable(function)
 
     @compile_driver
@@ -292,7 +184,6 @@ def _build(
         theta: Any,
         arm_means: Any,
         misses: Any,
-        watches: bool,
     ) -> None:
         """Play rounds ``first`` to ``last`` of a trial; round 0 is the first pull of every arm.
 
@@ -304,31 +195,30 @@ def _build(
         num_agents, num_arms = len(agents), len(agents[0].tried)
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
-            _name_streams(seed, trial, streams)
+            name_streams(seed, trial, streams)
             for i in range(num_agents):
                 start(agents[i], terms[i])
         for t in range(first, last + 1):
-            log_t = log(max(t, 1))
-            now = Now(log_t, sqrt(log_t))
+            now = time_of(t)
+            if t > 0:
+                for i in range(num_agents):
+                    me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
+                    if announces:
+                        hear_n_max(announced, me, fixed, agents, population.n_max, links, i)  # line 5
+                    if world.in_step:
+                        turn.acts = 1
+                    else:
+                        turn.acts = uniform(draw(streams[i].arrivals, np.uint64(t))) < world.rates[i]
+                    if turn.acts > 0:
+                        turn.clock += 1
+                        if not world.in_step:
+                            now = time_of(turn.clock)
+                        draws = DecisionDraws(i, turn.clock, streams[i], tape)
+                        turn.arm = np.uint64(decide(me, fixed, me, now, draws))  # lines 6-14
             for i in range(num_agents):
                 me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
-                pulls = num_arms if t == 0 else 1  # Algorithm 1, line 1: at t = 0 every arm once
-                if t > 0:
-                    if announces:
-                        hear_n_max(me.tried, agents, population.n_max, links, i)  # line 5
-                    if not world.in_step:
-                        pulls = 1 if uniform(draw(streams[i].arrivals, np.uint64(t))) < world.rates[i] else 0
-                    turn.acts = pulls
-                    turn.clock += pulls
-                    if not world.in_step and pulls > 0:
-                        log_t = log(turn.clock)
-                        now = Now(log_t, sqrt(log_t))
-                for k in range(pulls):
-                    arm = np.uint64(k)
-                    if t > 0:
-                        draws = DecisionDraws(i, turn.clock, streams[i], tape)
-                        arm = np.uint64(decide(me, fixed, me, now, draws))  # lines 6-14
-                        turn.arm = arm
+                for k in range(turn.acts if t > 0 else num_arms):  # Algorithm 1, line 1: at t = 0 every arm once
+                    arm = turn.arm if t > 0 else np.uint64(k)
                     if tape.on:
                         reward = tape.rewards[turn.clock, i, arm]
                     else:
@@ -344,11 +234,10 @@ def _build(
                         observe(me, fixed, arm, reward, noise)  # lines 15-16
                     else:
                         observe(me, fixed, arm, reward, 0.0)
+                    for c in range(num_averaged):
+                        turn.before[c] = before[c]
                     if news_first or t == 0:
-                        add_news(averages, i, arm, num_arms, published(me, fixed, arm), before)
-                    else:
-                        for c in range(num_averaged):
-                            turn.before[c] = before[c]
+                        add_news(averages, i, arm, num_arms, published(me, fixed, arm), turn.before)
             if announces and t > 0:
                 for i in range(num_agents):
                     me = agents[i]
@@ -374,9 +263,9 @@ def _build(
                     me, turn = agents[i], turns[i]
                     if turn.mixed > 0 or t == 0:
                         for k in range(num_arms):
-                            believe(me, terms[i], me, k)
-                    elif turn.released > 0:
-                        believe(me, terms[i], me, turn.arm)
+                            believe(me, by_value(terms[i]), me, np.uint64(k))
+                    elif turn.released > 0 or (turn.acts > 0 and not is_private):
+                        believe(me, by_value(terms[i]), me, turn.arm)
                     turn.mixed, turn.released = 0, 0
             if meets and t > 0:
                 sent = meet(agents, terms, agents, links.edges, links.order)

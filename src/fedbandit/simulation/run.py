@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
-from fedbandit.policies import MAX_HORIZON, Policy
+from fedbandit.checks import InvalidArgument, exactly, instance, true_or_false, whole_number
+from fedbandit.policies import MAX_HORIZON, POLICIES, Policy
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
@@ -53,7 +53,7 @@ def simulate(
     * ``threads``: default: all cores.
     * ``watch_radii``: also count how often the error of an estimate exceeds its radius (``misses``).
     """
-    call = check_call(problem, policies, horizon, trials, seed, checkpoints)
+    call = check_call(problem, policies, horizon, trials, seed, checkpoints, watch_radii)
     if engine != "cpu":
         raise InvalidArgument("engine", engine, "'cpu'")
     workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
@@ -70,7 +70,6 @@ def simulate(
             call.trials,
             call.seed,
             workers,
-            true_or_false("watch_radii", watch_radii),
             lambda rounds: show(rounds * num_agents, total),
         )
     for policy, record in zip(call.policies.values(), records, strict=True):
@@ -100,6 +99,7 @@ def check_call(
     trials: int | range,
     seed: int,
     checkpoints: int | Sequence[int],
+    watch_radii: bool = False,
 ) -> Call:
     """Refuse a bad call, with the argument's name, before anything runs."""
     named = _named(policies)
@@ -108,19 +108,20 @@ def check_call(
     problems = _problems(problem, numbers)
     checked_seed = whole_number("seed", seed, 0, 2**64 - 1)
     times = _times(checkpoints, rounds)
+    true_or_false("watch_radii", watch_radii)
     _check_size(problems[0], len(named), len(numbers), len(times))
     plans: list[cpu.Plan] = []
     for policy in named.values():  # a loop: in some Pythons a comprehension adds a stack level,
-        plans.append(plan_of(policy, problems[0], rounds))  # and warnings count levels
+        plans.append(plan_of(policy, problems[0], rounds, watch_radii))  # and warnings count levels
     return Call(problems, named, plans, rounds, numbers, checked_seed, times)
 
 
-def plan_of(policy: Policy, problem: Problem, horizon: int) -> cpu.Plan:
+def plan_of(policy: Policy, problem: Problem, horizon: int, watches: bool = False) -> cpu.Plan:
     """A policy's plan for a problem; refused if the policy cannot handle it."""
-    instance("policy", policy, Policy, "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
+    exactly("policy", policy, tuple(POLICIES.values()), "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
     policy.check(setting_of(problem, horizon))
     page, (kind, links) = policy.page(), links_of(policy, problem, horizon)
-    return cpu.Plan(page, terms_of(policy, problem, horizon), links, rounds_of(page, problem.family, kind))
+    return cpu.Plan(page, terms_of(policy, problem, horizon), links, rounds_of(page, problem.family, kind, watches))
 
 
 def _problems(problem: Problems, trials: range) -> list[Problem]:

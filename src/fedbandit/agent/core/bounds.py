@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 __all__ = ["CENTURY", "HELD", "SAFETY", "SCALES", "Bounds"]
 
 SCALES = 100.0
-"""No Laplace draw is larger than so many scales: it would be with probability e^-100."""
+"""A Laplace draw exceeds this many scales with probability e^-100."""
 
 SAFETY = 16.0
-"""What is gossiped lies between what sites own, and a flow moves at most what all own, N times it, while links agree.
-After faults they do not for a while: a lost disk forgets what balanced a large flow. The most that was seen in any
-schedule of faults is far below this factor (docs/agent.md)."""
+"""While links agree, gossiped values lie between the sites' own values, and a flow is at most N times the largest.
+After faults links disagree for a while: a lost disk forgets what balanced a large flow. No schedule of faults has come
+near this factor (docs/agent.md)."""
 
 HELD = 0.25
-"""The share of these bounds that a site lets itself come to by an exchange: own means move, and links are dropped, each
-with its flow, before the next one."""
+"""An exchange may bring a site to at most this share of the bounds. The rest is room for means that move and links that
+are dropped before the next exchange."""
 
 CENTURY = 36525 * 24 * 3600 * 1000
 """100 years in milliseconds, the unit of epochs."""

@@ -41,8 +41,8 @@ class DecisionDraws:
 def choice(terms: Federation, player: Player, n_max: Sequence[int], draws: DecisionDraws) -> int:
     """The arm of a decision.
 
-    An arm whose tree will be full with what is pending is not handed out: its reward could not be taken. ``n_max`` is
-    empty without the consistency rule.
+    An arm whose pending decisions would fill its tree is not handed out. ``n_max`` is empty without the consistency
+    rule.
     """
     _check_normals(terms, draws)
     page, me, seen, arms = player.page, player.me, player.seen, range(terms.num_arms)

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, cast
 
 from fedbandit.agent.core.bounds import Bounds
-from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
+from fedbandit.checks import LARGEST, InvalidArgument, exactly, finite_number, instance, shortened, whole_number
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.protocol import Page
 from fedbandit.privacy.mechanism import Mechanism, terms_in_steps
@@ -68,7 +68,7 @@ class Federation:
 
     def _check_policy(self) -> None:
         policy = self.policy
-        instance("policy", policy, FedBatch | FedUCB | GossipUCB, "a FedBatch, FedUCB or GossipUCB")
+        exactly("policy", policy, (FedBatch, FedUCB, GossipUCB), "a FedBatch, FedUCB or GossipUCB")
         if isinstance(policy, GossipUCB):
             return
         if policy.epsilon == inf:
@@ -165,4 +165,4 @@ def _shown(flat: Mapping[str, object], name: str) -> str:
     if name not in flat:
         return "absent"
     text = json.dumps(flat[name], ensure_ascii=False, default=repr)
-    return text if len(text) <= 200 else text[:197] + "..."  # what another site says may be of any length
+    return shortened(text, 200)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from fedbandit.agent.core.records import Life, Record, Stored
+from fedbandit.agent.core.records import Life, Record, Released, Stored
 from fedbandit.checks import InvalidArgument, whole_number
 
 __all__ = ["Crash", "Crashed", "Journal", "MemoryJournal"]
@@ -39,6 +39,7 @@ class MemoryJournal:
         """An empty disk, on which a life begins."""
         self._epoch = whole_number("epoch", epoch, 1, 2**62)
         self._transactions: list[tuple[bool, tuple[Record, ...]]] = []
+        self._marks: dict[tuple[int, int], int] = {}
         self.crash_at_next_write: Crash | None = None
 
     def load(self) -> Stored:
@@ -56,7 +57,13 @@ class MemoryJournal:
         crash, self.crash_at_next_write = self.crash_at_next_write, None
         if crash not in (None, "before", "torn", "after"):
             raise InvalidArgument("crash_at_next_write", crash, "before, torn or after")
+        released = {(r.arm, r.level): r.last for r in records if isinstance(r, Released)}
+        for place, last in released.items():
+            if last <= self._marks.get(place, 0):  # as the table of a real disk refuses it
+                raise InvalidArgument("released", last, f"beyond pull {self._marks[place]}, of arm and level {place}")
         if crash != "before":
             self._transactions.append((crash != "torn", tuple(records)))
+        if crash in (None, "after"):
+            self._marks |= released
         if crash is not None:
             raise Crashed("in the middle of a write" if crash == "torn" else f"{crash} a write")

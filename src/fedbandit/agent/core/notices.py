@@ -40,8 +40,8 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
         mechanism,
         epsilon,
         releases,
-        f"If one reward were another, all other sites together would see what they see with at most e^{epsilon:g} "
-        f"times the probability, {lasts}. That somebody was treated, and how often, is not hidden.",
+        f"Changing one reward changes the probability of anything that all other sites together see by a factor of at "
+        f"most e^{epsilon:g}, {lasts}. It is not hidden that somebody was treated, nor how often.",
     )
 
 

@@ -1,8 +1,7 @@
 """Plays the page of the policy at a live site: what the site owns, what the network shows it, what both say of an arm.
 
-A page counts in steps of the grid, sites talk in units of the reward: here they are converted. Where a page averages
-one number, the live network carries a weight beside it, 1 once a site has something to say of the arm: so a site that
-has not does not count as zero.
+A page counts in steps of the grid, sites talk in units of the reward: here they are converted. If a page
+averages one number, a weight travels with it: 1 once the site has a reward of the arm, else 0.
 """
 
 from collections.abc import Iterable, Sequence

@@ -88,7 +88,7 @@ class Heard:
 class Link:
     """One end of a link: the register, and the least epoch of the neighbour whose messages are heard.
 
-    ``left`` if the neighbour has left for good: its flow is dropped, the epoch stays, so that its old messages do.
+    ``left``: the neighbour has left for good. Its flow is dropped; its epoch is kept, so its old messages stay refused.
     """
 
     neighbour: str

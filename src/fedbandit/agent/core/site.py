@@ -104,8 +104,8 @@ class Site:
     def n_max(self) -> tuple[int, ...]:
         """The most decisions for each arm by anyone, as far as is known here; empty without the consistency rule.
 
-        A maximum does not tell whose it was, so nothing lowers it: not a site that leaves, nor one that lost its disk
-        and counts from zero. They did decide so often; the others catch up with that once, and a reborn site does too.
+        It never decreases: a maximum does not record whose it was. After a site leaves or loses its disk, the others
+        catch up with its count once.
         """
         own = self._player.announced
         return tuple(heard(n, other) for n, other in zip(own, self._stored.n_max or own, strict=True))

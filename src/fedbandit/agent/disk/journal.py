@@ -118,7 +118,10 @@ class SqliteJournal:
         """From schema 2, in the transaction that is open: after a crash the old file is still there."""
         try:
             records = records_of_schema_2(self._file, terms)
-        except (ValueError, TypeError, LookupError) as error:
+            migrated = Stored(Life(1, 0), 1)
+            migrated.apply(records)
+            terms.mechanism().restore(migrated.known, migrated.released)  # while the old tables are still there
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             raise self._refuse(f"its schema is 2, and it cannot be migrated: {error}") from error
         for table in OLD_TABLES:
             self._file.execute(f"DROP TABLE {table}")

@@ -1,4 +1,4 @@
-"""Reads the tables of schema 2, which kept the numbers of each policy in a form of its own, as records of today.
+"""Converts the tables of schema 2 to today's records.
 
 Nothing is drawn and nothing is lost: releases, sums and noise are those of the file. ``SqliteJournal`` writes the
 records and drops the old tables in one transaction.
@@ -9,9 +9,11 @@ import sqlite3
 from typing import Any
 
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.messages import MAX_COUNT
 from fedbandit.agent.core.records import Known, Record, Released
+from fedbandit.checks import InvalidArgument, whole_number
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
-from fedbandit.policies.fed_batch import add_release
+from fedbandit.policies.fed_batch import add_release, keep_safe_radius
 from fedbandit.privacy.mechanism import Mechanism
 from fedbandit.privacy.noise import to_steps
 from fedbandit.rules.mean import last_end, trailing_zeros
@@ -36,14 +38,24 @@ def records_of_schema_2(file: sqlite3.Connection, terms: Federation) -> list[Rec
     return [*(Known(k, own.kept(k)) for k in arms), *released]
 
 
+def _check_arm(arm: int, terms: Federation) -> None:
+    whole_number("arm", arm, 0, terms.num_arms - 1)  # a negative one would count from the end
+
+
 def _from_batches(file: sqlite3.Connection, terms: Federation, own: Mechanism) -> list[Released]:
     """Every release again, in its order: its value tells the noisy sum, a whole number of steps."""
     me = own.me
     last_of: dict[int, int] = {}
-    for arm, last, value, size in file.execute("SELECT arm, last, value, size FROM release ORDER BY rowid"):
+    rows = file.execute("SELECT arm, first, last, value, size FROM release ORDER BY arm, first")
+    for arm, first, last, value, size in rows:
+        _check_arm(arm, terms)
+        if first != me.released[arm] + 1 or last < first or size != last - first + 1:
+            raise InvalidArgument(f"releases of arm {arm}", (first, last, size), "one after the other, without gaps")
         me.n[arm] = last_of[arm] = last
         add_release(me, own.terms, arm, round(to_steps(value, terms.low, terms.high) * size), 0)
+        keep_safe_radius(me, own.terms, arm, size)
     for arm, count, total in file.execute("SELECT arm, count, total FROM batch"):
+        _check_arm(arm, terms)
         me.n[arm] += count
         me.total[arm] = total
     return [Released(arm, 0, last) for arm, last in last_of.items()]
@@ -51,7 +63,10 @@ def _from_batches(file: sqlite3.Connection, terms: Federation, own: Mechanism) -
 
 def _from_sums(file: sqlite3.Connection, terms: Federation, own: Mechanism) -> list[Released]:
     """The sum of all rewards. The page computes the rest when the last of them is played again, as 0."""
-    for arm, count, total in file.execute("SELECT arm, count, total FROM arm_sum WHERE count > 0"):
+    for arm, count, total in file.execute("SELECT arm, count, total FROM arm_sum"):
+        _check_arm(arm, terms)
+        if whole_number("count", count, 0, MAX_COUNT) == 0:
+            continue
         own.me.n[arm] = count - 1
         own.me.total[arm] = to_steps(total, terms.low, terms.high, count)
         own.page.observe(own.me, own.terms, arm, 0.0, 0.0)
@@ -61,7 +76,10 @@ def _from_sums(file: sqlite3.Connection, terms: Federation, own: Mechanism) -> l
 def _from_trees(file: sqlite3.Connection, terms: Federation, own: Mechanism) -> list[Released]:
     """Raw sums of intervals, noisy sums of prefixes: their differences are the noise that the page keeps."""
     released: list[Released] = []
-    for arm, pulls, sums, slots in file.execute("SELECT arm, pulls, sums, slots FROM arm_tree WHERE pulls > 0"):
+    for arm, pulls, sums, slots in file.execute("SELECT arm, pulls, sums, slots FROM arm_tree"):
+        _check_arm(arm, terms)
+        if whole_number("pulls", pulls, 0, MAX_COUNT) == 0:
+            continue
         _play_tree(terms, own, arm, pulls, json.loads(sums), json.loads(slots))
         ends = [(level, last_end(pulls, level)) for level in range(pulls.bit_length())]
         released += [Released(arm, level, end) for level, end in ends if end > 0]

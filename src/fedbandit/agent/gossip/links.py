@@ -25,7 +25,7 @@ from fedbandit.agent.gossip.refusals import Pace
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import Call, Dialler, TurnedAway, TurnsAway, Unreachable
 from fedbandit.agent.gossip.wire import WireError
-from fedbandit.checks import InvalidArgument
+from fedbandit.checks import InvalidArgument, shortened
 
 __all__ = ["Links"]
 
@@ -84,7 +84,8 @@ class Links:
         """Accept a neighbour that had left, with an empty link."""
         async with self._changing:
             if name not in self.statuses:
-                raise NotANeighbour(f"{_short(name)} is not among the neighbours in the configuration of {self._name}")
+                who = _for_the_log(name)
+                raise NotANeighbour(f"{who} is not among the neighbours in the configuration of {self._name}")
             if not self._has_left(name):
                 return
             neighbour = self.statuses[name].neighbour
@@ -216,7 +217,7 @@ class Links:
     def _listed(self, name: str) -> NeighbourStatus:
         status = self.statuses.get(name)
         if status is None:
-            raise TurnsAway("not a neighbour", f"{_short(name)} is no neighbour of {self._name}")
+            raise TurnsAway("not a neighbour", f"{_for_the_log(name)} is no neighbour of {self._name}")
         return status
 
     @staticmethod
@@ -234,13 +235,12 @@ class Links:
 
 def _named(name: str, differences: list[str]) -> str:
     told = "; ".join(differences) or "not in a term that this version knows"
-    return f"the federation differs at {name}: {_short(told, 1000)}"
+    return f"the federation differs at {name}: {_for_the_log(told, 1000)}"
 
 
-def _short(text: str, most: int = 80) -> str:
+def _for_the_log(text: str, most: int = 80) -> str:
     """Another site's text, safe for one line of a log."""
-    plain = "".join(letter if letter.isprintable() else "?" for letter in text[: most + 1])
-    return plain if len(plain) <= most else f"{plain[:most]}..."
+    return shortened("".join(letter if letter.isprintable() else "?" for letter in text[: most + 1]), most)
 
 
 async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:

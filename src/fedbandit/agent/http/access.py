@@ -10,6 +10,7 @@ from hmac import compare_digest
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fedbandit.agent.config import is_token
 from fedbandit.agent.http.schemas import MAX_BODY, HttpError
 from fedbandit.checks import InvalidArgument
 
@@ -22,7 +23,6 @@ OPEN = ("/healthz", "/readyz")
 """Paths that need no token: they reveal nothing about the site."""
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a bearer token may be, RFC 6750
 
 
 class AccessControl:
@@ -85,7 +85,7 @@ class AccessControl:
 
 def check_token(token: str | None) -> None:
     """Refuse a token that no header can carry, without printing it."""
-    if token is not None and not _TOKEN.fullmatch(token):
+    if token is not None and not is_token(token):
         raise InvalidArgument("token", "(hidden)", "letters, digits and . _ ~ + / - without spaces")
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import Response
 
 from fedbandit.agent.core.federation import Federation
+from fedbandit.checks import shortened
 
 __all__ = [
     "MAX_BODY",
@@ -160,16 +161,13 @@ def _mistake(error: ValidationError, name: str, accepted: str, body: str) -> Htt
         return HttpError(422, "invalid", f"the body must be {body}", "body", body)
     if kind == "extra_forbidden":
         other = str(place[0])
-        return HttpError(422, "invalid", f"{_short(other)} is not a field; the only one is {name}", other, body)
+        says = f"{shortened(repr(other))} is not a field; the only one is {name}"
+        return HttpError(422, "invalid", says, other, body)
     if kind == "missing":
         return HttpError(422, "invalid", f"{name} is missing; it must be {accepted}", name, accepted)
-    return HttpError(422, "invalid", f"{name} must be {accepted}, not {_short(first['input'])}", name, accepted)
+    says = f"{name} must be {accepted}, not {shortened(repr(first['input']))}"
+    return HttpError(422, "invalid", says, name, accepted)
 
 
 def _not_json(accepted: str) -> HttpError:
     return HttpError(400, "invalid_json", f"the body is not JSON; it must be {accepted}", "body", accepted)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,124 @@
+"""Randomness of a simulation in compiled code: draws of a decision, noise of an interval, names of streams.
+
+All come from counter-based streams, or from a tape.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from fedbandit.policies import protocol
+from fedbandit.simulation.compiled import INLINE, compile_inner, compile_rare, leave_out
+from fedbandit.simulation.streams import (
+    ARRIVALS,
+    NOISE,
+    NORMALS,
+    PICKS,
+    REWARDS,
+    coarse_normal,
+    draw,
+    laplace,
+    stream,
+    uniform,
+)
+
+__all__ = ["DecisionDraws", "draw_noise", "name_streams"]
+
+
+class DecisionDraws(NamedTuple):
+    """The randomness of one decision of an agent: see ``protocol.uniform`` and ``protocol.fill_with_normals``."""
+
+    agent: int
+    clock: int
+    streams: Any
+    tape: Any
+
+
+def _is_simulated(draws: Any) -> bool:
+    return isinstance(draws, types.NamedTuple) and draws.instance_class is DecisionDraws
+
+
+@overload(protocol.uniform, strict=False, jit_options=INLINE)
+def _uniform(draws: Any) -> Any:
+    if not _is_simulated(draws):
+        return None
+
+    def pick(draws: Any) -> Any:
+        if draws.tape.on:
+            return draws.tape.picks[draws.clock - 1, draws.agent]
+        return uniform(draw(draws.streams.picks, np.uint64(draws.clock)))
+
+    return pick
+
+
+@overload(protocol.fill_with_normals, strict=False, jit_options=INLINE)
+def _fill_with_normals(row: Any, draws: Any) -> Any:
+    if not _is_simulated(draws):
+        return None
+
+    def fill(row: Any, draws: Any) -> None:
+        if draws.tape.has_normals:
+            for k in range(len(row)):
+                row[k] = draws.tape.normals[draws.clock - 1, draws.agent, k]
+            return
+        for pair in range((len(row) + 1) // 2):
+            bits = draw(draws.streams.normals[pair], np.uint64(draws.clock))
+            row[2 * pair] = coarse_normal(bits, np.uint64(0))
+            if 2 * pair + 1 < len(row):
+                row[2 * pair + 1] = coarse_normal(bits, np.uint64(1))
+
+    return fill
+
+
+leave_out(protocol.uniform)
+leave_out(protocol.fill_with_normals)
+
+
+@compile_inner
+def _noise(tape: Any, streams: Any, i: int, arm: Any, end: Any) -> Any:
+    """The noise of scale 1 of the interval that ends at ``end``: always the same draw."""
+    if end == 0:
+        return 0.0
+    if tape.has_noise:
+        return tape.noise[end, i, arm]
+    return laplace(draw(streams.noise[arm], np.uint64(end)))
+
+
+def draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
+    """The noise of an interval, or of several: see ``Page.noise_due``."""
+    raise NotImplementedError  # compiled only
+
+
+@overload(draw_noise, strict=False, jit_options=INLINE)
+def _draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
+    if isinstance(due, types.BaseTuple):
+
+        def several(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
+            first, second = due
+            return (
+                scale * _noise(tape, streams, i, arm, first),
+                scale * _noise(tape, streams, i, arm, second),
+            )
+
+        return several
+
+    def one(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: Any) -> Any:
+        return scale * _noise(tape, streams, i, arm, due)
+
+    return one
+
+
+@compile_rare
+def name_streams(seed: Any, trial: Any, streams: Any) -> None:
+    """Fill in the names of all agents' streams."""
+    for i in range(len(streams)):
+        mine, agent = streams[i], np.uint64(i)
+        mine.picks = stream(seed, trial, PICKS, agent, np.uint64(0))
+        mine.arrivals = stream(seed, trial, ARRIVALS, agent, np.uint64(0))
+        for k in range(len(mine.rewards)):
+            arm = np.uint64(k)
+            mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)
+            mine.noise[k] = stream(seed, trial, NOISE, agent, arm)
+            mine.normals[k] = stream(seed, trial, NORMALS, agent, arm)

@@ -1,0 +1,173 @@
+"""Plays any page in plain Python on lists: a second reading of ``policies.protocol``, independent of the simulator."""
+
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbandit.policies.plain import new_me, new_seen
+from fedbandit.policies.protocol import time_of
+
+
+class Round(NamedTuple):
+    """What is known at the end of a round: a row for each agent, an entry for each arm."""
+
+    arms: list  # of each agent; empty at t = 0
+    theta: list
+    margin: list  # what the index of the next decision adds to theta; None: unknown, or the policy has none
+    x_mean: list  # zeros if the page has none
+    averages: list  # one name after the other
+    n_max: list  # n~ for the next decision
+
+
+class PlainEngine:
+    """All agents of a policy on a tape. ``rule``: the policy's own links, all of them present.
+
+    ``n_max_by_exchange``: n~ travels with the averages over the tape's edge, as between live sites, and not from all
+    neighbours in every round (Algorithm 1, line 5).
+    """
+
+    def __init__(self, tape, page, terms, rule=None, n_max_by_exchange=False):
+        self.tape, self.page, self.terms, self.rule, self.by_exchange = tape, page, terms, rule, n_max_by_exchange
+        self.agents, self.arms = range(len(terms)), range(tape.rewards.shape[2])
+        self.edges = [tuple(edge) for edge in tape.graph.edges]
+        self.me = [new_me(page, mine, len(self.arms)) for mine in terms]
+        self.seen = [new_seen(page, len(self.arms)) for _ in terms]
+        self.released = {}  # (agent, arm, level): the last reward in a release
+        assert rule is None or rule.presence == 1.0, "links that come and go are not on a tape"
+
+    def rounds(self):
+        """Every round, from the first pulls at t = 0."""
+        before = self._averages()
+        for i in self.agents:
+            for k in self.arms:  # Algorithm 1, line 1
+                self._add(i, k, self._pull(0, i, k))  # on any network, averages begin as what an agent publishes
+                self.seen[i].n_max[k] = int(self.page.announced is not None)
+        if self.page.network == "pooled":
+            self._pool(self.arms)
+        self._believe(before)
+        yield self._shown(0, [])
+        for t in range(1, self.tape.horizon + 1):
+            yield self._shown(t, self._round(t))
+
+    def _round(self, t):
+        before, announces, network = self._averages(), self.page.announced is not None, self.page.network
+        n_max = self._heard_from_neighbours() if announces and not self.by_exchange else None
+        arms = [self._decide(t, i) for i in self.agents]
+        changes = [self._pull(t, i, arm) for i, arm in enumerate(arms)]
+        if announces:
+            n_max = n_max or self._heard_by_exchange(t)
+            for i in self.agents:
+                self.seen[i].n_max[:] = n_max[i]
+        if network == "gossip":
+            self._mix(t)
+        if network in ("gossip", "consensus", "alone"):
+            for i, arm in enumerate(arms):
+                self._add(i, arm, changes[i])
+        if network == "consensus":
+            self._mix(t)
+        if network == "pooled":
+            self._pool(set(arms))
+        self._believe(before)
+        if self.page.meet is not None:
+            self.page.meet(self.me, self.terms, self.seen, np.array(self.edges), [1] * len(self.edges))
+        return arms
+
+    # ---------------------------------------------------------------- one agent
+
+    def _decide(self, t, i):
+        draws = SimpleNamespace(u=self.tape.picks[t - 1, i], normals=self.tape.normals[t - 1, i].tolist())
+        return self.page.decide(self.me[i], self.terms[i], self.seen[i], time_of(t), draws)
+
+    def _pull(self, t, i, arm):
+        """Count the decision, then take its reward; what has changed in what the agent publishes."""
+        page, me, terms = self.page, self.me[i], self.terms[i]
+        me.tried[arm] += 1
+        before = page.published(me, terms, arm)
+        due = 0 if page.noise_due is None else page.noise_due(me, terms, arm)
+        noise = tuple(self._noise(i, arm, end) for end in due) if isinstance(due, tuple) else self._noise(i, arm, due)
+        page.observe(me, terms, arm, float(self.tape.rewards[t, i, arm]), noise)
+        return [y - x for x, y in zip(before, page.published(me, terms, arm), strict=True)]
+
+    def _noise(self, i, arm, end):
+        if end == 0:
+            return 0.0
+        if self.page.interval is not None:
+            first, level = self.page.interval(self.me[i], self.terms[i], arm, end)
+            assert self.released.get((i, arm, level), 0) < first <= end, "releases of one level overlap"
+            self.released[i, arm, level] = end
+        return float(self.tape.noise[end, i, arm]) * self.terms[i].noise_scale
+
+    def _add(self, i, arm, change):
+        for name, x in zip(self.page.averaged, change, strict=True):
+            getattr(self.seen[i], name)[arm] += x
+
+    def _believe(self, before):
+        """Each agent, of the arms whose averages have changed."""
+        after, num_arms = self._averages(), len(self.arms)
+        for i in self.agents:
+            for k in self.arms:
+                if self.page.believe is not None and before[i][k::num_arms] != after[i][k::num_arms]:
+                    self.page.believe(self.me[i], self.terms[i], self.seen[i], k)
+
+    # ---------------------------------------------------------------- the network
+
+    def _averages(self):
+        return [[x for name in self.page.averaged for x in getattr(seen, name)] for seen in self.seen]
+
+    def _mix(self, t):
+        """Over the tape's edge; over all edges if the policy has links of its own."""
+        edges = [tuple(self.tape.edges[t - 1])] if self.rule is None else self.edges
+        degree = [sum(i in edge for edge in edges) for i in self.agents]
+        for name in self.page.averaged:
+            rows = [getattr(seen, name) for seen in self.seen]
+            old = [row.copy() for row in rows]
+            for i, j in edges:
+                metropolis = 1 / (1 + max(degree[i], degree[j]))  # of a lone edge 1/2: the plain average
+                weight = (self.rule and self.rule.weight) or metropolis
+                for k in self.arms:
+                    rows[i][k] += weight * (old[j][k] - old[i][k])
+                    rows[j][k] += weight * (old[i][k] - old[j][k])
+
+    def _pool(self, arms):
+        for k in arms:
+            published = [self.page.published(self.me[i], self.terms[i], k) for i in self.agents]
+            for name, column in zip(self.page.averaged, zip(*published, strict=True), strict=True):
+                for seen in self.seen:
+                    getattr(seen, name)[k] = sum(column)
+
+    def _announced(self):
+        return [[self.page.announced(self.me[i], self.terms[i], k) for k in self.arms] for i in self.agents]
+
+    def _heard_from_neighbours(self):
+        """n~(t+1): the largest of the agent's own count before this round and its neighbours' n~(t)."""
+        own = self._announced()
+        nearby = [[self.seen[j].n_max for j in self.tape.graph.neighbours[i]] for i in self.agents]
+        return [[max(own[i][k], *(n_max[k] for n_max in nearby[i])) for k in self.arms] for i in self.agents]
+
+    def _heard_by_exchange(self, t):
+        known = [[*map(max, own, seen.n_max)] for own, seen in zip(self._announced(), self.seen, strict=True)]
+        i, j = self.tape.edges[t - 1]
+        known[i] = known[j] = [*map(max, known[i], known[j])]
+        return known
+
+    # ---------------------------------------------------------------- what can be seen
+
+    def _shown(self, t, arms):
+        page, now, margin = self.page, time_of(t + 1), self.page.margin or self.page.radius
+
+        def rows(value):
+            return [[value(self.me[i], self.terms[i], self.seen[i], k) for k in self.arms] for i in self.agents]
+
+        def margin_of(me, terms, seen, k):
+            has_none = margin is None or (page.unknown is not None and page.unknown(me, k))
+            return None if has_none else margin(me, terms, seen, now, k)
+
+        return Round(
+            arms,
+            rows(page.estimate),
+            rows(margin_of),
+            [list(getattr(me, "x_mean", [0.0] * len(self.arms))) for me in self.me],
+            self._averages(),
+            [list(seen.n_max) for seen in self.seen],
+        )

@@ -1,0 +1,80 @@
+"""Live sites that take rewards, noise, draws and exchanges from a tape, in the order of the simulator's rounds."""
+
+import numpy as np
+
+from fedbandit import Tape
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_network import MemoryNetwork
+from fedbandit.agent.core.site import DecisionDraws
+from fedbandit.privacy.noise import GRID
+
+
+def tape_on_the_grid(world, num_arms, horizon, seed, low, high, epsilon):
+    """Rewards and noise in whole steps, so that the mechanism's integers are the simulator's floats.
+
+    ``epsilon`` is that of one release. Also returns the noise in steps.
+    """
+    source = np.random.default_rng(seed)
+    agents, width = world.num_agents, high - low
+    steps = source.integers(0, GRID + 1, size=(horizon + 1, agents, num_arms))
+    noise = np.round(source.laplace(size=(horizon + 2, agents, num_arms)) * GRID / epsilon)
+    tape = Tape(
+        rewards=low + width * steps / GRID,
+        edges=np.array(world.edges)[source.integers(len(world.edges), size=horizon)],
+        picks=source.random((horizon, agents)),
+        graph=world,
+        noise=noise * epsilon / GRID,
+        reward_range=(low, high),
+        normals=source.standard_normal((horizon, agents, num_arms)),
+    )
+    return tape, noise.astype(int)
+
+
+def in_memory(terms, links, noise):
+    """Without faults."""
+    return MemoryNetwork(terms, links, noise=noise)
+
+
+class SitesOnTape:
+    """A site for each agent of a tape, after its first pull of every arm; ``noise`` is in steps."""
+
+    def __init__(self, tape, noise, policy, make_network=in_memory):
+        _, agents, num_arms = tape.rewards.shape
+        self.tape, self._noise = tape, noise
+        self.pulls, self._current = np.zeros((agents, num_arms), int), (0, 0)
+        self.names = [f"a{i}" for i in range(agents)]
+        arms = tuple(f"arm {k}" for k in range(num_arms))
+        self.terms = Federation("tape", agents, arms, *tape.reward_range, policy)
+        links = [(self.names[i], self.names[j]) for i, j in tape.graph.edges]
+        self.network = make_network(self.terms, links, self._from_tape)
+        for i, name in enumerate(self.names):
+            for k in range(num_arms):  # Alg. 1, line 1: all are unknown
+                decision = self.network.decide(name, DecisionDraws((0.0,) * num_arms, 0.0))
+                assert decision.arm == k
+                self._report(0, i, decision)
+
+    @property
+    def sites(self):
+        return [self.network.site(name) for name in self.names]
+
+    def play(self, t, acts=lambda t, i: True):
+        """One round; the arms of the agents that act."""
+        tape, decisions = self.tape, {}
+        for i, name in enumerate(self.names):
+            if acts(t, i):
+                draws = DecisionDraws(tuple(tape.normals[t - 1, i]), tape.picks[t - 1, i])
+                decisions[i] = self.network.decide(name, draws)
+        self.network.exchange(*(self.names[i] for i in tape.edges[t - 1]))  # before this round's news
+        self.network.run()
+        for i, decision in decisions.items():
+            self._report(t, i, decision)
+        return {i: decision.arm for i, decision in decisions.items()}
+
+    def _report(self, t, i, decision):
+        self._current = i, decision.arm
+        self.pulls[i, decision.arm] += 1
+        self.network.report(self.names[i], decision.id, self.tape.rewards[t, i, decision.arm])
+
+    def _from_tape(self, _, count):
+        i, k = self._current
+        return [int(self._noise[self.pulls[i, k], i, k])] * count
