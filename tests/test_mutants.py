@@ -111,7 +111,8 @@ def run(folder, watchers):
         "PYTHONDONTWRITEBYTECODE": "1",
         "NUMBA_CACHE_DIR": str(folder / "numba"),
     }
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=unshrunk", "--color=no"]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--color=no", "--hypothesis-profile=unshrunk"]
+    options += ["-W", "ignore::hypothesis.errors.HypothesisWarning"]  # examples are large if they are not shrunk
     return subprocess.run(
         [sys.executable, "-c", RUN, str(folder), *options, *(f"tests/{watcher}" for watcher in watchers)],
         env={**kept, **python},
