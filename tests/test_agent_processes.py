@@ -66,6 +66,8 @@ class TestWhatIsRefusedAtTheStart:
         file = sqlite3.connect(folder / "old" / data.name)
         file.execute("PRAGMA user_version = 1")
         file.close()
+        (folder / "norths").mkdir()  # a copy: two processes cannot open one file at once
+        shutil.copy(data, folder / "norths")
         (folder / "garbage").mkdir()
         (folder / "garbage" / data.name).write_bytes(b"this is not a database at all, but long enough" * 100)
         (folder / "file").write_text("")
@@ -81,7 +83,10 @@ class TestWhatIsRefusedAtTheStart:
                     attempt("terms", (r"epsilon = 1\.0", "epsilon = 2.0")),
                     "policy.epsilon: 2.0 here, 1.0 there",
                 ),
-                "name": (attempt("name", *other), "belongs to the agent 'north', not to 'east'"),
+                "name": (
+                    attempt("name", *other, (r'data = "data"', 'data = "norths"')),
+                    "belongs to the agent 'north', not to 'east'",
+                ),
                 "schema": (attempt("schema", (r'data = "data"', 'data = "old"')), "its schema is 1"),
                 "garbage": (attempt("garbage", (r'data = "data"', 'data = "garbage"')), "not a database"),
                 "data": (attempt("data", (r'data = "data"', 'data = "file"')), "file", "exists"),

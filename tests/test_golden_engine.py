@@ -12,6 +12,8 @@ TOLERANCE: dict[str, float] = {}
 """For cases whose name ends so: by how much their floats may differ. Whole numbers must always be equal."""
 
 CASES = cases()
+IN_A_MINUTE = ("simulate/gaussian/", "simulate/bernoulli/", "replay/")
+"""Every policy variant compiles for each kind of links, rewards and number of arms: the rest waits for test-all."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,9 @@ def test_every_case_is_recorded_and_nothing_else(recorded):
 
 
 @pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [case if case.startswith(IN_A_MINUTE) else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
 def test_engine_computes_what_was_recorded(case, recorded):
     assert differences(recorded[case], CASES[case](), tolerance_of(case)) == []
 
