@@ -14,7 +14,7 @@ from fedbandit.simulation.layout import Links, World, new_population, no_tape, w
 
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
 
-_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 10**8
+_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 100_000_000
 """Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
 
 
