@@ -1,11 +1,14 @@
-"""Communication graphs: topologies, the gossip matrix W and its second eigenvalue.
+"""Communication graphs: topologies, the gossip matrix W and its second eigenvalue; links that change over time.
 
 Which edges gossip in a round is part of the problem (``edges_per_round``).
 """
 
+import csv
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -15,8 +18,11 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument, closest, instance, number_between, whole_number
 
 __all__ = [
+    "Contacts",
     "Graph",
+    "Schedule",
     "complete",
+    "contacts",
     "erdos_renyi",
     "from_edges",
     "from_networkx",
@@ -25,6 +31,7 @@ __all__ = [
     "path",
     "random_regular",
     "ring",
+    "schedule",
     "star",
 ]
 
@@ -35,7 +42,10 @@ _nx: Any = nx  # its generators are not typed
 
 @dataclass(frozen=True)
 class Graph:
-    """A simple, undirected, connected graph of at least three agents, numbered from 0."""
+    """A simple, undirected, connected graph of agents, numbered from 0.
+
+    The paper has at least three agents: with two the model is a centralised one, alone nobody gossips.
+    """
 
     num_agents: int
     edges: tuple[tuple[int, int], ...]
@@ -43,21 +53,8 @@ class Graph:
 
     def __post_init__(self) -> None:
         """Refuse graphs that the paper's section "Communication Graph" excludes, with the reason."""
-        whole_number("num_agents", self.num_agents, 0, MAX_AGENTS)
-        if self.num_agents < 3:
-            raise InvalidArgument(
-                "num_agents", self.num_agents, "at least 3 (the paper: with 2 the model is a centralised one)"
-            )
-        seen: set[tuple[int, int]] = set()
-        for i, j in self.edges:
-            if not (0 <= i < self.num_agents and 0 <= j < self.num_agents):
-                raise InvalidArgument("edges", (i, j), f"pairs of agents from 0 to {self.num_agents - 1}")
-            if i == j:
-                raise InvalidArgument("edges", (i, j), "between two different agents (no loops)")
-            if (min(i, j), max(i, j)) in seen:
-                raise InvalidArgument("edges", f"{(i, j)} twice", "distinct (no parallel edges)")
-            seen.add((min(i, j), max(i, j)))
-        object.__setattr__(self, "edges", tuple(sorted(seen)))
+        whole_number("num_agents", self.num_agents, 1, MAX_AGENTS)
+        object.__setattr__(self, "edges", _checked_edges(self.edges, self.num_agents))
         cut_off = set(range(self.num_agents)) - nx.node_connected_component(self.to_networkx(), 0)
         if cut_off:
             raise InvalidArgument("edges", f"a graph in which agent {min(cut_off)} is cut off", "a connected graph")
@@ -81,6 +78,8 @@ class Graph:
     @cached_property
     def gossip_matrix(self) -> NDArray[np.float64]:
         """W = I - L / (2 |E|): the expected averaging when one uniform edge gossips."""
+        if self.num_agents == 1:
+            return np.eye(1)
         laplacian = np.zeros((self.num_agents, self.num_agents))
         for i, j in self.edges:
             laplacian[[i, j], [i, j]] += 1.0
@@ -89,7 +88,9 @@ class Graph:
 
     @cached_property
     def lambda2(self) -> float:
-        """The second-largest eigenvalue of W: the closer to 1, the slower gossip mixes."""
+        """The second-largest eigenvalue of W: the closer to 1, the slower gossip mixes; 0 for a single agent."""
+        if self.num_agents == 1:
+            return 0.0
         return float(np.linalg.eigvalsh(self.gossip_matrix)[-2])
 
     @cached_property
@@ -106,6 +107,19 @@ class Graph:
         return int(self.distances.max())
 
 
+def _checked_edges(edges: Iterable[tuple[int, int]], num_agents: int) -> tuple[tuple[int, int], ...]:
+    seen: set[tuple[int, int]] = set()
+    for i, j in edges:
+        if not (0 <= i < num_agents and 0 <= j < num_agents):
+            raise InvalidArgument("edges", (i, j), f"pairs of agents from 0 to {num_agents - 1}")
+        if i == j:
+            raise InvalidArgument("edges", (i, j), "between two different agents (no loops)")
+        if (min(i, j), max(i, j)) in seen:
+            raise InvalidArgument("edges", f"{(i, j)} twice", "distinct (no parallel edges)")
+        seen.add((min(i, j), max(i, j)))
+    return tuple(sorted(seen))
+
+
 def path(num_agents: int) -> Graph:
     """0 - 1 - 2 - ... : the slowest of the usual graphs (the paper's lambda_2 of about 0.99 at N = 10)."""
     n = _agents(num_agents)
@@ -115,7 +129,8 @@ def path(num_agents: int) -> Graph:
 def ring(num_agents: int) -> Graph:
     """A path with its ends joined."""
     n = _agents(num_agents)
-    return from_edges([(i, (i + 1) % n) for i in range(n)], name=f"ring:{n}")
+    closing = [(0, n - 1)] if n > 2 else []
+    return Graph(n, tuple([(i, i + 1) for i in range(n - 1)] + closing), f"ring:{n}")
 
 
 def complete(num_agents: int) -> Graph:
@@ -151,7 +166,7 @@ def erdos_renyi(num_agents: int, probability: float, seed: int = 0) -> Graph:
 
 def random_regular(num_agents: int, degree: int, seed: int = 0) -> Graph:
     """A random connected graph in which every agent has the same number of neighbours."""
-    n = _agents(num_agents)
+    n = whole_number("num_agents", num_agents, 3, MAX_AGENTS)
     d = whole_number("degree", degree, 2, n - 1)
     if n * d % 2:
         raise InvalidArgument("degree", d, f"even when num_agents is odd ({n})")
@@ -170,14 +185,10 @@ def _first_connected(draw: Callable[..., Any], seed: int, name: str, argument: s
 
 def from_edges(edges: Iterable[Sequence[int]], num_agents: int | None = None, name: str = "edges") -> Graph:
     """A graph from pairs of agents; ``num_agents`` defaults to the largest agent number plus one."""
-    pairs: list[tuple[int, int]] = []
-    for edge in edges:
-        if not hasattr(edge, "__len__") or len(edge) != 2:
-            raise InvalidArgument("edges", edge, "pairs of agents")
-        pairs.append((whole_number("edges", edge[0], 0, MAX_AGENTS), whole_number("edges", edge[1], 0, MAX_AGENTS)))
+    pairs = [_pair(edge) for edge in edges]
     if num_agents is None:
         num_agents = 1 + max((max(pair) for pair in pairs), default=-1)
-    return Graph(whole_number("num_agents", num_agents, 0, MAX_AGENTS), tuple(pairs), name)
+    return Graph(whole_number("num_agents", num_agents, 1, MAX_AGENTS), tuple(pairs), name)
 
 
 def from_networkx(source: "nx.Graph[Any]", name: str = "networkx") -> Graph:
@@ -189,8 +200,131 @@ def from_networkx(source: "nx.Graph[Any]", name: str = "networkx") -> Graph:
     return from_edges([(number[a], number[b]) for a, b in source.edges()], len(number), name)
 
 
+# ---------------------------------------------------------------- links that change over time
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Links by period: (first round, edges). ``union`` has every edge that there ever is."""
+
+    periods: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    union: Graph
+
+
+@dataclass(frozen=True, eq=False)
+class Contacts:
+    """Who meets whom and when: in round ``times[c]`` the edge ``union.edges[edge_numbers[c]]`` is there."""
+
+    times: NDArray[np.int64]
+    edge_numbers: NDArray[np.int64]
+    union: Graph
+
+
+def schedule(periods: Sequence[tuple[int, Graph | str | Iterable[Sequence[int]]]]) -> Schedule:
+    """A graph for each period, ``[(0, g1), (10_000, g2)]``: g1 from round 0, g2 from round 10,000.
+
+    A period takes a graph, a text like "path:10", or a list of pairs, which may be empty. A period's graph need not be
+    connected, but all of them together must be.
+    """
+    starts: list[int] = []
+    parts: list[tuple[tuple[int, int], ...]] = []
+    names: list[str] = []
+    sizes: set[int] = set()
+    if isinstance(periods, str) or not periods:
+        raise InvalidArgument("periods", periods, "a list of (first round, graph)")
+    for position, period in enumerate(periods):
+        where = f"periods[{position}]"
+        if not isinstance(period, Sequence) or isinstance(period, str) or len(period) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+            raise InvalidArgument(where, period, "a first round and a graph")
+        start, given = period
+        low = 0 if position == 0 else starts[-1] + 1
+        starts.append(whole_number(f"{where}, first round", start, low, low if position == 0 else 10**12))
+        graph = parse(given) if isinstance(given, str) else given
+        if isinstance(graph, Graph):
+            sizes.add(graph.num_agents)
+            names.append(graph.name)
+            parts.append(graph.edges)
+        else:
+            parts.append(tuple(_pair(edge, where) for edge in graph))
+            names.append(f"{len(parts[-1])} edges")
+    if len(sizes) > 1:
+        raise InvalidArgument("periods", f"graphs of {sorted(sizes)} agents", "graphs with one number of agents")
+    name = "schedule of " + ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    union = _union([(min(e), max(e)) for part in parts for e in part], max(sizes, default=None), name)
+    checked = [_checked_edges(part, union.num_agents) for part in parts]
+    return Schedule(tuple(zip(starts, checked, strict=True)), union)
+
+
+def contacts(source: str | os.PathLike[str] | Iterable[Sequence[int]], num_agents: int | None = None) -> Contacts:
+    """A contact list: the path of a CSV file with columns time, a, b, or triples (time, a, b), in any order.
+
+    The agents a and b gossip in round ``time``, from 1 on. If an agent meets several others in a round, all these links
+    average at once.
+    """
+    name = "contacts"
+    if isinstance(source, (str, os.PathLike)):
+        name, rows = f"contacts:{Path(source).name}", _rows_of(source)
+    else:
+        rows = [(f"contacts[{c}]", row) for c, row in enumerate(source)]
+    met: set[tuple[int, int, int]] = set()
+    for where, row in rows:
+        if not hasattr(row, "__len__") or len(row) != 3:
+            raise InvalidArgument(where, row, "a time and two agents")
+        time = whole_number(f"{where}, time", row[0], 1, 10**12)
+        i, j = _pair(row[1:], where)
+        if i == j:
+            raise InvalidArgument(where, (i, j), "two different agents")
+        met.add((time, min(i, j), max(i, j)))
+    if not met:
+        raise InvalidArgument("contacts", source, "at least one contact")
+    union = _union([(i, j) for _, i, j in met], num_agents, name)
+    number = {edge: e for e, edge in enumerate(union.edges)}
+    in_order = sorted(met)
+    return Contacts(
+        np.array([time for time, _, _ in in_order], np.int64),
+        np.array([number[i, j] for _, i, j in in_order], np.int64),
+        union,
+    )
+
+
+def _rows_of(path: str | os.PathLike[str]) -> list[tuple[str, list[Any]]]:
+    """The lines of a contact list, with their places."""
+    rows: list[tuple[str, list[Any]]] = []
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            columns = ("time", "a", "b")
+            if reader.fieldnames is None or set(reader.fieldnames) != set(columns):
+                raise InvalidArgument(f"columns of {path}", reader.fieldnames, "time, a, b")
+            for line in reader:
+                where = f"{path}, line {reader.line_num}"
+                values: list[Any] = []
+                for column in columns:
+                    try:
+                        values.append(int(line[column]))
+                    except (TypeError, ValueError):
+                        raise InvalidArgument(f"{where}, {column}", line[column], "a whole number") from None
+                rows.append((where, values))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument("contacts", str(path), "a readable CSV file", str(error)) from None
+    return rows
+
+
+def _pair(edge: Any, where: str = "edges") -> tuple[int, int]:
+    if not hasattr(edge, "__len__") or len(edge) != 2:
+        raise InvalidArgument(where, edge, "pairs of agents")
+    return whole_number(where, edge[0], 0, MAX_AGENTS), whole_number(where, edge[1], 0, MAX_AGENTS)
+
+
+def _union(edges: Iterable[tuple[int, int]], num_agents: int | None, name: str) -> Graph:
+    try:
+        return from_edges(sorted(set(edges)), num_agents, name)
+    except InvalidArgument as error:
+        raise InvalidArgument(error.argument, error.value, error.accepted, "All periods count together.") from None
+
+
 def _agents(num_agents: int) -> int:
-    return whole_number("num_agents", num_agents, 3, MAX_AGENTS)
+    return whole_number("num_agents", num_agents, 1, MAX_AGENTS)
 
 
 def _grid_of(size: str) -> Graph:

@@ -3,10 +3,11 @@
 A problem states the truth; ``policies.protocol.Setting`` states what an agent may know of it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from types import FunctionType
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,12 +22,13 @@ from fedbandit.checks import (
     true_or_false,
     whole_number,
 )
-from fedbandit.graph import Graph
+from fedbandit.graph import Contacts, Graph, Schedule
 from fedbandit.rules.batch import largest_reward_variance
 
 __all__ = ["EdgesPerRound", "Problem"]
 
-EdgesPerRound = Literal["one", "matching", "all"] | float
+EdgesPerRound = Literal["one", "matching", "all"] | float | Callable[[int, int, int, float], bool]
+AnyGraph = Graph | Schedule | Contacts | str
 Family = Literal["gaussian", "bernoulli", "beta"]
 
 MAX_ARMS = 10_000
@@ -37,14 +39,16 @@ _FAMILIES = ("gaussian", "bernoulli", "beta")
 class Problem:
     """N agents on a graph face the same M arms; agent i sees rewards of arm k with mean ``means[i, k]``.
 
-    Build one with ``Problem.gaussian``, ``.bernoulli``, ``.beta`` or ``.random``.
+    Build one with ``Problem.gaussian``, ``.bernoulli``, ``.beta``, ``.random`` or ``.changing``.
 
-    All of them take these keyword arguments:
+    ``graph`` is a ``Graph``, a text like "path:10", or links that change: ``graph.schedule`` or ``graph.contacts``.
+    All constructors take these keyword arguments:
 
     * ``weights``: the true quality of arm k is sum_i weights[i] means[i, k] (the paper's footnote: any
       convex combination); default: the plain average.
     * ``edges_per_round``: the edges that gossip in a round: ``"one"`` uniform edge (the paper), a random maximal
-      ``"matching"``, ``"all"`` edges, or a probability with which each edge is present.
+      ``"matching"``, ``"all"`` edges, a probability with which each edge is present, or your own rule: a function
+      ``meets(t, i, j, u)`` that tells whether edge (i, j) is present in round t; u is a fresh draw in [0, 1).
     * ``rates``: how often each agent acts: in a round it pulls with this probability (above 0, at most 1).
       Each agent's clock t then counts its own pulls; gossip continues in every round. Default: all in step, as in
       the paper.
@@ -59,11 +63,16 @@ class Problem:
     weights: NDArray[np.float64] = None  # pyright: ignore[reportAssignmentType]  # made from None: all equal
     edges_per_round: EdgesPerRound = "one"
     rates: NDArray[np.float64] | None = None
+    changes: tuple[tuple[int, NDArray[np.float64]], ...] = ()  # first round of new means, and the means
+    over_time: Schedule | Contacts | None = None  # links that change; ``graph`` then has all edges that there ever are
 
     def __post_init__(self) -> None:
         """Check everything once: every existing problem is valid."""
+        if isinstance(self.graph, (Schedule, Contacts)):
+            object.__setattr__(self, "over_time", self.graph)
+            object.__setattr__(self, "graph", self.graph.union)
         object.__setattr__(self, "means", _finite_matrix("means", self.means))
-        instance("graph", self.graph, Graph, "a Graph or a text like 'path:10'")
+        instance("graph", self.graph, Graph, "a Graph, a schedule, a contact list, or a text like 'path:10'")
         if self.means.shape[0] != self.graph.num_agents:
             raise InvalidArgument(
                 "means",
@@ -81,19 +90,28 @@ class Problem:
         object.__setattr__(self, "reward_range", _checked_range(self.reward_range))
         object.__setattr__(self, "weights", _checked_weights(self.weights, self.num_agents))
         object.__setattr__(self, "rates", _checked_rates(self.rates, self.num_agents))
-        if self.edges_per_round not in ("one", "matching", "all"):
-            if isinstance(self.edges_per_round, str):
-                raise InvalidArgument(
-                    "edges_per_round", self.edges_per_round, "'one', 'matching', 'all' or a probability"
-                )
-            probability = number_between("edges_per_round", self.edges_per_round, 0.0, 1.0)
-            object.__setattr__(self, "edges_per_round", probability)
+        object.__setattr__(self, "edges_per_round", _checked_edges_per_round(self.edges_per_round))
+        if isinstance(self.over_time, Contacts) and self.edges_per_round != "one":
+            raise InvalidArgument("edges_per_round", self.edges_per_round, "left out: the contact list has all links")
+        object.__setattr__(self, "changes", tuple(self._checked_changes()))
+
+    def _checked_changes(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        last = 0
+        for position, (start, given) in enumerate(self.changes, 1):
+            last = whole_number(f"changes[{position}], first round", start, last + 1, 10**12)
+            means = _finite_matrix(f"changes[{position}], means", given)
+            if means.shape != self.means.shape:
+                accepted = f"of the first means' shape {self.means.shape}"
+                raise InvalidArgument(f"changes[{position}], means", f"of shape {means.shape}", accepted)
+            if self.family != "gaussian":
+                _inside_unit_interval(means, closed=self.family == "bernoulli")
+            yield last, means
 
     @classmethod
     def gaussian(
         cls,
         means: ArrayLike,
-        graph: Graph | str,
+        graph: AnyGraph,
         sigma: float = 1.0,
         reward_range: tuple[float, float] | None = None,
         weights: ArrayLike | None = None,
@@ -113,7 +131,7 @@ class Problem:
     def bernoulli(
         cls,
         means: ArrayLike,
-        graph: Graph | str,
+        graph: AnyGraph,
         weights: ArrayLike | None = None,
         edges_per_round: EdgesPerRound = "one",
         rates: ArrayLike | None = None,
@@ -125,7 +143,7 @@ class Problem:
     def beta(
         cls,
         means: ArrayLike,
-        graph: Graph | str,
+        graph: AnyGraph,
         concentration: float = 2.0,
         weights: ArrayLike | None = None,
         edges_per_round: EdgesPerRound = "one",
@@ -142,7 +160,7 @@ class Problem:
         cls,
         num_agents: int,
         num_arms: int,
-        graph: Graph | str,
+        graph: AnyGraph,
         seed: int = 0,
         rewards: Family = "gaussian",
         same_means: bool = False,
@@ -153,17 +171,70 @@ class Problem:
         ``graph`` is a ``Graph`` or a text like "path:10"; a bare name ("path") takes ``num_agents``. ``options``
         go to the constructor for that kind of rewards.
         """
-        agents = whole_number("num_agents", num_agents, 3, graphs.MAX_AGENTS)
+        agents = whole_number("num_agents", num_agents, 1, graphs.MAX_AGENTS)
         arms = whole_number("num_arms", num_arms, 2, MAX_ARMS)
         built = _graph(f"{graph}:{agents}" if isinstance(graph, str) and ":" not in graph else graph)
-        if built.num_agents != agents:
-            raise InvalidArgument("num_agents", agents, f"that of the graph ({built.num_agents})")
+        in_graph = (built if isinstance(built, Graph) else built.union).num_agents
+        if in_graph != agents:
+            raise InvalidArgument("num_agents", agents, f"that of the graph ({in_graph})")
+        build = cls._builder(rewards)
+        source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
+        drawn = source.random((1 if true_or_false("same_means", same_means) else agents, arms))
+        return build(np.repeat(drawn, agents, axis=0) if same_means else drawn, built, **options)
+
+    @classmethod
+    def _builder(cls, rewards: str) -> Callable[..., "Problem"]:
         builders = {"gaussian": cls.gaussian, "bernoulli": cls.bernoulli, "beta": cls.beta}
         if rewards not in builders:
             raise InvalidArgument("rewards", rewards, f"one of {', '.join(builders)}")
-        source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
-        drawn = source.random((1 if true_or_false("same_means", same_means) else agents, arms))
-        return builders[rewards](np.repeat(drawn, agents, axis=0) if same_means else drawn, built, **options)
+        return builders[rewards]
+
+    @classmethod
+    def changing(
+        cls,
+        changes: Sequence[tuple[int, ArrayLike]],
+        graph: AnyGraph,
+        rewards: Family = "gaussian",
+        **options: Any,
+    ) -> "Problem":
+        """Means that change: ``[(0, means), (50_000, other_means)]``, each with its first round.
+
+        Regret counts against the best arm of the moment. ``options`` go to the constructor for that kind of rewards.
+        """
+        accepted = "a list of (first round, means), the first of them (0, means)"
+        if not isinstance(changes, Sequence) or not changes or any(not _is_change(c) for c in changes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument("changes", changes, accepted)
+        if changes[0][0] != 0:
+            raise InvalidArgument("changes[0], first round", changes[0][0], "0")
+        return replace(cls._builder(rewards)(changes[0][1], graph, **options), changes=tuple(changes[1:]))
+
+    @classmethod
+    def drifting(
+        cls,
+        means: ArrayLike,
+        final_means: ArrayLike,
+        graph: AnyGraph,
+        rounds: tuple[int, int],
+        rewards: Family = "gaussian",
+        steps: int = 1000,
+        **options: Any,
+    ) -> "Problem":
+        """Means that move evenly from ``means`` to ``final_means`` between two rounds, in so many equal steps."""
+        first, last = _finite_matrix("means", means), _finite_matrix("final_means", final_means)
+        if first.shape != last.shape:
+            raise InvalidArgument("final_means", f"of shape {last.shape}", f"of the means' shape {first.shape}")
+        start, end = (whole_number("rounds", t, 0, 10**12) for t in rounds)
+        count = min(whole_number("steps", steps, 1, 10**5), end - start)
+        if count < 1:
+            raise InvalidArgument("rounds", rounds, "two rounds, the later one last")
+        ends = [start + (end - start) * step // count for step in range(1, count + 1)]
+        drift = [(t, first + (last - first) * (step / count)) for step, t in enumerate(ends, 1)]
+        return cls.changing([(0, first), *drift], graph, rewards, **options)
+
+    @cached_property
+    def periods(self) -> tuple[tuple[int, "Problem"], ...]:
+        """The problem of each period in which the means stay the same, by its first round."""
+        return ((0, self), *((start, replace(self, means=means, changes=())) for start, means in self.changes))
 
     @property
     def num_agents(self) -> int:
@@ -177,7 +248,7 @@ class Problem:
 
     @cached_property
     def arm_means(self) -> NDArray[np.float64]:
-        """mu_k = sum_i weight_i mu_{i,k}: the true quality of each arm."""
+        """mu_k = sum_i weight_i mu_{i,k}: the true quality of each arm, in the first period if means change."""
         return self.weights @ self.means
 
     @cached_property
@@ -195,7 +266,8 @@ class Problem:
         """Everything but the means: problems that run together must agree on it."""
         rates = None if self.rates is None else tuple(self.rates)
         common = (self.family, self.sigma, self.concentration, self.reward_range, self.edges_per_round)
-        return (self.means.shape, self.graph.edges, tuple(self.weights), rates, *common)
+        starts = tuple(start for start, _ in self.changes)
+        return (self.means.shape, self.graph.edges, tuple(self.weights), rates, starts, id(self.over_time), *common)
 
     @cached_property
     def reward_variance(self) -> float:
@@ -226,7 +298,7 @@ def _finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
 
 def _common(
     means: ArrayLike,
-    graph: Graph | str,
+    graph: AnyGraph,
     weights: ArrayLike | None,
     edges_per_round: EdgesPerRound,
     rates: ArrayLike | None,
@@ -240,8 +312,25 @@ def _common(
     }
 
 
-def _graph(graph: Graph | str) -> Graph:
+def _graph(graph: AnyGraph) -> Graph | Schedule | Contacts:
     return graphs.parse(graph) if isinstance(graph, str) else graph
+
+
+def _is_change(change: Any) -> bool:
+    return isinstance(change, (tuple, list)) and len(cast("tuple[Any, ...]", change)) == 2
+
+
+def _checked_edges_per_round(given: Any) -> Any:
+    if given in ("one", "matching", "all"):
+        return given
+    accepted = "'one', 'matching', 'all', a probability, or a function meets(t, i, j, u)"
+    if isinstance(given, FunctionType):
+        if given.__code__.co_argcount != 4 or given.__defaults__ or given.__kwdefaults__:
+            raise InvalidArgument("edges_per_round", given, "a function of t, i, j and u")
+        return given
+    if isinstance(given, str) or callable(given):
+        raise InvalidArgument("edges_per_round", given, accepted)
+    return number_between("edges_per_round", given, 0.0, 1.0)
 
 
 def _inside_unit_interval(means: NDArray[np.float64], closed: bool) -> None:

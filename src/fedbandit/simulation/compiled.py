@@ -86,6 +86,7 @@ def compilable(function: Any) -> None:
         _known.add(function)
         names = function.__code__.co_names
         used = [function.__globals__.get(name) for name in names]
+        used += [cell.cell_contents for cell in function.__closure__ or ()]
         modules = [module for module in used if isinstance(module, ModuleType)]
         for called in [*used, *(getattr(module, name, None) for module in modules for name in names)]:
             if isinstance(called, FunctionType):

@@ -1,6 +1,7 @@
 """The CPU engine: trials spread over threads, each played from checkpoint to checkpoint in compiled code."""
 
 import os
+from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
@@ -9,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.policies.protocol import Page
-from fedbandit.simulation.compiled import compile_driver
 from fedbandit.simulation.layout import Links, World, new_population, no_tape, with_own_scratch
 
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
 
+_MOST_NUMBERS_AT_ONCE = 1_000_000
 _MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 100_000_000
 """Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
 
@@ -23,7 +24,8 @@ class Record(NamedTuple):
 
     regret: NDArray[np.float64]  # [trial, agent, time]
     pulls: NDArray[np.int32]  # [trial, agent, time, arm]
-    messages: NDArray[np.int64]  # [trial, agent, time]
+    best_pulls: NDArray[np.int64]  # [trial, agent, time]: pulls of the best arm of the moment
+    messages: NDArray[np.int64]
     lagging: NDArray[np.float64]
     theta_error: NDArray[np.float64]
     misses: NDArray[np.float64]  # estimates off by more than their radius since the last checkpoint, if watched
@@ -39,6 +41,7 @@ def new_record(num_trials: int, num_agents: int, num_times: int, num_arms: int) 
     return Record(
         regret=np.zeros(shape),
         pulls=np.zeros((*shape, num_arms), np.int32),
+        best_pulls=np.zeros(shape, np.int64),
         messages=np.zeros(shape, np.int64),
         lagging=np.zeros(shape),
         theta_error=np.zeros(shape),
@@ -51,26 +54,8 @@ class Plan(NamedTuple):
 
     page: Page
     terms: Any
-    links: Links
+    links: Sequence[tuple[int, Links]]  # by their first round
     play_rounds: Callable[..., None]
-
-
-@compile_driver
-def _record(
-    tried: Any, clock: Any, messages: Any, caught_up: Any, theta: Any, gaps: Any, arm_means: Any, c: int, record: Any
-) -> None:
-    """Record a checkpoint."""
-    num_agents, num_arms = tried.shape
-    for i in range(num_agents):
-        regret, error = 0.0, 0.0
-        for k in range(num_arms):
-            regret += gaps[k] * (tried[i, k] - 1)  # R_i(T) counts t >= 1: the pulls at t = 0 do not
-            error += abs(theta[i, k] - arm_means[k])
-            record.pulls[i, c, k] = tried[i, k]
-        record.regret[i, c] = regret
-        record.theta_error[i, c] = error / num_arms
-        record.messages[i, c] = messages[i]
-        record.lagging[i, c] = caught_up[i] / max(clock[i], 1)
 
 
 def usable_cores() -> int:
@@ -79,27 +64,71 @@ def usable_cores() -> int:
 
 
 class Truth(NamedTuple):
-    """The world of a trial, and the truth for its regret and errors."""
+    """The world of a trial while its means stay the same, and the truth for its regret and errors."""
 
+    first: int  # round
     world: World
     gaps: NDArray[np.float64]
     arm_means: NDArray[np.float64]
 
 
+class _Books:
+    """What one trial has cost so far: pulls since the last change of the means, and the loss before it."""
+
+    def __init__(self, num_agents: int, num_arms: int) -> None:
+        self.lost = np.zeros(num_agents)
+        self.best = np.zeros(num_agents, np.int64)
+        self.counted = np.ones((num_agents, num_arms), np.int32)  # R_i(T) counts t >= 1: the pulls at t = 0 do not
+
+    def regret(self, truth: Truth, tried: NDArray[np.int32]) -> NDArray[np.float64]:
+        """R_i so far, for pulls under ``truth`` since the last change."""
+        return self.lost + _sum_over_arms(lambda part: truth.gaps * (tried[part] - self.counted[part]), *tried.shape)
+
+    def best_pulls(self, truth: Truth, tried: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Pulls of the best arm of the moment."""
+        arm = int(truth.gaps.argmin())
+        return self.best + tried[:, arm] - self.counted[:, arm]
+
+    def settle(self, truth: Truth, tried: NDArray[np.int32]) -> None:
+        """The means of ``truth`` end here."""
+        self.lost, self.best = self.regret(truth, tried), self.best_pulls(truth, tried)
+        self.counted = tried.copy()
+
+
+def _sum_over_arms(
+    terms: Callable[[slice], NDArray[np.float64]], num_agents: int, num_arms: int
+) -> NDArray[np.float64]:
+    """For each agent the sum of its terms, one arm after the other; in parts, to save memory."""
+    sums, at_once = np.empty(num_agents), max(1, _MOST_NUMBERS_AT_ONCE // num_arms)
+    for start in range(0, num_agents, at_once):
+        part = slice(start, start + at_once)
+        sums[part] = np.cumsum(terms(part), axis=1)[:, -1]
+    return sums
+
+
 def _run_trial(
-    truth: Truth, plan: Plan, times: NDArray[np.int64], seed: int, trial: int, record: Record
+    truths: Sequence[Truth], plan: Plan, times: NDArray[np.int64], seed: int, trial: int, record: Record
 ) -> Iterator[int]:
     """Play a trial; yields the number of rounds done."""
-    num_agents, num_arms = truth.world.means.shape
+    num_agents, num_arms = truths[0].world.means.shape
     population = new_population(plan.page, plan.terms, num_arms)
-    links, theta, misses = with_own_scratch(plan.links), np.zeros((num_agents, num_arms)), np.zeros(num_agents)
+    tried, turns = population.agents["tried"], population.turns
+    links = [with_own_scratch(each) for _, each in plan.links]
+    theta, misses, books = np.zeros((num_agents, num_arms)), np.zeros(num_agents), _Books(num_agents, num_arms)
     caught_up = population.agents["caught_up"] if "caught_up" in plan.page.knows else np.zeros(num_agents, np.int32)
     at_once = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE // (num_agents * num_arms)))
-    done = -1
+    truth_starts, link_starts = [truth.first for truth in truths], [first for first, _ in plan.links]
+    changes = sorted({*truth_starts, *link_starts})
+    done, truth = -1, truths[0]
     for c, time in enumerate(times.tolist()):
         misses[:] = 0.0
         while done < time:
-            first, done = done + 1, min(done + at_once, time)
+            first = done + 1
+            if truths[bisect(truth_starts, first) - 1] is not truth:
+                books.settle(truth, tried)
+                truth = truths[bisect(truth_starts, first) - 1]
+            to_change = changes[bisect(changes, first) :][:1]
+            done = min([done + at_once, time, *(change - 1 for change in to_change)])
             plan.play_rounds(
                 first,
                 done,
@@ -107,21 +136,25 @@ def _run_trial(
                 np.uint64(trial),
                 population,
                 truth.world,
-                links,
+                links[bisect(link_starts, first) - 1],
                 no_tape(),
                 theta,
                 truth.arm_means,
                 misses,
             )
             yield done
-        turns = population.turns
-        tried, clock, messages = population.agents["tried"], turns["clock"], turns["messages"]
-        _record(tried, clock, messages, caught_up, theta, truth.gaps, truth.arm_means, c, record)
+        error = _sum_over_arms(lambda part: np.abs(theta[part] - truth.arm_means), num_agents, num_arms)  # noqa: B023
+        record.pulls[:, c] = tried
+        record.regret[:, c] = books.regret(truth, tried)
+        record.best_pulls[:, c] = books.best_pulls(truth, tried)
+        record.theta_error[:, c] = error / num_arms
+        record.messages[:, c] = turns["messages"]
+        record.lagging[:, c] = caught_up / np.maximum(turns["clock"], 1)
         record.misses[:, c] = misses
 
 
 def run_trials(
-    truths: Sequence[Truth],
+    truths: Sequence[Sequence[Truth]],
     plans: Sequence[Plan],
     times: NDArray[np.int64],
     trials: range,
@@ -131,20 +164,20 @@ def run_trials(
 ) -> list[Record]:
     """Play all trials of all plans; return a record per plan. ``on_rounds`` receives the number of rounds done so far.
 
-    ``truths`` has one entry for all trials, or one for each.
+    ``truths`` has one entry for all trials, or one for each: the truth of each period with the same means.
 
     An exception, including Ctrl-C, stops the other threads within some ten thousand rounds.
     """
-    num_agents, num_arms = truths[0].world.means.shape
+    num_agents, num_arms = truths[0][0].world.means.shape
     records = [new_record(len(trials), num_agents, len(times), num_arms) for _ in plans]
     stopped = False
     rounds_done = np.zeros(len(plans) * len(trials), np.int64)
 
     def run(job: int) -> None:
         which, position = divmod(job, len(trials))
-        truth = truths[position if len(truths) > 1 else 0]
+        mine = truths[position if len(truths) > 1 else 0]
         record = records[which].of(position)
-        for done in _run_trial(truth, plans[which], times, seed, trials[position], record):
+        for done in _run_trial(mine, plans[which], times, seed, trials[position], record):
             rounds_done[job] = done
             if stopped:
                 return

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.graph import Graph
+from fedbandit.checks import InvalidArgument
+from fedbandit.graph import Contacts, Schedule
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.problem import Problem
+from fedbandit.simulation.links import LINKS, LinkKind, links_by
 
 __all__ = [
     "Links",
@@ -49,7 +51,9 @@ class Links(NamedTuple):
     neighbours: Any
     presence: float  # probability of each edge, where they come and go
     weight: float  # of each present edge; 0: Metropolis
-    order: Any  # [E], scratch; where edges come and go: whether the edge was present
+    contact_times: Any  # of the contact list, in order; empty without one
+    contact_edges: Any  # which edge
+    present: Any  # [E]: whether an edge is present in this round; scratch where that does not matter
     degree: Any  # [N], scratch
     mixed: Any  # like the averages, scratch
 
@@ -173,39 +177,73 @@ def terms_of(policy: Policy, problem: Problem, horizon: int) -> Any:
     return np.array([tuple(terms) for terms in each], _dtype_of_terms(each[0]))
 
 
-def _adjacency(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    counts = [len(agents) for agents in graph.neighbours]
-    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return first, np.concatenate(graph.neighbours).astype(np.uint32)
-
-
-def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[str, Links]:
-    """The problem's links, or those that the policy brings; and their kind, a key of ``network.LINKS``."""
-    first_neighbour, neighbours = _adjacency(problem.graph)
+def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[LinkKind, list[tuple[int, Links]]]:
+    """How links are used: the problem's way or the policy's own; and the links themselves, by their first round."""
     bring_links = getattr(policy, "links", None)
-    kind, rule = "present", LinkRule(1.0)
+    kind, rule, chosen = LINKS["present"], LinkRule(1.0), problem.edges_per_round
     if bring_links is not None:
+        if isinstance(problem.over_time, Contacts) or callable(chosen):
+            raise InvalidArgument(
+                "policy",
+                policy.label,
+                "one that takes the problem's links",
+                "It brings its own, over all edges of the graph: leave out the contact list and the rule.",
+            )
         rule = bring_links(setting_of(problem, horizon))
-    elif problem.edges_per_round in ("one", "matching"):
-        kind = problem.edges_per_round
-    elif problem.edges_per_round != "all":
-        rule = LinkRule(float(problem.edges_per_round))
-    columns = len(policy.page().averaged) * problem.num_arms
-    return str(kind), Links(
-        edges=np.array(problem.graph.edges, np.uint32),
+    elif isinstance(problem.over_time, Contacts):
+        kind = LINKS["contacts"]
+    elif callable(chosen):
+        kind = links_by(chosen)
+    elif chosen in ("one", "matching"):
+        kind = LINKS[str(chosen)]
+    elif chosen != "all":
+        rule = LinkRule(float(chosen))
+    page = policy.page()
+    if page.meet is not None and page.network != "server" and kind in (LINKS["one"], LINKS["matching"]):
+        raise InvalidArgument("links", chosen, "brought by a policy whose page has meet: it is told which are present")
+    columns = len(page.averaged) * problem.num_arms
+    periods = problem.over_time.periods if isinstance(problem.over_time, Schedule) else ((0, problem.graph.edges),)
+    contacts = problem.over_time if isinstance(problem.over_time, Contacts) else None
+    return kind, [(first, _links(problem, edges, contacts, rule, columns)) for first, edges in periods]
+
+
+def _links(
+    problem: Problem, edges: tuple[tuple[int, int], ...], contacts: Contacts | None, rule: LinkRule, columns: int
+) -> Links:
+    first_neighbour, neighbours = _adjacency(problem.num_agents, edges, problem.over_time is not None)
+    return Links(
+        edges=np.array(edges, np.uint32).reshape(-1, 2),
         first_neighbour=first_neighbour,
         neighbours=neighbours,
         presence=rule.presence,
         weight=rule.weight,
-        order=np.arange(len(problem.graph.edges)),
+        contact_times=np.zeros(0, np.int64) if contacts is None else contacts.times.copy(),
+        contact_edges=np.zeros(0, np.int64) if contacts is None else contacts.edge_numbers.copy(),
+        present=np.zeros(len(edges), np.int64),
         degree=np.zeros(problem.num_agents, np.int64),
         mixed=np.zeros((problem.num_agents, columns)),
     )
 
 
+def _adjacency(
+    num_agents: int, edges: tuple[tuple[int, int], ...], with_itself: bool
+) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """The neighbours of each agent in one row, and where each agent's begin.
+
+    ``with_itself``: where links come and go, an agent remembers its own n~. So it does if it has no neighbour.
+    """
+    lists: list[list[int]] = [[i] if with_itself else [] for i in range(num_agents)]
+    for i, j in edges:
+        lists[i].append(j)
+        lists[j].append(i)
+    sorted_lists = [sorted(agents) or [i] for i, agents in enumerate(lists)]
+    first = np.concatenate([[0], np.cumsum([len(agents) for agents in sorted_lists])]).astype(np.int64)
+    return first, np.concatenate(sorted_lists).astype(np.uint32)
+
+
 def with_own_scratch(links: Links) -> Links:
     """The same links, with scratch memory for another thread."""
-    return links._replace(order=links.order.copy(), degree=links.degree.copy(), mixed=links.mixed.copy())
+    return links._replace(present=links.present.copy(), degree=links.degree.copy(), mixed=links.mixed.copy())
 
 
 def no_tape() -> Tape:

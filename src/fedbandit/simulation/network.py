@@ -1,4 +1,4 @@
-"""Updates the averages and n~ over the network in a round, in compiled code.
+"""Exchanges between agents after the pulls of a round, in compiled code: a small function for each network.
 
 The network owns the averages: a page never touches a neighbour. Formulas are in ``fedbandit.rules``.
 """
@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from fedbandit.rules.gossip import average, heard, metropolis_weight, with_news
-from fedbandit.simulation.compiled import compilable, compile_inner, compile_rare
-from fedbandit.simulation.streams import next_bits, uniform, whole_below
+from fedbandit.rules.gossip import heard, with_news
+from fedbandit.simulation.compiled import by_value, compilable, compile_inner
 
-__all__ = ["LINKS", "add_news", "hear_n_max"]
+__all__ = ["NETWORKS", "add_news", "hear_n_max", "hear_present_links"]
 
-for _rule in (average, heard, metropolis_weight, with_news):
+for _rule in (heard, with_news):
     compilable(_rule)
+
+
+# ---------------------------------------------------------------- n~, which spreads by maximum
 
 
 @compile_inner
@@ -33,6 +35,24 @@ def hear_n_max(announced: Any, me: Any, terms: Any, seen: Any, n_max: Any, links
 
 
 @compile_inner
+def hear_present_links(announced: Any, agents: Any, terms: Any, n_max: Any, links: Any) -> None:
+    """Line 5 where links come and go: n~(t+1) from the agent's own count, its own n~(t), and those of its contacts."""
+    num_arms = n_max.shape[1]
+    for i in range(len(agents)):
+        for k in range(num_arms):
+            n_max[i, k] = heard(announced(agents[i], terms[i], k), agents[i].n_max[k])
+    for e in range(len(links.present)):
+        if links.present[e]:
+            i, j = links.edges[e, 0], links.edges[e, 1]
+            for k in range(num_arms):
+                n_max[i, k] = heard(n_max[i, k], agents[j].n_max[k])
+                n_max[j, k] = heard(n_max[j, k], agents[i].n_max[k])
+
+
+# ---------------------------------------------------------------- averages
+
+
+@compile_inner
 def add_news(averages: Any, i: int, first_column: Any, num_arms: int, after: Any, before: Any) -> None:
     """Algorithm 1, lines 20 and 22: what this round's pull changed in what the agent publishes."""
     for c in range(len(after)):
@@ -40,81 +60,83 @@ def add_news(averages: Any, i: int, first_column: Any, num_arms: int, after: Any
         averages[i, column] = with_news(averages[i, column], after[c], before[c])
 
 
-# ---------------------------------------------------------------- links: who averages in a round
+@compile_inner
+def _add_all_news(published: Any, population: Any) -> None:
+    agents, terms, turns = population.agents, population.terms, population.turns
+    num_arms = len(agents[0].tried)
+    for i in range(len(agents)):
+        turn = turns[i]
+        if turn.acts > 0:
+            after = published(agents[i], by_value(terms[i]), turn.arm)
+            add_news(population.averages, i, turn.arm, num_arms, after, turn.before)
 
 
-def average_one_link(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
-    """Algorithm 1, lines 17-20: the ends of one random edge average what was gossiped up to t - 1."""
-    if tape.on:
-        _average_pair(averages, num_columns, turns, np.uint32(tape.edges[t - 1, 0]), np.uint32(tape.edges[t - 1, 1]))
-    else:
-        e = whole_below(bits, len(links.edges))
-        _average_pair(averages, num_columns, turns, links.edges[e, 0], links.edges[e, 1])
-
-
-@compile_rare
-def _average_pair(averages: Any, num_columns: int, turns: Any, i: Any, j: Any) -> None:
-    for c in range(num_columns):
-        mixed = average(averages[i, c], averages[j, c])
-        averages[i, c] = mixed
-        averages[j, c] = mixed
-    turns[i].messages += 1
-    turns[i].mixed = 1
-    turns[j].messages += 1
-    turns[j].mixed = 1
-
-
-def average_matching(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
-    """A random maximal matching: edges in random order, each taken if both its ends are still free."""
-    order, busy = links.order, links.degree
-    for i in range(len(busy)):
-        busy[i] = 0
-    for position in range(len(order) - 1, -1, -1):
-        bits = next_bits(bits)
-        other = whole_below(bits, position + 1)
-        order[position], order[other] = order[other], order[position]
-        i, j = links.edges[order[position], 0], links.edges[order[position], 1]
-        if busy[i] == 0 and busy[j] == 0:
-            busy[i], busy[j] = 1, 1
-            _average_pair(averages, num_columns, turns, i, j)
-    for e in range(len(order)):
-        order[e] = e  # the next round's matching must not depend on this one's
-
-
-def average_present_links(
-    averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any
+def gossip(
+    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
 ) -> None:
-    """Every edge is present with some probability; all present ones average at once."""
-    present, degree, mixed = links.order, links.degree, links.mixed
-    for i in range(len(degree)):
-        degree[i] = 0
-    for e in range(len(present)):
-        bits = next_bits(bits)
-        present[e] = uniform(bits) < links.presence
-        if present[e]:
-            degree[links.edges[e, 0]] += 1
-            degree[links.edges[e, 1]] += 1
-    for i in range(len(degree)):
-        for c in range(num_columns):
-            mixed[i, c] = averages[i, c]
-    for e in range(len(present)):
-        if present[e]:
-            i, j = links.edges[e, 0], links.edges[e, 1]
-            weight = links.weight if links.weight > 0.0 else metropolis_weight(degree[i], degree[j])
-            for c in range(num_columns):
-                step = weight * (averages[j, c] - averages[i, c])
-                mixed[i, c] += step
-                mixed[j, c] -= step
-    for i in range(len(degree)):
-        turns[i].messages += degree[i]
-        turns[i].mixed = 1
-        for c in range(num_columns):
-            averages[i, c] = mixed[i, c]
+    """Links average what was known before this round; then each agent adds its news."""
+    average(population.averages, columns, links, population.turns, tape, t, bits)  # lines 17-20
+    _add_all_news(published, population)  # lines 20 and 22
 
 
-LINKS: dict[str, Callable[..., None]] = {
-    "one": average_one_link,
-    "matching": average_matching,
-    "present": average_present_links,
+def consensus(
+    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
+) -> None:
+    """First the news, then the average."""
+    _add_all_news(published, population)
+    average(population.averages, columns, links, population.turns, tape, t, bits)
+
+
+def alone(
+    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
+) -> None:
+    """Each agent sees what it publishes itself."""
+    _add_all_news(published, population)
+
+
+def pooled(
+    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
+) -> None:
+    """Everyone sees the sum of what all publish of the arms pulled in this round, and believes it."""
+    agents, turns = population.agents, population.turns
+    num_agents, num_arms = len(agents), len(agents[0].tried)
+    for position in range(num_arms if t == 0 else num_agents):
+        turn = turns[position if t > 0 else 0]
+        arm = turn.arm if t > 0 else np.uint64(position)
+        if t == 0 or (turn.acts > 0 and population.pooled[arm] < t):  # an arm that several pulled: once
+            population.pooled[arm] = t
+            _pool(published, believe, population, num_arms, arm)
+        if t > 0:
+            turn.messages += num_agents - 1
+
+
+@compile_inner
+def _pool(published: Any, believe: Any, population: Any, num_arms: int, arm: Any) -> None:
+    agents, terms, averages = population.agents, population.terms, population.averages
+    totals = population.turns[0].before  # scratch
+    for c in range(len(totals)):
+        totals[c] = 0.0
+    for j in range(len(agents)):
+        part = published(agents[j], by_value(terms[j]), arm)
+        for c in range(len(totals)):
+            totals[c] += part[c]
+    for j in range(len(agents)):
+        for c in range(len(totals)):
+            averages[j, c * num_arms + arm] = totals[c]
+        believe(agents[j], by_value(terms[j]), agents[j], arm)
+
+
+def server(
+    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
+) -> None:
+    """Nothing: only the page's own ``meet`` changes the averages."""
+
+
+NETWORKS: dict[str, Callable[..., None]] = {
+    "gossip": gossip,
+    "consensus": consensus,
+    "alone": alone,
+    "pooled": pooled,
+    "server": server,
 }
-"""By the kind of ``Links``."""
+"""By ``Page.network``. At t = 0 only ``pooled`` is called: everyone's first averages are what it publishes itself."""

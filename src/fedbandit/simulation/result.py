@@ -3,6 +3,7 @@
 ``fedbandit.figures.regret`` draws the figures.
 """
 
+import hashlib
 import json
 import os
 import platform
@@ -18,8 +19,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
+from fedbandit.graph import Contacts, Schedule
 from fedbandit.policies import Policy
 from fedbandit.problem import Problem
+from fedbandit.simulation.compiled import digest_of
 from fedbandit.simulation.cpu import Record
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ FORMAT = 2
 _ABOUT = {
     "regret": "cumulative pseudo-regret of an agent, rounds 1..time (R_i)",
     "pulls": "pulls of an arm by an agent up to time, the initial one included (n)",
+    "best_pulls": "pulls of the best arm of the moment by an agent up to time, without the initial one",
     "messages": "estimates (vectors of M numbers) that an agent has sent up to time",
     "lagging": "share of rounds up to time in which the agent had to catch up on a lagging arm",
     "theta_error": "mean over arms of |theta - mu|",
@@ -91,6 +95,8 @@ class Result:
         last = self.dataset.isel(time=-1)
         per_trial = last["regret"].mean("agent")
         best = last["pulls"].isel(arm=self.dataset["best_arm"])
+        if "best_pulls" in self.dataset:
+            best = last["best_pulls"]
         num_trials = last.sizes["trial"]
         error = (
             per_trial.std("trial", ddof=1) / np.sqrt(num_trials) if num_trials > 1 else per_trial.mean("trial") * np.nan
@@ -211,6 +217,8 @@ def result_of(
     stacked["misses"] = np.cumsum(stacked["misses"], axis=-1) / (times * problem.num_arms)
     if not watched:
         del stacked["misses"]
+    if not problem.changes:
+        del stacked["best_pulls"]  # the same as in pulls
     dataset = xr.Dataset(
         {
             name: ((*dims, "arm") if name == "pulls" else dims, array, {"long_name": _ABOUT[name]})
@@ -245,6 +253,14 @@ def describe(
     """Everything needed to rerun an experiment, in JSON types. ``problems``: one, or one for each trial."""
     problem = problems[0]
     means = problem.means.tolist() if len(problems) == 1 else [p.means.tolist() for p in problems]
+    graph: dict[str, Any] = {"name": problem.graph.name, "edges": problem.graph.edges}
+    match problem.over_time:
+        case Schedule(periods=periods):
+            graph["periods"] = periods
+        case Contacts(times=times, edge_numbers=numbers):
+            graph["contacts"] = hashlib.sha256(np.stack([times, numbers]).tobytes()).hexdigest()
+        case None:
+            pass
     return {
         "problem": {
             "rewards": problem.family,
@@ -253,15 +269,29 @@ def describe(
             "concentration": problem.concentration,
             "reward_range": problem.reward_range,
             "weights": problem.weights.tolist(),
-            "edges_per_round": problem.edges_per_round,
+            "edges_per_round": _described_links(problem),
+            **({"changes": _described_changes(problems)} if problem.changes else {}),
             "rates": None if problem.rates is None else problem.rates.tolist(),
         },
-        "graph": {"name": problem.graph.name, "edges": problem.graph.edges},
+        "graph": graph,
         "policies": {label: {"kind": policy.kind} | _plain(asdict(policy)) for label, policy in policies.items()},
         "horizon": horizon,
         "trials": [trials.start, trials.stop],
         "seed": seed,
     }
+
+
+def _described_links(problem: Problem) -> Any:
+    """How links are chosen; a rule of the user's own by its module and name, and a hash of its code."""
+    chosen = problem.edges_per_round
+    if not callable(chosen):
+        return chosen
+    return {"rule": f"{chosen.__module__}:{chosen.__qualname__}", "code": digest_of(chosen)}
+
+
+def _described_changes(problems: Sequence[Problem]) -> Any:
+    each = [[[start, means.tolist()] for start, means in p.changes] for p in problems]
+    return each[0] if len(problems) == 1 else each
 
 
 def _plain(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fedbandit.checks import InvalidArgument
 from fedbandit.policies.protocol import Page, time_of
 from fedbandit.simulation.compiled import SOURCES, by_value, compilable, compile_driver, compile_inner
 from fedbandit.simulation.draws import DecisionDraws, draw_noise, name_streams
-from fedbandit.simulation.network import LINKS, add_news, hear_n_max
+from fedbandit.simulation.links import LinkKind
+from fedbandit.simulation.network import NETWORKS, add_news, hear_n_max, hear_present_links
 from fedbandit.simulation.rewards import FAMILIES
 from fedbandit.simulation.streams import EDGES, draw, stream, uniform
 
@@ -50,37 +50,15 @@ def _nothing_announced(me: Any, terms: Any, arm: Any) -> int:
     return 0
 
 
+def _no_marks(links: Any, t: Any, bits: Any) -> None:
+    """Which links are present does not matter to n~."""
+
+
 def _no_meeting(agents: Any, terms: Any, seen: Any, edges: Any, present: Any) -> int:
     return 0
 
 
 # ---------------------------------------------------------------- parts of a round
-
-
-@compile_inner
-def _take_news(published: Any, averages: Any, agents: Any, terms: Any, turns: Any, num_arms: int, i: int) -> None:
-    """What an agent's pull has changed in what it publishes goes into its averages."""
-    turn = turns[i]
-    if turn.acts > 0:
-        after = published(agents[i], by_value(terms[i]), turn.arm)
-        add_news(averages, i, turn.arm, num_arms, after, turn.before)
-
-
-@compile_inner
-def _pool(
-    published: Any, believe: Any, agents: Any, terms: Any, averages: Any, totals: Any, num_arms: int, arm: Any
-) -> None:
-    """Everyone sees the sum of what all publish of an arm. ``totals`` is scratch."""
-    for c in range(len(totals)):
-        totals[c] = 0.0
-    for j in range(len(agents)):
-        part = published(agents[j], by_value(terms[j]), arm)
-        for c in range(len(totals)):
-            totals[c] += part[c]
-    for j in range(len(agents)):
-        for c in range(len(totals)):
-            averages[j, c * num_arms + arm] = totals[c]
-        believe(agents[j], by_value(terms[j]), agents[j], arm)
 
 
 @compile_inner
@@ -100,16 +78,16 @@ def _count_misses(
 # ---------------------------------------------------------------- the round
 
 
-def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..., None]:
+def rounds_of(page: Page, family: str, links: LinkKind, watches: bool) -> Callable[..., None]:
     """The compiled loop over rounds of a page, for a family of rewards and a kind of links.
 
     ``watches``: count how often an estimate lies further from the truth than its radius.
     """
-    if page.meet is not None and page.network != "server" and links != "present":
-        raise InvalidArgument("links", links, "brought by a policy whose page has meet: it is told which are present")
     functions = (
         FAMILIES[family],
-        LINKS[links],
+        NETWORKS[page.network],
+        links.average,
+        links.mark or _no_marks,
         page.start or _no_start,
         page.decide,
         page.noise_due or _no_noise_due,
@@ -125,10 +103,8 @@ def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..
     return _build(
         SOURCES,
         len(page.averaged),
-        page.network in ("gossip", "consensus"),
-        page.network in ("gossip", "alone"),
-        page.network == "consensus",
         page.network == "pooled",
+        links.mark is not None,
         page.announced is not None,
         page.believe is not None,
         page.noise_due is not None,
@@ -142,17 +118,17 @@ def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..
 def _build(
     sources: str,
     num_averaged: int,
-    has_links: bool,
-    news_last: bool,
-    news_first: bool,
     is_pooled: bool,
+    has_marks: bool,
     announces: bool,
     believes: bool,
     is_private: bool,
     meets: bool,
     watches: bool,
     draw_reward: Any,
+    exchange: Any,
     average_links: Any,
+    mark_links: Any,
     start: Any,
     decide: Any,
     noise_due: Any,
@@ -166,9 +142,9 @@ def _build(
     announced: Any,
 ) -> Any:
     """Compile the loop. What is fixed here is known to the compiler: branches that a page never takes are left out."""
-    for function in (draw_reward, average_links, start, decide, noise_due, observe, published, believe, estimate):
+    for function in (draw_reward, exchange, average_links, mark_links, start, decide, noise_due, observe):
         compilable(function)
-    for function in (radius, unknown, meet, announced):
+    for function in (published, believe, estimate, radius, unknown, meet, announced):
         compilable(function)
 
     @compile_driver
@@ -199,11 +175,15 @@ def _build(
             for i in range(num_agents):
                 start(agents[i], terms[i])
         for t in range(first, last + 1):
-            now = time_of(t)
+            now, bits = time_of(t), draw(edge_stream, np.uint64(t))
             if t > 0:
+                if has_marks:
+                    mark_links(links, t, bits)
+                    if announces:
+                        hear_present_links(announced, agents, terms, population.n_max, links)
                 for i in range(num_agents):
                     me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
-                    if announces:
+                    if announces and not has_marks:
                         hear_n_max(announced, me, fixed, agents, population.n_max, links, i)  # line 5
                     if world.in_step:
                         turn.acts = 1
@@ -222,8 +202,8 @@ def _build(
                     if tape.on:
                         reward = tape.rewards[turn.clock, i, arm]
                     else:
-                        bits = draw(streams[i].rewards[arm], np.uint64(me.tried[arm]))
-                        reward = draw_reward(world, bits, world.means[i, arm])
+                        reward_bits = draw(streams[i].rewards[arm], np.uint64(me.tried[arm]))
+                        reward = draw_reward(world, reward_bits, world.means[i, arm])
                     me.tried[arm] += 1
                     before = published(me, fixed, arm)
                     if is_private:
@@ -236,29 +216,17 @@ def _build(
                         observe(me, fixed, arm, reward, 0.0)
                     for c in range(num_averaged):
                         turn.before[c] = before[c]
-                    if news_first or t == 0:
+                    if t == 0:
                         add_news(averages, i, arm, num_arms, published(me, fixed, arm), turn.before)
             if announces and t > 0:
                 for i in range(num_agents):
                     me = agents[i]
                     for k in range(num_arms):
                         me.n_max[k] = population.n_max[i, k]
-            if has_links and t > 0:
-                bits = draw(edge_stream, np.uint64(t))
-                average_links(averages, num_averaged * num_arms, links, turns, tape, t, bits)  # lines 17-20
-            if news_last and t > 0:
-                for i in range(num_agents):
-                    _take_news(published, averages, agents, terms, turns, num_arms, i)  # lines 20 and 22
-            if is_pooled:
-                for position in range(num_arms if t == 0 else num_agents):
-                    turn = turns[position if t > 0 else 0]
-                    arm = turn.arm if t > 0 else np.uint64(position)
-                    if t == 0 or (turn.acts > 0 and population.pooled[arm] < t):  # an arm that several pulled: once
-                        population.pooled[arm] = t
-                        _pool(published, believe, agents, terms, averages, turns[0].before, num_arms, arm)
-                    if t > 0:
-                        turn.messages += num_agents - 1
-            elif believes:
+            if is_pooled or t > 0:
+                columns = num_averaged * num_arms
+                exchange(published, believe, average_links, population, columns, links, tape, t, bits)
+            if believes and not is_pooled:
                 for i in range(num_agents):
                     me, turn = agents[i], turns[i]
                     if turn.mixed > 0 or t == 0:
@@ -268,7 +236,7 @@ def _build(
                         believe(me, by_value(terms[i]), me, turn.arm)
                     turn.mixed, turn.released = 0, 0
             if meets and t > 0:
-                sent = meet(agents, terms, agents, links.edges, links.order)
+                sent = meet(agents, terms, agents, links.edges, links.present)
                 for i in range(num_agents):
                     turns[i].messages += sent
             if watches and t > 0:

@@ -61,10 +61,7 @@ def simulate(
     total = len(call.plans) * len(call.trials) * call.horizon * num_agents
     with _display(progress) as show:
         records = cpu.run_trials(
-            [
-                cpu.Truth(world_of(p), np.ascontiguousarray(p.gaps), np.ascontiguousarray(p.arm_means))
-                for p in call.problems
-            ],
+            [_truths(p) for p in call.problems],
             call.plans,
             call.times,
             call.trials,
@@ -78,6 +75,13 @@ def simulate(
     return result_of(
         call.problems, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii
     )
+
+
+def _truths(problem: Problem) -> list[cpu.Truth]:
+    return [
+        cpu.Truth(first, world_of(p), np.ascontiguousarray(p.gaps), np.ascontiguousarray(p.arm_means))
+        for first, p in problem.periods
+    ]
 
 
 class Call(NamedTuple):
@@ -199,7 +203,7 @@ def _times(checkpoints: int | Sequence[int], horizon: int) -> NDArray[np.int64]:
 
 
 def _check_size(problem: Problem, policies: int, trials: int, times: int) -> None:
-    size = policies * trials * problem.num_agents * times * (4 * problem.num_arms + 32)
+    size = policies * trials * problem.num_agents * times * (4 * problem.num_arms + 40)
     if size > MAX_RESULT_BYTES:
         raise InvalidArgument(
             "checkpoints",
