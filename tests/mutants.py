@@ -199,8 +199,8 @@ ENGINE = {
     ),
     "sigma ignored": Mutant(
         "simulation/rewards.py",
-        "mean + world.sigma * standard_normal(bits)",
-        "mean + standard_normal(bits)",
+        "means[i, arm] + sigma * standard_normal(bits)",
+        "means[i, arm] + standard_normal(bits)",
         (f"{STREAMS}[gaussian]",),
     ),
     "slow agents act in every round": Mutant("simulation/round.py", "< world.rates[i]\n", "< 1.0\n", (RATES,)),

@@ -3,9 +3,9 @@
 A problem states the truth; ``policies.protocol.Setting`` states what an agent may know of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,28 +16,27 @@ from fedbandit.checks import (
     LARGEST,
     InvalidArgument,
     instance,
-    number_above,
     number_between,
     true_or_false,
     whole_number,
 )
 from fedbandit.graph import Graph
-from fedbandit.rules.batch import largest_reward_variance
+from fedbandit.rewards import CLASSES, Bernoulli, Beta, Family, Gaussian, Own, Range, StudentT
+from fedbandit.samples import Samples, empirical_of
 
 __all__ = ["EdgesPerRound", "Problem"]
 
 EdgesPerRound = Literal["one", "matching", "all"] | float
-Family = Literal["gaussian", "bernoulli", "beta"]
 
 MAX_ARMS = 10_000
-_FAMILIES = ("gaussian", "bernoulli", "beta")
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
     """N agents on a graph face the same M arms; agent i sees rewards of arm k with mean ``means[i, k]``.
 
-    Build one with ``Problem.gaussian``, ``.bernoulli``, ``.beta`` or ``.random``.
+    Build one with ``Problem.gaussian``, ``.bernoulli``, ``.beta``, ``.student_t``, ``.empirical``, ``.own`` or
+    ``.random``.
 
     All of them take these keyword arguments:
 
@@ -52,10 +51,7 @@ class Problem:
 
     means: NDArray[np.float64]
     graph: Graph
-    family: Family
-    sigma: float = 1.0
-    concentration: float = 1.0
-    reward_range: tuple[float, float] | None = None
+    rewards: Family
     weights: NDArray[np.float64] = None  # pyright: ignore[reportAssignmentType]  # made from None: all equal
     edges_per_round: EdgesPerRound = "one"
     rates: NDArray[np.float64] | None = None
@@ -71,14 +67,8 @@ class Problem:
                 f"one row for each of the graph's {self.graph.num_agents} agents",
             )
         whole_number("num_arms (columns of means)", self.means.shape[1], 2, MAX_ARMS)
-        if self.family not in _FAMILIES:
-            raise InvalidArgument("family", self.family, f"one of {', '.join(_FAMILIES)}")
-        if self.family != "gaussian":
-            _inside_unit_interval(self.means, closed=self.family == "bernoulli")
-            object.__setattr__(self, "reward_range", (0.0, 1.0))
-        for name in ("sigma", "concentration"):
-            object.__setattr__(self, name, number_above(name, getattr(self, name), 0.0))
-        object.__setattr__(self, "reward_range", _checked_range(self.reward_range))
+        instance("rewards", self.rewards, CLASSES, "a family of fedbandit.rewards")
+        self.rewards.check(self.means)
         object.__setattr__(self, "weights", _checked_weights(self.weights, self.num_agents))
         object.__setattr__(self, "rates", _checked_rates(self.rates, self.num_agents))
         if self.edges_per_round not in ("one", "matching", "all"):
@@ -95,7 +85,7 @@ class Problem:
         means: ArrayLike,
         graph: Graph | str,
         sigma: float = 1.0,
-        reward_range: tuple[float, float] | None = None,
+        reward_range: Range | None = None,
         weights: ArrayLike | None = None,
         edges_per_round: EdgesPerRound = "one",
         rates: ArrayLike | None = None,
@@ -107,7 +97,7 @@ class Problem:
         means that it learns, while regret is still computed from ``means``.
         """
         common = _common(means, graph, weights, edges_per_round, rates)
-        return cls(family="gaussian", sigma=sigma, reward_range=reward_range, **common)
+        return cls(rewards=Gaussian(sigma, reward_range), **common)
 
     @classmethod
     def bernoulli(
@@ -119,7 +109,7 @@ class Problem:
         rates: ArrayLike | None = None,
     ) -> "Problem":
         """Rewards 0 or 1 with P(1) = means[i, k]."""
-        return cls(family="bernoulli", **_common(means, graph, weights, edges_per_round, rates))
+        return cls(rewards=Bernoulli(), **_common(means, graph, weights, edges_per_round, rates))
 
     @classmethod
     def beta(
@@ -135,7 +125,69 @@ class Problem:
 
         The larger the concentration, the closer rewards lie to their mean: variance m (1 - m) / (c + 1).
         """
-        return cls(family="beta", concentration=concentration, **_common(means, graph, weights, edges_per_round, rates))
+        return cls(rewards=Beta(concentration), **_common(means, graph, weights, edges_per_round, rates))
+
+    @classmethod
+    def student_t(
+        cls,
+        means: ArrayLike,
+        graph: Graph | str,
+        degrees_of_freedom: float = 3.0,
+        scale: float = 1.0,
+        reward_range: Range | None = None,
+        weights: ArrayLike | None = None,
+        edges_per_round: EdgesPerRound = "one",
+        rates: ArrayLike | None = None,
+    ) -> "Problem":
+        """Rewards with heavy tails: means[i, k] + scale * Student's t, with more than one degree of freedom.
+
+        Policies are told the standard deviation; with two degrees of freedom or fewer there is none, and they
+        take ``scale`` for it. In either case their radii assume lighter tails than these. For a private policy
+        declare a ``reward_range``, as for Gaussian rewards.
+        """
+        common = _common(means, graph, weights, edges_per_round, rates)
+        return cls(rewards=StudentT(degrees_of_freedom, scale, reward_range), **common)
+
+    @classmethod
+    def empirical(
+        cls,
+        samples: Samples,
+        graph: Graph | str,
+        reward_range: Range | None = None,
+        weights: ArrayLike | None = None,
+        edges_per_round: EdgesPerRound = "one",
+        rates: ArrayLike | None = None,
+    ) -> "Problem":
+        """Rewards that were observed, drawn with replacement: ``samples[i][k]`` lists those of arm k at agent i.
+
+        ``samples`` may also be the path of a CSV file with the columns agent, arm and reward. Agents and arms are
+        numbered from 0, or named; names count in order of first appearance. A private policy needs a
+        ``reward_range`` that was not computed from the samples; it clamps those outside it.
+        """
+        family = empirical_of(samples, reward_range)
+        return cls(rewards=family, **_common(family.means, graph, weights, edges_per_round, rates))
+
+    @classmethod
+    def own(
+        cls,
+        draw: Callable[[Any, Any], Any],
+        means: ArrayLike,
+        graph: Graph | str,
+        variance: float | None = None,
+        reward_range: Range | None = None,
+        bounded: bool = False,
+        weights: ArrayLike | None = None,
+        edges_per_round: EdgesPerRound = "one",
+        rates: ArrayLike | None = None,
+    ) -> "Problem":
+        """Rewards of your own: ``draw(bits, mean)`` makes one from 64 random bits, with that mean (docs/own-rewards.md).
+
+        ``variance``: an upper bound on the variance of one reward, told to the policies; ``inf`` if there is none.
+        ``bounded``: rewards lie in the ``reward_range`` by themselves, and ``variance`` may be left out. Otherwise a
+        private policy clamps them. ``simulate`` rehearses the draw and refuses one that breaks these promises.
+        """
+        common = _common(means, graph, weights, edges_per_round, rates)
+        return cls(rewards=Own(draw, variance, reward_range, bounded), **common)
 
     @classmethod
     def random(
@@ -144,26 +196,34 @@ class Problem:
         num_arms: int,
         graph: Graph | str,
         seed: int = 0,
-        rewards: Family = "gaussian",
+        rewards: str | Callable[[Any, Any], Any] = "gaussian",
         same_means: bool = False,
         **options: Any,
     ) -> "Problem":
         """Local means uniform in [0, 1], as in the paper's synthetic experiments; ``same_means``: equal for all agents.
 
         ``graph`` is a ``Graph`` or a text like "path:10"; a bare name ("path") takes ``num_agents``. ``options``
-        go to the constructor for that kind of rewards.
+        go to the constructor for that kind of rewards; ``rewards`` may be a draw of your own.
         """
         agents = whole_number("num_agents", num_agents, 3, graphs.MAX_AGENTS)
         arms = whole_number("num_arms", num_arms, 2, MAX_ARMS)
         built = _graph(f"{graph}:{agents}" if isinstance(graph, str) and ":" not in graph else graph)
         if built.num_agents != agents:
             raise InvalidArgument("num_agents", agents, f"that of the graph ({built.num_agents})")
-        builders = {"gaussian": cls.gaussian, "bernoulli": cls.bernoulli, "beta": cls.beta}
-        if rewards not in builders:
-            raise InvalidArgument("rewards", rewards, f"one of {', '.join(builders)}")
+        builders: dict[Any, Callable[..., Problem]] = {
+            "gaussian": cls.gaussian,
+            "bernoulli": cls.bernoulli,
+            "beta": cls.beta,
+            "student_t": cls.student_t,
+        }
+        build = partial(cls.own, rewards) if callable(rewards) else builders.get(rewards)
+        if build is None:
+            accepted = f"one of {', '.join(builders)}, or a function (bits, mean)"
+            hint = "The means of empirical rewards are those of their samples." if rewards == "empirical" else ""
+            raise InvalidArgument("rewards", rewards, accepted, hint)
         source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
         drawn = source.random((1 if true_or_false("same_means", same_means) else agents, arms))
-        return builders[rewards](np.repeat(drawn, agents, axis=0) if same_means else drawn, built, **options)
+        return build(np.repeat(drawn, agents, axis=0) if same_means else drawn, built, **options)
 
     @property
     def num_agents(self) -> int:
@@ -194,15 +254,22 @@ class Problem:
     def kind_of_world(self) -> tuple[object, ...]:
         """Everything but the means: problems that run together must agree on it."""
         rates = None if self.rates is None else tuple(self.rates)
-        common = (self.family, self.sigma, self.concentration, self.reward_range, self.edges_per_round)
-        return (self.means.shape, self.graph.edges, tuple(self.weights), rates, *common)
+        return (self.means.shape, self.graph.edges, tuple(self.weights), rates, self.rewards, self.edges_per_round)
 
-    @cached_property
+    @property
+    def family(self) -> str:
+        """The kind of rewards."""
+        return self.rewards.kind
+
+    @property
+    def reward_range(self) -> Range | None:
+        """The declared range of rewards."""
+        return self.rewards.reward_range
+
+    @property
     def reward_variance(self) -> float:
-        """An upper bound on the variance of one reward, known to the agents: sigma^2, or (high - low)^2 / 4."""
-        if self.family == "gaussian":
-            return self.sigma**2
-        return largest_reward_variance(0.0, 1.0)
+        """An upper bound on the variance of one reward, known to the agents; infinite if there is none."""
+        return self.rewards.variance
 
 
 def _finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
@@ -242,27 +309,6 @@ def _common(
 
 def _graph(graph: Graph | str) -> Graph:
     return graphs.parse(graph) if isinstance(graph, str) else graph
-
-
-def _inside_unit_interval(means: NDArray[np.float64], closed: bool) -> None:
-    bad = (means < 0) | (means > 1) if closed else (means <= 0) | (means >= 1)
-    if bad.any():
-        i, k = np.argwhere(bad)[0]
-        accepted = "between 0 and 1" if closed else "strictly between 0 and 1"
-        raise InvalidArgument(f"means[{i}, {k}]", float(means[i, k]), accepted)
-
-
-def _checked_range(reward_range: Sequence[float] | None) -> tuple[float, float] | None:
-    if reward_range is None:
-        return None
-    accepted = "None or two finite numbers (low, high) with low < high"
-    try:
-        low, high = (float(end) for end in reward_range)
-    except (TypeError, ValueError):
-        raise InvalidArgument("reward_range", reward_range, accepted) from None
-    if not (-LARGEST <= low < high <= LARGEST):
-        raise InvalidArgument("reward_range", reward_range, accepted)
-    return low, high
 
 
 def _checked_weights(weights: ArrayLike | None, num_agents: int) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from fedbandit.policies.protocol import (
     Number,
     Page,
     Setting,
+    known_variance,
     checked_index,
     fill_with_normals,
     needs_unit_range,
@@ -163,7 +164,7 @@ class CentralUCB:
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
-        most = setting.reward_variance
+        most = known_variance(setting)
         learns = self.learns_variance and setting.bounded
         return Terms(
             weight=setting.share / setting.num_agents,

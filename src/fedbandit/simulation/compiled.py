@@ -10,9 +10,10 @@ import math
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
+import numpy as np
 from llvmlite import ir
 from numba import config, extending, njit, types
 from numba.core.compiler_lock import global_compiler_lock
@@ -26,6 +27,7 @@ __all__ = [
     "compile_inner",
     "compile_rare",
     "compile_small",
+    "digest_of",
     "leave_out",
 ]
 
@@ -133,7 +135,62 @@ def _digest_of_sources() -> str:
     """
     package = Path(__file__).parents[1]
     sources = [path for room in ("rules", "policies", "simulation") for path in (package / room).glob("*.py")]
+    sources.append(package / "rewards.py")  # what agents know of rewards
     return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(sources))).hexdigest()
 
 
 SOURCES = _digest_of_sources()
+
+
+_COVERED = ("fedbandit", "math", "numba", "numpy")  # by SOURCES; by Numba's own key
+
+
+def digest_of(function: FunctionType) -> str:
+    """A hash of a function from outside this package: its code, and the functions and values that it uses.
+
+    Values of globals count too: compiled code takes them as constants.
+    """
+    digest, known = hashlib.sha256(), set[int]()
+
+    def add(value: Any) -> None:
+        value = getattr(value, "py_func", value)  # of a function that Numba has compiled
+        if isinstance(value, FunctionType):
+            if value.__module__.partition(".")[0] in _COVERED:
+                digest.update(f"{value.__module__}:{value.__qualname__}".encode())
+            elif id(value) not in known:
+                known.add(id(value))
+                add(value.__code__)
+                cells = [cell.cell_contents for cell in value.__closure__ or ()]
+                for part in (value.__defaults__, value.__kwdefaults__, *cells, *_used_by(value)):
+                    add(part)
+        elif isinstance(value, CodeType):
+            digest.update(repr((value.co_code, value.co_names, value.co_varnames, value.co_freevars)).encode())
+            for constant in value.co_consts:
+                add(constant)
+        elif isinstance(value, np.ndarray):
+            digest.update(repr((value.dtype, value.shape)).encode() + value.tobytes())
+        elif isinstance(value, (tuple, list)):
+            digest.update(f"{type(value).__name__} of {len(value)}".encode())  # pyright: ignore[reportUnknownArgumentType]
+            for part in value:  # pyright: ignore[reportUnknownVariableType]
+                add(part)
+        elif isinstance(value, (bool, int, float, complex, str, bytes, np.generic, type(None))):
+            digest.update(f"{type(value).__name__} {value!r}".encode())
+        else:
+            digest.update(type(value).__name__.encode())
+        digest.update(b"\n")
+
+    add(function)
+    return digest.hexdigest()
+
+
+def _used_by(function: FunctionType) -> list[Any]:
+    """What a function finds in its globals, and in modules there."""
+    names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
+    used = [function.__globals__[name] for name in names if name in function.__globals__]
+    modules = [module for module in used if isinstance(module, ModuleType) and module.__name__ not in _COVERED]
+    return [*used, *(getattr(module, name) for module in modules for name in names if hasattr(module, name))]
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [code, *(deeper for part in inner for deeper in _codes(part))]

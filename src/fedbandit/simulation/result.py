@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies import Policy
 from fedbandit.problem import Problem
+from fedbandit.rewards import Family
 from fedbandit.simulation.cpu import Record
+from fedbandit.simulation.rewards import code_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -249,8 +251,7 @@ def describe(
         "problem": {
             "rewards": problem.family,
             "means": means,
-            "sigma": problem.sigma,
-            "concentration": problem.concentration,
+            **_family(problem.rewards),
             "reward_range": problem.reward_range,
             "weights": problem.weights.tolist(),
             "edges_per_round": problem.edges_per_round,
@@ -262,6 +263,12 @@ def describe(
         "trials": [trials.start, trials.stop],
         "seed": seed,
     }
+
+
+def _family(family: Family) -> dict[str, Any]:
+    """What identifies a family of rewards: of a user's own draw also its code."""
+    code = code_of(family)
+    return family.parameters() | ({"code": code} if code else {})
 
 
 def _plain(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,11 @@ import numpy as np
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.protocol import Page, time_of
+from fedbandit.rewards import Family
 from fedbandit.simulation.compiled import SOURCES, by_value, compilable, compile_driver, compile_inner
 from fedbandit.simulation.draws import DecisionDraws, draw_noise, name_streams
 from fedbandit.simulation.network import LINKS, add_news, hear_n_max
-from fedbandit.simulation.rewards import FAMILIES
+from fedbandit.simulation.rewards import code_of, draw_of
 from fedbandit.simulation.streams import EDGES, draw, stream, uniform
 
 __all__ = ["rounds_of"]
@@ -100,7 +101,7 @@ def _count_misses(
 # ---------------------------------------------------------------- the round
 
 
-def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..., None]:
+def rounds_of(page: Page, family: Family, links: str, watches: bool) -> Callable[..., None]:
     """The compiled loop over rounds of a page, for a family of rewards and a kind of links.
 
     ``watches``: count how often an estimate lies further from the truth than its radius.
@@ -108,7 +109,7 @@ def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..
     if page.meet is not None and page.network != "server" and links != "present":
         raise InvalidArgument("links", links, "brought by a policy whose page has meet: it is told which are present")
     functions = (
-        FAMILIES[family],
+        draw_of(family),
         LINKS[links],
         page.start or _no_start,
         page.decide,
@@ -123,7 +124,7 @@ def rounds_of(page: Page, family: str, links: str, watches: bool) -> Callable[..
         page.announced or _nothing_announced,
     )
     return _build(
-        SOURCES,
+        SOURCES + code_of(family),
         len(page.averaged),
         page.network in ("gossip", "consensus"),
         page.network in ("gossip", "alone"),
@@ -223,7 +224,7 @@ def _build(
                         reward = tape.rewards[turn.clock, i, arm]
                     else:
                         bits = draw(streams[i].rewards[arm], np.uint64(me.tried[arm]))
-                        reward = draw_reward(world, bits, world.means[i, arm])
+                        reward = draw_reward(world.rewards, bits, world.means, i, arm)
                     me.tried[arm] += 1
                     before = published(me, fixed, arm)
                     if is_private:

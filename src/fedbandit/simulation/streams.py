@@ -12,7 +12,7 @@ Fast, and NOT fit for real data: floating-point Laplace noise leaks (Mironov 201
 people is drawn elsewhere.
 """
 
-from math import exp, log, sqrt
+from math import exp, expm1, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ __all__ = [
     "next_bits",
     "standard_normal",
     "stream",
+    "student_t",
     "uniform",
     "whole_below",
 ]
@@ -192,3 +193,17 @@ def beta(bits: Any, a: float, b: float) -> Any:
     log_x, bits = _log_gamma_draw(bits, a)
     log_y, bits = _log_gamma_draw(bits, b)
     return 1.0 / (1.0 + exp(min(log_y - log_x, 700.0)))
+
+
+@compile_small
+def student_t(bits: Any, degrees_of_freedom: float) -> Any:
+    """A draw of Student's t by Bailey's polar method (1994), which is exact for any degrees of freedom."""
+    while True:
+        u = 2.0 * uniform(bits) - 1.0
+        bits = next_bits(bits)
+        v = 2.0 * uniform(bits) - 1.0
+        w = u * u + v * v
+        if 0.0 < w <= 1.0:
+            # d (w^(-2 / d) - 1), which is a difference of nearly equal numbers for large d
+            return u * sqrt(degrees_of_freedom * expm1(-2.0 / degrees_of_freedom * log(w)) / w)
+        bits = next_bits(bits)
