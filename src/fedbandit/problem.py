@@ -5,7 +5,7 @@ A problem states the truth; ``policies.protocol.Setting`` states what an agent m
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedbandit.checks import (
     whole_number,
 )
 from fedbandit.graph import Graph
-from fedbandit.rewards import CLASSES, Bernoulli, Beta, Family, Gaussian, Own, Range, StudentT
+from fedbandit.rewards import Bernoulli, Beta, Family, Gaussian, Own, Range, StudentT
 from fedbandit.samples import Samples, empirical_of
 
 __all__ = ["EdgesPerRound", "Problem"]
@@ -67,7 +67,7 @@ class Problem:
                 f"one row for each of the graph's {self.graph.num_agents} agents",
             )
         whole_number("num_arms (columns of means)", self.means.shape[1], 2, MAX_ARMS)
-        instance("rewards", self.rewards, CLASSES, "a family of fedbandit.rewards")
+        instance("rewards", self.rewards, Family, "a family of fedbandit.rewards")
         self.rewards.check(self.means)
         object.__setattr__(self, "weights", _checked_weights(self.weights, self.num_agents))
         object.__setattr__(self, "rates", _checked_rates(self.rates, self.num_agents))
@@ -180,7 +180,7 @@ class Problem:
         edges_per_round: EdgesPerRound = "one",
         rates: ArrayLike | None = None,
     ) -> "Problem":
-        """Rewards of your own: ``draw(bits, mean)`` makes one from 64 random bits, with that mean (docs/own-rewards.md).
+        """Rewards of your own: ``draw(bits, mean)`` makes one of that mean from 64 random bits (docs/own-rewards.md).
 
         ``variance``: an upper bound on the variance of one reward, told to the policies; ``inf`` if there is none.
         ``bounded``: rewards lie in the ``reward_range`` by themselves, and ``variance`` may be left out. Otherwise a
@@ -210,20 +210,28 @@ class Problem:
         built = _graph(f"{graph}:{agents}" if isinstance(graph, str) and ":" not in graph else graph)
         if built.num_agents != agents:
             raise InvalidArgument("num_agents", agents, f"that of the graph ({built.num_agents})")
-        builders: dict[Any, Callable[..., Problem]] = {
+        source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
+        drawn = source.random((1 if true_or_false("same_means", same_means) else agents, arms))
+        return cls.of(rewards, np.repeat(drawn, agents, axis=0) if same_means else drawn, built, **options)
+
+    @classmethod
+    def of(
+        cls, rewards: str | Callable[[Any, Any], Any], means: ArrayLike, graph: Graph | str, **options: Any
+    ) -> "Problem":
+        """Rewards of a kind, by its name, or of a draw of your own; ``options`` go to the constructor for that kind."""
+        if callable(rewards):
+            return cls.own(rewards, means, graph, **options)
+        builders: dict[str, Callable[..., Problem]] = {
             "gaussian": cls.gaussian,
             "bernoulli": cls.bernoulli,
             "beta": cls.beta,
             "student_t": cls.student_t,
         }
-        build = partial(cls.own, rewards) if callable(rewards) else builders.get(rewards)
-        if build is None:
+        if rewards not in builders:
             accepted = f"one of {', '.join(builders)}, or a function (bits, mean)"
             hint = "The means of empirical rewards are those of their samples." if rewards == "empirical" else ""
             raise InvalidArgument("rewards", rewards, accepted, hint)
-        source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
-        drawn = source.random((1 if true_or_false("same_means", same_means) else agents, arms))
-        return build(np.repeat(drawn, agents, axis=0) if same_means else drawn, built, **options)
+        return builders[rewards](means, graph, **options)
 
     @property
     def num_agents(self) -> int:

@@ -1,4 +1,15 @@
-"""Families of rewards: what a problem and its agents know of the distribution of one reward.
+"""Families of rewards: what a problem and its agents know of the distribution of one reward, given its mean.
+
+Every family has
+
+* ``kind``: its name in files; ``name``: its name in messages
+* ``reward_range``: the declared range, if any
+* ``bounded``: rewards lie in the range by themselves; otherwise a private policy clamps them to it
+* ``variance``: an upper bound on the variance of one reward that agents know; infinite if there is none
+* ``scale``: the unit of radii
+* ``numbers``: what its draw reads besides the bits and the mean
+* ``check(means)``: refuses means that its rewards cannot have
+* ``parameters()``: what identifies it besides its kind, in JSON types
 
 ``fedbandit.simulation.rewards`` has the draws, one small function per family: this file runs without an engine.
 """
@@ -8,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf, sqrt
 from types import FunctionType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,45 +27,9 @@ from numpy.typing import NDArray
 from fedbandit.checks import LARGEST, InvalidArgument, number_above, true_or_false
 from fedbandit.rules.batch import largest_reward_variance
 
-__all__ = ["CLASSES", "FAMILIES", "Bernoulli", "Beta", "Empirical", "Family", "Gaussian", "Own", "Range", "StudentT"]
+__all__ = ["FAMILIES", "Bernoulli", "Beta", "Empirical", "Family", "Gaussian", "Own", "Range", "StudentT"]
 
 Range = tuple[float, float]
-
-
-class Family(Protocol):
-    """The distribution of one reward, given its mean.
-
-    * ``kind``: its name in files
-    * ``name``: its name in messages
-    * ``reward_range``: the declared range, if any
-    * ``bounded``: rewards lie in the range by themselves; otherwise a private policy clamps them to it
-    * ``variance``: an upper bound on the variance of one reward that agents know; infinite if there is none
-    * ``scale``: the unit of radii
-    * ``numbers``: what the draw reads besides the bits and the mean
-    """
-
-    kind: ClassVar[str]
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def reward_range(self) -> Range | None: ...  # noqa: D102
-    @property
-    def bounded(self) -> bool: ...  # noqa: D102
-    @property
-    def variance(self) -> float: ...  # noqa: D102
-    @property
-    def scale(self) -> float: ...  # noqa: D102
-    @property
-    def numbers(self) -> tuple[Any, ...]: ...  # noqa: D102
-
-    def check(self, means: NDArray[np.float64]) -> None:
-        """Refuse means that rewards of this family cannot have."""
-        ...
-
-    def parameters(self) -> dict[str, Any]:
-        """What identifies the family beside its kind, in JSON types."""
-        ...
 
 
 # ---------------------------------------------------------------- unbounded
@@ -324,12 +299,12 @@ class Own:
             _refuse(means, (means < low) | (means > high), f"in the reward_range ({low:g}, {high:g})")
 
     def parameters(self) -> dict[str, Any]:
-        """The function's name, and what was declared."""
-        known = None if self.known_variance is None else self.known_variance
-        return {"draw": self.name, "variance": "inf" if known == inf else known, "bounded": self.bounded}
+        """What was declared; the code is in ``simulation.rewards.code_of``."""
+        known = "inf" if self.known_variance == inf else self.known_variance  # JSON has no infinity
+        return {"variance": known, "bounded": self.bounded}
 
 
-CLASSES = (Gaussian, Bernoulli, Beta, StudentT, Empirical, Own)
+Family = Gaussian | Bernoulli | Beta | StudentT | Empirical | Own
 
 FAMILIES = ("gaussian", "bernoulli", "beta", "student_t", "empirical")
 """The kinds of rewards that a file may name; others are a user's own, ``module:function``."""

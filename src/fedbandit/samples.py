@@ -53,12 +53,10 @@ def _from_lists(samples: Any) -> list[list[NDArray[np.float64]]]:
 
 
 def _listed(place: str, value: Any) -> list[Any]:
-    if isinstance(value, (str, bytes, dict)):
-        raise InvalidArgument(place, value, _LISTS)
     try:
-        listed = list(value)
+        listed = [] if isinstance(value, (str, bytes)) else list(value)
     except TypeError:
-        raise InvalidArgument(place, value, _LISTS) from None
+        listed = []
     if not listed:
         raise InvalidArgument(place, value, _LISTS)
     return listed
@@ -114,7 +112,7 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str, float]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
-            header = [name.strip() for name in next(reader, [])]
+            header = [name.strip() for name in next(reader, list[str]())]
             places = [_column(path, header, name) for name in _COLUMNS]
             found = False
             for row in reader:

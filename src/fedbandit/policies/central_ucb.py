@@ -14,9 +14,9 @@ from fedbandit.policies.protocol import (
     Number,
     Page,
     Setting,
-    known_variance,
     checked_index,
     fill_with_normals,
+    known_variance,
     needs_unit_range,
 )
 from fedbandit.rules.batch import learnt_reward_variance, least_reward_variance

@@ -269,10 +269,10 @@ def check_sensitivity(policy: Any, setting: Setting) -> None:
             "reward_range",
             None,
             f"declared for {policy.label}",
-            f"{setting.rewards[0].upper()}{setting.rewards[1:]} rewards are unbounded unless a range is declared: one "
-            "reward can move a sum by any amount, and no noise hides it. Give the problem a reward_range=(low, high), to "
-            "which rewards are clamped (not one computed from data, which it would reveal), or opt out with "
-            "assume_sensitivity=1.0 as the paper does (epsilon then does not hold).",
+            f"{setting.rewards[0].upper()}{setting.rewards[1:]} rewards are unbounded unless a range is declared: "
+            "one reward can move a sum by any amount, and no noise hides it. Give the problem a "
+            "reward_range=(low, high), to which rewards are clamped (not one computed from data, which it would "
+            "reveal), or opt out with assume_sensitivity=1.0 as the paper does (epsilon then does not hold).",
         )
     warnings.warn(
         f"{policy.label} with assume_sensitivity={policy.assume_sensitivity:g} on unbounded {setting.rewards} "

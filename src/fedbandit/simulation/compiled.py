@@ -11,12 +11,13 @@ from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from llvmlite import ir
 from numba import config, extending, njit, types
 from numba.core.compiler_lock import global_compiler_lock
+from numpy.typing import NDArray
 
 __all__ = [
     "INLINE",
@@ -167,13 +168,15 @@ def digest_of(function: FunctionType) -> str:
             digest.update(repr((value.co_code, value.co_names, value.co_varnames, value.co_freevars)).encode())
             for constant in value.co_consts:
                 add(constant)
-        elif isinstance(value, np.ndarray):
-            digest.update(repr((value.dtype, value.shape)).encode() + value.tobytes())
+        elif isinstance(value, (np.ndarray, np.generic)):
+            array = np.asarray(cast("NDArray[np.float64]", value))
+            digest.update(f"{array.dtype} {array.shape} {array.tolist()}".encode())
         elif isinstance(value, (tuple, list)):
-            digest.update(f"{type(value).__name__} of {len(value)}".encode())  # pyright: ignore[reportUnknownArgumentType]
-            for part in value:  # pyright: ignore[reportUnknownVariableType]
+            several = cast("tuple[Any, ...]", value)
+            digest.update(f"{type(several).__name__} of {len(several)}".encode())
+            for part in several:
                 add(part)
-        elif isinstance(value, (bool, int, float, complex, str, bytes, np.generic, type(None))):
+        elif isinstance(value, (bool, int, float, complex, str, bytes, type(None))):
             digest.update(f"{type(value).__name__} {value!r}".encode())
         else:
             digest.update(type(value).__name__.encode())

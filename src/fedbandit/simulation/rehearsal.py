@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from math import ceil, inf, isclose, isfinite, log, sqrt
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument, shortened
 from fedbandit.problem import Problem
 from fedbandit.rewards import Own
+from fedbandit.simulation import streams
 from fedbandit.simulation.compiled import SOURCES, compilable, compile_driver, compile_small
 from fedbandit.simulation.rewards import code_of
 
@@ -33,6 +34,15 @@ _GROUPS = ceil(8.0 * log(2 * _NUM_MEANS / _FALSE_ALARMS))
 probability exp(-groups / 8): by Chebyshev an average is with probability 1/4 at most, and half of them must be."""
 
 
+_STREAM = streams.stream(0, 0, streams.REHEARSAL, 0, 0)
+
+
+@compile_small
+def _bits(position: Any) -> Any:
+    """The random bits of one draw of the rehearsal."""
+    return streams.draw(_STREAM, np.uint64(position))
+
+
 def rehearse(problems: Sequence[Problem]) -> None:
     """Refuse a draw of one's own that breaks its contract at the lowest, the middle or the highest mean."""
     family = problems[0].rewards
@@ -44,35 +54,34 @@ def rehearse(problems: Sequence[Problem]) -> None:
 
 @cache
 def _rehearse(family: Own, code: str, means: tuple[float, ...]) -> None:
-    bits = np.random.default_rng(0).integers(0, 2**64, _COMPILED, dtype=np.uint64)
-    in_python = [_in_python(family, bits[:_IN_PYTHON], mean) for mean in means]
+    in_python = [_in_python(family, mean) for mean in means]
     fill = _compiled(family, code)
     for mean, expected in zip(means, in_python, strict=True):
-        rewards = np.zeros(len(bits))
-        fill(bits, mean, rewards)
+        rewards = np.zeros(_COMPILED)
+        fill(mean, rewards)
         _compare(family, rewards[:_IN_PYTHON], expected, mean)
-        _check_values(family, rewards, bits, mean)
+        _check_values(family, rewards, mean)
         _check_moments(family, rewards, mean)
 
 
 def _refusal(family: Own, accepted: str, hint: str) -> InvalidArgument:
-    return InvalidArgument("draw", family.draw, accepted, f"{family.name} {hint}")
+    return InvalidArgument("draw", family.name, accepted, f"It {hint}")
 
 
 # ---------------------------------------------------------------- in plain Python
 
 
-def _in_python(family: Own, bits: NDArray[np.uint64], mean: float) -> list[float]:
+def _in_python(family: Own, mean: float) -> list[float]:
     """The rewards of some bits; the same when asked a second time."""
-    rewards = [_one(family, word, mean) for word in bits]
-    for word, reward in zip(bits, rewards, strict=True):
-        if _one(family, word, mean) != reward:
+    rewards = [_one(family, np.uint64(_bits(e)), mean) for e in range(_IN_PYTHON)]
+    _check_values(family, np.array(rewards), mean)
+    for e, reward in enumerate(rewards):
+        if _one(family, np.uint64(_bits(e)), mean) != reward:
             raise _refusal(
                 family,
                 "a function of bits and mean alone: uniform(bits), standard_normal(bits), next_bits(bits)",
-                f"returns different rewards for the same bits {int(word)} and mean {mean:g}.",
+                f"returns different rewards for the same bits {_bits(e)} and mean {mean:g}.",
             )
-    _check_values(family, np.array(rewards), bits, mean)
     return rewards
 
 
@@ -84,12 +93,12 @@ def _one(family: Own, word: Any, mean: float) -> float:
     except Exception as error:
         reason = shortened(f"{type(error).__name__}: {error}", 200)
         raise _refusal(family, accepted, f"raised {reason} (bits {int(word)}, mean {mean:g}).") from None
-    if not isinstance(reward, (Real, np.bool_)):
-        raise _refusal(family, accepted, f"returned {shortened(repr(reward))} (bits {int(word)}, mean {mean:g}).")
-    return float(reward)
+    if isinstance(reward, (Real, np.bool_)):
+        return float(cast("float", reward))
+    raise _refusal(family, accepted, f"returned {shortened(repr(reward))} (bits {int(word)}, mean {mean:g}).")
 
 
-def _check_values(family: Own, rewards: NDArray[np.float64], bits: NDArray[np.uint64], mean: float) -> None:
+def _check_values(family: Own, rewards: NDArray[np.float64], mean: float) -> None:
     low, high = family.reward_range if family.reward_range and family.bounded else (-inf, inf)
     bad = ~np.isfinite(rewards) | (rewards < low) | (rewards > high)
     if bad.any():
@@ -99,7 +108,7 @@ def _check_values(family: Own, rewards: NDArray[np.float64], bits: NDArray[np.ui
         raise _refusal(
             family,
             f"a function whose rewards are {accepted}",
-            f"returned {reward:g} (bits {int(bits[position])}, mean {mean:g}).",
+            f"returned {reward:g} (bits {_bits(position)}, mean {mean:g}).",
         )
 
 
@@ -112,7 +121,7 @@ def _compiled(family: Own, code: str) -> Callable[..., None]:
         warnings.simplefilter("ignore")  # Numba's, about types: a difference that matters shows in the rewards
         try:
             fill = _loop(SOURCES + code, family.draw)
-            fill(np.zeros(1, np.uint64), 0.5, np.zeros(1))
+            fill(0.5, np.zeros(1))
         except Exception as error:
             raise _refusal(
                 family,
@@ -128,10 +137,10 @@ def _loop(sources: str, draw: Any) -> Callable[..., None]:
     compilable(draw)
 
     @compile_driver
-    def fill(bits: Any, mean: float, rewards: Any) -> None:
+    def fill(mean: float, rewards: Any) -> None:
         sources  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a part of the cache's key
-        for e in range(len(bits)):
-            rewards[e] = 0.0 + draw(bits[e], mean)
+        for e in range(len(rewards)):
+            rewards[e] = 0.0 + draw(_bits(e), mean)
 
     return fill
 
@@ -143,6 +152,8 @@ def _reason(draw: Any, error: Exception) -> str:
     except Exception as own:
         error = own
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "NRT" in str(error):
+        return "it allocates memory, for a list or an array."
     plain = [line for line in said if not line.startswith(("Failed in", "File ", "During:"))]
     return shortened((plain or said or [type(error).__name__])[0], 200)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies import Policy
 from fedbandit.problem import Problem
-from fedbandit.rewards import Family
+from fedbandit.rewards import Family, Own
 from fedbandit.simulation.cpu import Record
 from fedbandit.simulation.rewards import code_of
 
@@ -249,7 +249,7 @@ def describe(
     means = problem.means.tolist() if len(problems) == 1 else [p.means.tolist() for p in problems]
     return {
         "problem": {
-            "rewards": problem.family,
+            "rewards": problem.rewards.name if isinstance(problem.rewards, Own) else problem.family,
             "means": means,
             **_family(problem.rewards),
             "reward_range": problem.reward_range,

@@ -51,7 +51,7 @@ _DRAWS: dict[str, Callable[..., Any]] = {
 
 @cache
 def _own(draw: Any, code: str) -> Callable[..., Any]:
-    """A user's draw, called as the others. A new one for changed ``code``: compiled code keeps the values of globals."""
+    """A user's draw, called as the others."""
     compilable(draw)
 
     def draw_reward(numbers: Any, bits: Any, means: Any, i: Any, arm: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbandit.simulation.compiled import compile_rare, compile_small
+from fedbandit.simulation.compiled import compilable, compile_rare, compile_small
 
 __all__ = [
     "ARRIVALS",
@@ -25,6 +25,7 @@ __all__ = [
     "NOISE",
     "NORMALS",
     "PICKS",
+    "REHEARSAL",
     "REWARDS",
     "beta",
     "coarse_normal",
@@ -40,7 +41,7 @@ __all__ = [
 
 # What a stream is for.
 REWARDS, EDGES, PICKS, NOISE = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-ARRIVALS, NORMALS = np.uint64(5), np.uint64(6)
+ARRIVALS, NORMALS, REHEARSAL = np.uint64(5), np.uint64(6), np.uint64(7)
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -71,9 +72,16 @@ def draw(stream: Any, counter: Any) -> Any:
 
 
 @compile_small
+def _next_bits(bits: Any) -> Any:
+    return _mix((bits ^ _MIX_2) + GOLDEN)
+
+
 def next_bits(bits: Any) -> Any:
     """Further bits for a draw that needs more than one word."""
-    return _mix((bits ^ _MIX_2) + GOLDEN)
+    return np.uint64(_next_bits(bits))  # called from Python, compiled code returns an int, which it does not take
+
+
+compilable(next_bits)
 
 
 @compile_small
