@@ -3,14 +3,14 @@
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import FunctionType
 
 from fedbandit.checks import InvalidArgument, closest, shortened
 
 __all__ = ["own_function"]
 
 
-def own_function(argument: str, text: str, folder: Path) -> Any:
+def own_function(argument: str, text: str, folder: Path) -> FunctionType:
     """What ``module:function`` names: a module beside the experiment file, or an installed one.
 
     The folder stays on Python's path, where the processes of a sweep look for the module.
@@ -32,4 +32,7 @@ def own_function(argument: str, text: str, folder: Path) -> Any:
         raise InvalidArgument(argument, text, accepted, hint)
     if not hasattr(module, attribute):
         raise InvalidArgument(argument, text, accepted, f"{name} has no {attribute}. {closest(attribute, dir(module))}")
-    return getattr(module, attribute)
+    found: object = getattr(module, attribute)
+    if not isinstance(found, FunctionType):
+        raise InvalidArgument(argument, text, accepted, f"{text} is not a function.")
+    return found

@@ -269,7 +269,7 @@ def check_sensitivity(policy: Any, setting: Setting) -> None:
             "reward_range",
             None,
             f"declared for {policy.label}",
-            f"{setting.rewards[0].upper()}{setting.rewards[1:]} rewards are unbounded unless a range is declared: "
+            f"{_capitalised(setting.rewards)} rewards are unbounded unless a range is declared: "
             "one reward can move a sum by any amount, and no noise hides it. Give the problem a "
             "reward_range=(low, high), to which rewards are clamped (not one computed from data, which it would "
             "reveal), or opt out with assume_sensitivity=1.0 as the paper does (epsilon then does not hold).",
@@ -280,6 +280,10 @@ def check_sensitivity(policy: Any, setting: Setting) -> None:
         PrivacyWarning,
         stacklevel=6,  # the caller of simulate
     )
+
+
+def _capitalised(name: str) -> str:
+    return name if ":" in name else name[0].upper() + name[1:]  # a function of Python keeps its name
 
 
 def known_variance(setting: Setting) -> float:

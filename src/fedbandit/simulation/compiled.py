@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections import namedtuple
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
@@ -156,7 +157,7 @@ def digest_of(function: FunctionType) -> str:
     def add(value: Any) -> None:
         value = getattr(value, "py_func", value)  # of a function that Numba has compiled
         if isinstance(value, FunctionType):
-            if value.__module__.partition(".")[0] in _COVERED:
+            if str(value.__module__).partition(".")[0] in _COVERED:
                 digest.update(f"{value.__module__}:{value.__qualname__}".encode())
             elif id(value) not in known:
                 known.add(id(value))
@@ -176,7 +177,7 @@ def digest_of(function: FunctionType) -> str:
             digest.update(f"{type(several).__name__} of {len(several)}".encode())
             for part in several:
                 add(part)
-        elif isinstance(value, (bool, int, float, complex, str, bytes, type(None))):
+        elif isinstance(value, (bool, int, float, complex, str, bytes, Enum, type(None))):
             digest.update(f"{type(value).__name__} {value!r}".encode())
         else:
             digest.update(type(value).__name__.encode())
@@ -187,11 +188,11 @@ def digest_of(function: FunctionType) -> str:
 
 
 def _used_by(function: FunctionType) -> list[Any]:
-    """What a function finds in its globals, and in modules there."""
+    """What a function finds in its globals, and in modules and classes there."""
     names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
     used = [function.__globals__[name] for name in names if name in function.__globals__]
-    modules = [module for module in used if isinstance(module, ModuleType) and module.__name__ not in _COVERED]
-    return [*used, *(getattr(module, name) for module in modules for name in names if hasattr(module, name))]
+    spaces = [space for space in used if isinstance(space, (ModuleType, type)) and space.__name__ not in _COVERED]
+    return [*used, *(getattr(space, name) for space in spaces for name in names if hasattr(space, name))]
 
 
 def _codes(code: CodeType) -> list[CodeType]:
