@@ -199,8 +199,8 @@ ENGINE = {
     ),
     "sigma ignored": Mutant(
         "simulation/rewards.py",
-        "mean + world.sigma * standard_normal(bits)",
-        "mean + standard_normal(bits)",
+        "means[i, arm] + sigma * standard_normal(bits)",
+        "means[i, arm] + standard_normal(bits)",
         (f"{STREAMS}[gaussian]",),
     ),
     "slow agents act in every round": Mutant("simulation/round.py", "< world.rates[i]\n", "< 1.0\n", (RATES,)),
@@ -212,6 +212,70 @@ ENGINE = {
         "elif turn.released > 0 or (turn.acts > 0 and not is_private):\n",
         "elif False:\n",
         (CATCHING_UP,),
+    ),
+}
+
+REWARDS = {
+    "lighter tails": Mutant(
+        "simulation/streams.py",
+        "expm1(-2.0 / degrees_of_freedom * log(w))",
+        "expm1(-1.9 / degrees_of_freedom * log(w))",
+        ("test_streams.py::test_distribution",),
+    ),
+    "an infinite variance is taken for a finite one": Mutant(
+        "rewards.py",
+        "if d > 2.0 else inf\n",
+        "if d > 2.0 else self.width**2\n",
+        ("test_rewards.py::test_what_a_policy_is_told_of_heavy_tails",),
+    ),
+    "samples of another agent": Mutant(
+        "simulation/rewards.py",
+        "values[first[i, arm] +",
+        "values[first[0, arm] +",
+        ("test_rewards.py::test_samples_are_drawn_with_replacement",),
+    ),
+    "a range computed from the data": Mutant(
+        "samples.py",
+        "    return Empirical(values, first, count, told.hexdigest(), agents, arms, reward_range)\n",
+        "    found = (float(values.min()), float(values.max()))\n"
+        "    return Empirical(values, first, count, told.hexdigest(), agents, arms, reward_range or found)\n",
+        ("test_rewards.py::test_what_a_policy_is_told_of_samples",),
+    ),
+    "a gap in the numbers of arms": Mutant(
+        "samples.py",
+        "    if missing:\n",
+        "    if False:\n",
+        ("test_rewards.py::test_a_mistake_in_a_csv_file_is_named",),
+    ),
+    "a resumed sweep takes other samples for the same": Mutant(
+        "rewards.py",
+        '"sha256": self.digest, ',
+        "",
+        ("test_rewards.py::test_a_resumed_sweep_knows_its_rewards",),
+    ),
+    "an edited draw runs as it was": Mutant(
+        "simulation/round.py",
+        "SOURCES + code_of(family)",
+        "SOURCES",
+        ("test_rewards.py::test_an_edited_draw_is_never_run_stale",),
+    ),
+    "a draw with a state": Mutant(
+        "simulation/rehearsal.py",
+        "mean) != reward:",
+        "mean) != reward and False:",
+        ("test_rewards.py::test_a_wrong_draw_is_refused_in_words",),
+    ),
+    "a draw with another mean": Mutant(
+        "simulation/rehearsal.py",
+        "if abs(middle - mean) > 2.0 * ",
+        "if abs(middle - mean) > 20.0 * ",
+        ("test_rewards.py::test_a_wrong_draw_is_refused_in_words",),
+    ),
+    "a private policy trusts a draw that is not bounded": Mutant(
+        "simulation/layout.py",
+        "bounded=problem.rewards.bounded,",
+        "bounded=True,",
+        ("test_rewards.py::test_what_a_policy_is_told_of_a_draw",),
     ),
 }
 
@@ -751,6 +815,7 @@ DISK = {
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
+    "kinds of rewards": REWARDS,
     "FedBatch": FED_BATCH,
     "other policies": BASELINES,
     "privacy of real rewards": PRIVACY,

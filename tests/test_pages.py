@@ -127,7 +127,7 @@ def tapes(num_arms):
 
 def engine_on(tape, policy, page=None, bounded=False, **options):
     """The plain engine in the world of ``replay``; ``bounded``: in that of a live site, which knows the range only."""
-    problem = Problem(np.zeros(tape.rewards.shape[1:]), tape.graph, "gaussian", reward_range=tape.reward_range)
+    problem = Problem.gaussian(np.zeros(tape.rewards.shape[1:]), tape.graph, reward_range=tape.reward_range)
     settings = [setting_of(problem, tape.horizon, i) for i in range(problem.num_agents)]
     if bounded:
         low, high = tape.reward_range
@@ -234,7 +234,7 @@ def test_a_page_plays_the_same_at_live_sites(case):
 
 def live_tape(policy, world, low, high):
     """On the grid: a tape, and its noise in steps."""
-    problem = Problem(np.zeros((world.num_agents, 3)), world, "gaussian", reward_range=(low, high))
+    problem = Problem.gaussian(np.zeros((world.num_agents, 3)), world, reward_range=(low, high))
     epsilon = getattr(policy.terms(setting_of(problem, HORIZON)), "epsilon_per_release", 1.0)
     return tape_on_the_grid(world, 3, HORIZON, 5, low, high, epsilon)
 

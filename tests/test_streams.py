@@ -19,6 +19,7 @@ from fedbandit.simulation.streams import (
     laplace,
     standard_normal,
     stream,
+    student_t,
     uniform,
     whole_below,
 )
@@ -40,6 +41,8 @@ def fill(kind, first, second, out):
             out[c] = laplace(bits)
         elif kind == 3:
             out[c] = beta(bits, first, second)
+        elif kind == 6:
+            out[c] = student_t(bits, first)
         elif kind == 5:
             out[c] = coarse_normal(draw(name, c // 2), np.uint64(c % 2))
         else:
@@ -58,12 +61,26 @@ def sample(kind, first=1.0, second=1.0):
         (0, 1.0, 1.0, stats.uniform()),
         (1, 1.0, 1.0, stats.norm()),
         (5, 1.0, 1.0, stats.norm()),
+        (6, 1.2, 1.0, stats.t(1.2)),
+        (6, 3.0, 1.0, stats.t(3.0)),
+        (6, 1e6, 1.0, stats.norm()),
         (2, 1.0, 1.0, stats.laplace()),
         (3, 2.0, 3.0, stats.beta(2.0, 3.0)),
         (3, 0.3, 0.7, stats.beta(0.3, 0.7)),
         (3, 40.0, 1.0, stats.beta(40.0, 1.0)),
     ],
-    ids=["uniform", "normal", "coarse normal", "laplace", "beta(2,3)", "beta(.3,.7)", "beta(40,1)"],
+    ids=[
+        "uniform",
+        "normal",
+        "coarse normal",
+        "t(1.2)",
+        "t(3)",
+        "t(1e6)",
+        "laplace",
+        "beta(2,3)",
+        "beta(.3,.7)",
+        "beta(40,1)",
+    ],
 )
 def test_distribution(kind, first, second, truth):
     assert stats.kstest(sample(kind, first, second), truth.cdf).statistic < LIMIT
@@ -80,6 +97,14 @@ def test_the_tails_of_the_normal(kind):
     """The tail beyond the ziggurat's last edge: about 103 of 400,000 draws; 6 standard deviations either way."""
     far = np.abs(sample(kind)) > 3.6541528853610088
     expected = COUNT * 2 * stats.norm.sf(3.6541528853610088)
+    assert abs(far.sum() - expected) < 6 * math.sqrt(expected)
+
+
+def test_the_tails_of_students_t():
+    """Beyond 1,000 with 1.2 degrees of freedom: about 80 of 400,000 draws; 6 standard deviations either way."""
+    far = np.abs(sample(6, 1.2)) > 1000.0
+    expected = COUNT * 2 * stats.t(1.2).sf(1000.0)
+    assert expected > 50
     assert abs(far.sum() - expected) < 6 * math.sqrt(expected)
 
 

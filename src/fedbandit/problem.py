@@ -7,39 +7,48 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FunctionType
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedbandit import graph as graphs
+from fedbandit.array_checks import checked_rates, checked_weights, finite_matrix
 from fedbandit.checks import (
-    LARGEST,
     InvalidArgument,
     instance,
-    number_above,
     number_between,
     true_or_false,
     whole_number,
 )
 from fedbandit.graph import Contacts, Graph, Schedule
-from fedbandit.rules.batch import largest_reward_variance
+from fedbandit.rewards import Bernoulli, Beta, Family, Gaussian, Own, Range, StudentT
+from fedbandit.samples import Samples, empirical_of
 
 __all__ = ["EdgesPerRound", "Problem"]
 
 EdgesPerRound = Literal["one", "matching", "all"] | float | Callable[[int, int, int, float], bool]
 AnyGraph = Graph | Schedule | Contacts | str
-Family = Literal["gaussian", "bernoulli", "beta"]
+Rewards = str | Callable[[Any, Any], Any]
 
 MAX_ARMS = 10_000
-_FAMILIES = ("gaussian", "bernoulli", "beta")
+_LATEST = 10**12  # round
+
+
+class _Options(TypedDict, total=False):
+    """What every constructor takes."""
+
+    weights: ArrayLike | None
+    edges_per_round: EdgesPerRound
+    rates: ArrayLike | None
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
     """N agents on a graph face the same M arms; agent i sees rewards of arm k with mean ``means[i, k]``.
 
-    Build one with ``Problem.gaussian``, ``.bernoulli``, ``.beta``, ``.random`` or ``.changing``.
+    Build one with ``Problem.gaussian``, ``.bernoulli``, ``.beta``, ``.student_t``, ``.empirical``, ``.own``,
+    ``.random``, ``.changing`` or ``.drifting``.
 
     ``graph`` is a ``Graph``, a text like "path:10", or links that change: ``graph.schedule`` or ``graph.contacts``.
     All constructors take these keyword arguments:
@@ -56,10 +65,7 @@ class Problem:
 
     means: NDArray[np.float64]
     graph: Graph
-    family: Family
-    sigma: float = 1.0
-    concentration: float = 1.0
-    reward_range: tuple[float, float] | None = None
+    rewards: Family
     weights: NDArray[np.float64] = None  # pyright: ignore[reportAssignmentType]  # made from None: all equal
     edges_per_round: EdgesPerRound = "one"
     rates: NDArray[np.float64] | None = None
@@ -68,11 +74,13 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Check everything once: every existing problem is valid."""
-        if isinstance(self.graph, (Schedule, Contacts)):
-            object.__setattr__(self, "over_time", self.graph)
-            object.__setattr__(self, "graph", self.graph.union)
-        object.__setattr__(self, "means", _finite_matrix("means", self.means))
+        graph: Any = graphs.parse(self.graph) if isinstance(self.graph, str) else self.graph
+        if isinstance(graph, (Schedule, Contacts)):
+            object.__setattr__(self, "over_time", graph)
+            graph = graph.union
+        object.__setattr__(self, "graph", graph)
         instance("graph", self.graph, Graph, "a Graph, a schedule, a contact list, or a text like 'path:10'")
+        object.__setattr__(self, "means", finite_matrix("means", self.means))
         if self.means.shape[0] != self.graph.num_agents:
             raise InvalidArgument(
                 "means",
@@ -80,16 +88,10 @@ class Problem:
                 f"one row for each of the graph's {self.graph.num_agents} agents",
             )
         whole_number("num_arms (columns of means)", self.means.shape[1], 2, MAX_ARMS)
-        if self.family not in _FAMILIES:
-            raise InvalidArgument("family", self.family, f"one of {', '.join(_FAMILIES)}")
-        if self.family != "gaussian":
-            _inside_unit_interval(self.means, closed=self.family == "bernoulli")
-            object.__setattr__(self, "reward_range", (0.0, 1.0))
-        for name in ("sigma", "concentration"):
-            object.__setattr__(self, name, number_above(name, getattr(self, name), 0.0))
-        object.__setattr__(self, "reward_range", _checked_range(self.reward_range))
-        object.__setattr__(self, "weights", _checked_weights(self.weights, self.num_agents))
-        object.__setattr__(self, "rates", _checked_rates(self.rates, self.num_agents))
+        instance("rewards", self.rewards, Family, "a family of fedbandit.rewards")
+        self.rewards.check(self.means)
+        object.__setattr__(self, "weights", checked_weights(self.weights, self.num_agents))
+        object.__setattr__(self, "rates", checked_rates(self.rates, self.num_agents))
         object.__setattr__(self, "edges_per_round", _checked_edges_per_round(self.edges_per_round))
         if isinstance(self.over_time, Contacts) and self.edges_per_round != "one":
             raise InvalidArgument("edges_per_round", self.edges_per_round, "left out: the contact list has all links")
@@ -98,13 +100,16 @@ class Problem:
     def _checked_changes(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
         last = 0
         for position, (start, given) in enumerate(self.changes, 1):
-            last = whole_number(f"changes[{position}], first round", start, last + 1, 10**12)
-            means = _finite_matrix(f"changes[{position}], means", given)
+            where = f"changes[{position}]"
+            last = whole_number(f"{where}, first round", start, last + 1, _LATEST)
+            means = finite_matrix(f"{where}, means", given)
             if means.shape != self.means.shape:
                 accepted = f"of the first means' shape {self.means.shape}"
-                raise InvalidArgument(f"changes[{position}], means", f"of shape {means.shape}", accepted)
-            if self.family != "gaussian":
-                _inside_unit_interval(means, closed=self.family == "bernoulli")
+                raise InvalidArgument(f"{where}, means", f"of shape {means.shape}", accepted)
+            try:
+                self.rewards.check(means)
+            except InvalidArgument as error:
+                raise error.at(where) from None
             yield last, means
 
     @classmethod
@@ -113,10 +118,8 @@ class Problem:
         means: ArrayLike,
         graph: AnyGraph,
         sigma: float = 1.0,
-        reward_range: tuple[float, float] | None = None,
-        weights: ArrayLike | None = None,
-        edges_per_round: EdgesPerRound = "one",
-        rates: ArrayLike | None = None,
+        reward_range: Range | None = None,
+        **options: Unpack[_Options],
     ) -> "Problem":
         """Rewards means[i, k] + sigma * standard normal, as in the paper's synthetic experiments.
 
@@ -124,20 +127,17 @@ class Problem:
         ``reward_range`` a private policy first clamps each reward to it; a tight range biases the
         means that it learns, while regret is still computed from ``means``.
         """
-        common = _common(means, graph, weights, edges_per_round, rates)
-        return cls(family="gaussian", sigma=sigma, reward_range=reward_range, **common)
+        return cls(rewards=Gaussian(sigma, reward_range), **_world(means, graph, options))
 
     @classmethod
     def bernoulli(
         cls,
         means: ArrayLike,
         graph: AnyGraph,
-        weights: ArrayLike | None = None,
-        edges_per_round: EdgesPerRound = "one",
-        rates: ArrayLike | None = None,
+        **options: Unpack[_Options],
     ) -> "Problem":
         """Rewards 0 or 1 with P(1) = means[i, k]."""
-        return cls(family="bernoulli", **_common(means, graph, weights, edges_per_round, rates))
+        return cls(rewards=Bernoulli(), **_world(means, graph, options))
 
     @classmethod
     def beta(
@@ -145,15 +145,67 @@ class Problem:
         means: ArrayLike,
         graph: AnyGraph,
         concentration: float = 2.0,
-        weights: ArrayLike | None = None,
-        edges_per_round: EdgesPerRound = "one",
-        rates: ArrayLike | None = None,
+        **options: Unpack[_Options],
     ) -> "Problem":
         """Rewards in [0, 1], Beta(m c, (1 - m) c) with m = means[i, k] and c = ``concentration``.
 
         The larger the concentration, the closer rewards lie to their mean: variance m (1 - m) / (c + 1).
         """
-        return cls(family="beta", concentration=concentration, **_common(means, graph, weights, edges_per_round, rates))
+        return cls(rewards=Beta(concentration), **_world(means, graph, options))
+
+    @classmethod
+    def student_t(
+        cls,
+        means: ArrayLike,
+        graph: AnyGraph,
+        degrees_of_freedom: float = 3.0,
+        scale: float = 1.0,
+        reward_range: Range | None = None,
+        **options: Unpack[_Options],
+    ) -> "Problem":
+        """Rewards with heavy tails: means[i, k] + scale * Student's t, with more than one degree of freedom.
+
+        Policies are told the standard deviation; with two degrees of freedom or fewer there is none, and they
+        take ``scale`` for it. In either case their radii assume lighter tails than these. For a private policy
+        declare a ``reward_range``, as for Gaussian rewards.
+        """
+        return cls(rewards=StudentT(degrees_of_freedom, scale, reward_range), **_world(means, graph, options))
+
+    @classmethod
+    def empirical(
+        cls,
+        samples: Samples,
+        graph: AnyGraph,
+        reward_range: Range | None = None,
+        **options: Unpack[_Options],
+    ) -> "Problem":
+        """Rewards that were observed, drawn with replacement: ``samples[i][k]`` lists those of arm k at agent i.
+
+        ``samples`` may also be the path of a CSV file with the columns agent, arm and reward. Agents and arms are
+        numbered from 0, or named; names count in order of first appearance. A private policy needs a
+        ``reward_range`` that was not computed from the samples; it clamps those outside it.
+        """
+        family = empirical_of(samples, reward_range)
+        return cls(rewards=family, **_world(family.means, graph, options))
+
+    @classmethod
+    def own(
+        cls,
+        draw: Callable[[Any, Any], Any],
+        means: ArrayLike,
+        graph: AnyGraph,
+        variance: float | None = None,
+        reward_range: Range | None = None,
+        bounded: bool = False,
+        **options: Unpack[_Options],
+    ) -> "Problem":
+        """Rewards of your own: ``draw(bits, mean)`` makes one of that mean from 64 random bits (docs/own-rewards.md).
+
+        ``variance``: an upper bound on the variance of one reward, told to the policies; ``inf`` if there is none.
+        ``bounded``: rewards lie in the ``reward_range`` by themselves, and ``variance`` may be left out. Otherwise a
+        private policy clamps them. ``simulate`` rehearses the draw and refuses one that breaks these promises.
+        """
+        return cls(rewards=Own(draw, variance, reward_range, bounded), **_world(means, graph, options))
 
     @classmethod
     def random(
@@ -162,51 +214,57 @@ class Problem:
         num_arms: int,
         graph: AnyGraph,
         seed: int = 0,
-        rewards: Family = "gaussian",
+        rewards: Rewards = "gaussian",
         same_means: bool = False,
         **options: Any,
     ) -> "Problem":
         """Local means uniform in [0, 1], as in the paper's synthetic experiments; ``same_means``: equal for all agents.
 
         ``graph`` is a ``Graph`` or a text like "path:10"; a bare name ("path") takes ``num_agents``. ``options``
-        go to the constructor for that kind of rewards.
+        go to the constructor for that kind of rewards; ``rewards`` may be a draw of your own.
         """
         agents = whole_number("num_agents", num_agents, 1, graphs.MAX_AGENTS)
         arms = whole_number("num_arms", num_arms, 2, MAX_ARMS)
-        built = _graph(f"{graph}:{agents}" if isinstance(graph, str) and ":" not in graph else graph)
-        in_graph = (built if isinstance(built, Graph) else built.union).num_agents
+        if isinstance(graph, str):
+            graph = graphs.parse(graph if ":" in graph else f"{graph}:{agents}")
+        in_graph = (graph if isinstance(graph, Graph) else graph.union).num_agents
         if in_graph != agents:
             raise InvalidArgument("num_agents", agents, f"that of the graph ({in_graph})")
-        build = cls._builder(rewards)
         source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
         drawn = source.random((1 if true_or_false("same_means", same_means) else agents, arms))
-        return build(np.repeat(drawn, agents, axis=0) if same_means else drawn, built, **options)
+        return cls.of(rewards, np.repeat(drawn, agents, axis=0) if same_means else drawn, graph, **options)
 
     @classmethod
-    def _builder(cls, rewards: str) -> Callable[..., "Problem"]:
-        builders = {"gaussian": cls.gaussian, "bernoulli": cls.bernoulli, "beta": cls.beta}
+    def of(cls, rewards: Rewards, means: ArrayLike, graph: AnyGraph, **options: Any) -> "Problem":
+        """Rewards of a kind, by its name, or of a draw of your own; ``options`` go to the constructor for that kind."""
+        if callable(rewards):
+            return cls.own(rewards, means, graph, **options)
+        builders: dict[str, Callable[..., Problem]] = {
+            "gaussian": cls.gaussian,
+            "bernoulli": cls.bernoulli,
+            "beta": cls.beta,
+            "student_t": cls.student_t,
+        }
         if rewards not in builders:
-            raise InvalidArgument("rewards", rewards, f"one of {', '.join(builders)}")
-        return builders[rewards]
+            accepted = f"one of {', '.join(builders)}, or a function (bits, mean)"
+            hint = "The means of empirical rewards are those of their samples." if rewards == "empirical" else ""
+            raise InvalidArgument("rewards", rewards, accepted, hint)
+        return builders[rewards](means, graph, **options)
 
     @classmethod
     def changing(
-        cls,
-        changes: Sequence[tuple[int, ArrayLike]],
-        graph: AnyGraph,
-        rewards: Family = "gaussian",
-        **options: Any,
+        cls, changes: Sequence[tuple[int, ArrayLike]], graph: AnyGraph, rewards: Rewards = "gaussian", **options: Any
     ) -> "Problem":
         """Means that change: ``[(0, means), (50_000, other_means)]``, each with its first round.
 
         Regret counts against the best arm of the moment. ``options`` go to the constructor for that kind of rewards.
         """
-        accepted = "a list of (first round, means), the first of them (0, means)"
-        if not isinstance(changes, Sequence) or not changes or any(not _is_change(c) for c in changes):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidArgument("changes", changes, accepted)
-        if changes[0][0] != 0:
-            raise InvalidArgument("changes[0], first round", changes[0][0], "0")
-        return replace(cls._builder(rewards)(changes[0][1], graph, **options), changes=tuple(changes[1:]))
+        given = list(changes) if isinstance(changes, Sequence) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not given or any(not isinstance(change, Sequence) or len(change) != 2 for change in given):  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+            raise InvalidArgument("changes", changes, "a list of (first round, means)")
+        if given[0][0] != 0:
+            raise InvalidArgument("changes[0], first round", given[0][0], "0")
+        return replace(cls.of(rewards, given[0][1], graph, **options), changes=tuple(given[1:]))
 
     @classmethod
     def drifting(
@@ -215,20 +273,22 @@ class Problem:
         final_means: ArrayLike,
         graph: AnyGraph,
         rounds: tuple[int, int],
-        rewards: Family = "gaussian",
+        rewards: Rewards = "gaussian",
         steps: int = 1000,
         **options: Any,
     ) -> "Problem":
         """Means that move evenly from ``means`` to ``final_means`` between two rounds, in so many equal steps."""
-        first, last = _finite_matrix("means", means), _finite_matrix("final_means", final_means)
+        first, last = finite_matrix("means", means), finite_matrix("final_means", final_means)
         if first.shape != last.shape:
             raise InvalidArgument("final_means", f"of shape {last.shape}", f"of the means' shape {first.shape}")
-        start, end = (whole_number("rounds", t, 0, 10**12) for t in rounds)
+        if not isinstance(rounds, Sequence) or len(rounds) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+            raise InvalidArgument("rounds", rounds, "the rounds in which the drift begins and ends")
+        start = whole_number("rounds[0]", rounds[0], 0, _LATEST)
+        end = whole_number("rounds[1]", rounds[1], start + 1, _LATEST)
         count = min(whole_number("steps", steps, 1, 10**5), end - start)
-        if count < 1:
-            raise InvalidArgument("rounds", rounds, "two rounds, the later one last")
-        ends = [start + (end - start) * step // count for step in range(1, count + 1)]
-        drift = [(t, first + (last - first) * (step / count)) for step, t in enumerate(ends, 1)]
+        drift = [
+            (start + (end - start) * s // count, first + (last - first) * (s / count)) for s in range(1, count + 1)
+        ]
         return cls.changing([(0, first), *drift], graph, rewards, **options)
 
     @cached_property
@@ -248,7 +308,7 @@ class Problem:
 
     @cached_property
     def arm_means(self) -> NDArray[np.float64]:
-        """mu_k = sum_i weight_i mu_{i,k}: the true quality of each arm, in the first period if means change."""
+        """mu_k = sum_i weight_i mu_{i,k}: the true quality of each arm; in the first period, if means change."""
         return self.weights @ self.means
 
     @cached_property
@@ -265,120 +325,37 @@ class Problem:
     def kind_of_world(self) -> tuple[object, ...]:
         """Everything but the means: problems that run together must agree on it."""
         rates = None if self.rates is None else tuple(self.rates)
-        common = (self.family, self.sigma, self.concentration, self.reward_range, self.edges_per_round)
-        starts = tuple(start for start, _ in self.changes)
-        return (self.means.shape, self.graph.edges, tuple(self.weights), rates, starts, id(self.over_time), *common)
+        starts, links = tuple(start for start, _ in self.changes), (self.graph.edges, self.over_time)
+        return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, self.edges_per_round)
 
-    @cached_property
+    @property
+    def family(self) -> str:
+        """The kind of rewards."""
+        return self.rewards.kind
+
+    @property
+    def reward_range(self) -> Range | None:
+        """The declared range of rewards."""
+        return self.rewards.reward_range
+
+    @property
     def reward_variance(self) -> float:
-        """An upper bound on the variance of one reward, known to the agents: sigma^2, or (high - low)^2 / 4."""
-        if self.family == "gaussian":
-            return self.sigma**2
-        return largest_reward_variance(0.0, 1.0)
+        """An upper bound on the variance of one reward, known to the agents; infinite if there is none."""
+        return self.rewards.variance
 
 
-def _finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
-    """``value`` as a read-only matrix of finite floats."""
-    try:
-        matrix = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgument(argument, value, "a matrix of numbers, one row per agent") from None
-    if matrix.ndim != 2 or matrix.size == 0:
-        raise InvalidArgument(
-            argument, f"an array of shape {matrix.shape}", "a matrix: a row per agent, a column per arm"
-        )
-    if not np.isfinite(matrix).all():
-        i, k = np.argwhere(~np.isfinite(matrix))[0]
-        raise InvalidArgument(f"{argument}[{i}, {k}]", float(matrix[i, k]), "finite")
-    if np.abs(matrix).max() > LARGEST:
-        raise InvalidArgument(argument, float(np.abs(matrix).max()), f"at most {LARGEST:g} in size")
-    matrix.flags.writeable = False
-    return matrix
-
-
-def _common(
-    means: ArrayLike,
-    graph: AnyGraph,
-    weights: ArrayLike | None,
-    edges_per_round: EdgesPerRound,
-    rates: ArrayLike | None,
-) -> dict[str, Any]:
-    return {
-        "means": means,
-        "graph": _graph(graph),
-        "weights": weights,
-        "edges_per_round": edges_per_round,
-        "rates": rates,
-    }
-
-
-def _graph(graph: AnyGraph) -> Graph | Schedule | Contacts:
-    return graphs.parse(graph) if isinstance(graph, str) else graph
-
-
-def _is_change(change: Any) -> bool:
-    return isinstance(change, (tuple, list)) and len(cast("tuple[Any, ...]", change)) == 2
+def _world(means: ArrayLike, graph: AnyGraph, options: Any) -> dict[str, Any]:
+    return {"means": means, "graph": graph, **options}
 
 
 def _checked_edges_per_round(given: Any) -> Any:
-    if given in ("one", "matching", "all"):
-        return given
-    accepted = "'one', 'matching', 'all', a probability, or a function meets(t, i, j, u)"
     if isinstance(given, FunctionType):
         if given.__code__.co_argcount != 4 or given.__defaults__ or given.__kwdefaults__:
             raise InvalidArgument("edges_per_round", given, "a function of t, i, j and u")
         return given
+    if isinstance(given, str) and given in ("one", "matching", "all"):
+        return given
     if isinstance(given, str) or callable(given):
+        accepted = "'one', 'matching', 'all', a probability, or a function meets(t, i, j, u)"
         raise InvalidArgument("edges_per_round", given, accepted)
     return number_between("edges_per_round", given, 0.0, 1.0)
-
-
-def _inside_unit_interval(means: NDArray[np.float64], closed: bool) -> None:
-    bad = (means < 0) | (means > 1) if closed else (means <= 0) | (means >= 1)
-    if bad.any():
-        i, k = np.argwhere(bad)[0]
-        accepted = "between 0 and 1" if closed else "strictly between 0 and 1"
-        raise InvalidArgument(f"means[{i}, {k}]", float(means[i, k]), accepted)
-
-
-def _checked_range(reward_range: Sequence[float] | None) -> tuple[float, float] | None:
-    if reward_range is None:
-        return None
-    accepted = "None or two finite numbers (low, high) with low < high"
-    try:
-        low, high = (float(end) for end in reward_range)
-    except (TypeError, ValueError):
-        raise InvalidArgument("reward_range", reward_range, accepted) from None
-    if not (-LARGEST <= low < high <= LARGEST):
-        raise InvalidArgument("reward_range", reward_range, accepted)
-    return low, high
-
-
-def _checked_weights(weights: ArrayLike | None, num_agents: int) -> NDArray[np.float64]:
-    if weights is None:
-        weights = np.full(num_agents, 1.0 / num_agents)
-    accepted = f"{num_agents} numbers of at least 0 with sum 1, one per agent"
-    try:
-        given = np.array(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgument("weights", weights, accepted) from None
-    if given.shape != (num_agents,) or not np.isfinite(given).all() or (given < 0).any():
-        raise InvalidArgument("weights", weights, accepted)
-    if abs(given.sum() - 1.0) > 1e-9:
-        raise InvalidArgument("weights", f"weights with sum {given.sum():g}", accepted)
-    given.flags.writeable = False
-    return given
-
-
-def _checked_rates(rates: ArrayLike | None, num_agents: int) -> NDArray[np.float64] | None:
-    if rates is None:
-        return None
-    accepted = f"{num_agents} numbers above 0 and at most 1, one per agent"
-    try:
-        given = np.array(rates, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgument("rates", rates, accepted) from None
-    if given.shape != (num_agents,) or not ((given > 0) & (given <= 1)).all():
-        raise InvalidArgument("rates", rates, accepted)
-    given.flags.writeable = False
-    return given

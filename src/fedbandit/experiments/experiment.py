@@ -1,8 +1,8 @@
 """Reads an experiment from a TOML file: problem, graph, policies, horizon, trials, seed.
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
-``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.sigma``, ``problem.concentration``,
-``problem.edges_per_round``, ``problem.same_means`` and ``problem.hospital`` is a separate experiment. A list in a
+``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.edges_per_round``,
+``problem.same_means``, ``problem.hospital`` and the parameters of rewards is a separate experiment. A list in a
 policy (``epsilon = [1, 2]``) makes one policy per value, compared within every experiment. ``problem.redraw = true``
 draws new random means for every trial, with consecutive seeds from ``problem.seed``.
 """
@@ -15,10 +15,12 @@ from typing import Any, Literal, cast
 
 from fedbandit import graph as graphs
 from fedbandit import hospital
-from fedbandit.checks import FileError, InvalidArgument, instance, whole_number
+from fedbandit.checks import FileError, InvalidArgument, closest, instance, whole_number
+from fedbandit.experiments.own_code import own_function
 from fedbandit.graph import Graph
 from fedbandit.policies import MAX_HORIZON, Policy, policy_from
 from fedbandit.problem import Problem
+from fedbandit.rewards import FAMILIES
 from fedbandit.toml_files import Section, checked, read_toml
 
 MAX_REDRAWN = 10_000
@@ -36,7 +38,7 @@ class _GraphSection(Section):
 
 
 class _ProblemSection(Section):
-    rewards: Literal["gaussian", "bernoulli", "beta"] = "gaussian"
+    rewards: str = "gaussian"
     hospital: Literal["order", "random"] | None = None
     means: list[list[float]] | None = None
     num_arms: int | None = None
@@ -45,6 +47,11 @@ class _ProblemSection(Section):
     same_means: bool = False
     sigma: float | None = None
     concentration: float | None = None
+    degrees_of_freedom: float | None = None
+    scale: float | None = None
+    samples: str | None = None
+    variance: float | None = None
+    bounded: bool | None = None
     reward_range: list[float] | None = None
     weights: list[float] | None = None
     edges_per_round: str | float = "one"
@@ -117,7 +124,10 @@ def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> li
 
 _SWEPT = {
     "": ("graph", "num_agents", "horizon"),
-    "problem": ("num_arms", "seed", "sigma", "concentration", "edges_per_round", "same_means", "hospital"),
+    "problem": (
+        *("num_arms", "seed", "edges_per_round", "same_means", "hospital"),
+        *("sigma", "concentration", "degrees_of_freedom", "scale", "samples", "variance"),
+    ),
 }
 
 
@@ -147,7 +157,7 @@ def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Exper
     policies, families = _policies(file.policies)
     return Experiment(
         name=file.name or source.stem,
-        problems=_problems(file, _graph(file.graph, file.num_agents)),
+        problems=_problems(file, _graph(file.graph, file.num_agents), source.parent),
         policies=policies,
         families=families,
         horizon=whole_number("horizon", file.horizon, 1, MAX_HORIZON),
@@ -170,25 +180,46 @@ def _graph(section: str | _GraphSection, num_agents: int | None) -> Graph:
     return graphs.from_edges(section.edges, section.num_agents)
 
 
-def _problems(file: _File, graph: Graph) -> list[Problem]:
+def _problems(file: _File, graph: Graph, folder: Path) -> list[Problem]:
     """The problem, or one for each trial."""
     section = file.problem
     if not section.redraw:
-        return [_problem(section, graph)]
-    if section.means is not None or section.hospital is not None:
+        return [_problem(section, graph, folder)]
+    if section.means is not None or section.hospital is not None or section.samples is not None:
         raise InvalidArgument("problem.redraw", True, "left out unless means are random (num_arms)")
     trials = whole_number("trials", file.trials, 1, MAX_REDRAWN)
-    return [_problem(section.model_copy(update={"seed": section.seed + r}), graph) for r in range(trials)]
+    return [_problem(section.model_copy(update={"seed": section.seed + r}), graph, folder) for r in range(trials)]
 
 
-def _problem(section: _ProblemSection, graph: Graph) -> Problem:
+_PARAMETERS = {
+    "sigma": ("gaussian",),
+    "concentration": ("beta",),
+    "degrees_of_freedom": ("student_t",),
+    "scale": ("student_t",),
+    "samples": ("empirical",),
+    "variance": ("module:function",),
+    "bounded": ("module:function",),
+    "reward_range": ("gaussian", "student_t", "empirical", "module:function"),
+}
+"""The parameters of rewards, and the kinds that have them."""
+
+
+def _problem(section: _ProblemSection, graph: Graph, folder: Path) -> Problem:
     given = section.model_dump(exclude_none=True)
     options = {name: given[name] for name in ("weights", "edges_per_round", "rates") if name in given}
-    for name, family in (("sigma", "gaussian"), ("reward_range", "gaussian"), ("concentration", "beta")):
+    own = ":" in section.rewards
+    if not own and section.rewards not in FAMILIES:
+        accepted = f"one of {', '.join(FAMILIES)}, or your own 'module:function'"
+        raise InvalidArgument("problem.rewards", section.rewards, accepted, closest(section.rewards, FAMILIES))
+    for name, kinds in _PARAMETERS.items():
         if name in given:
-            if section.rewards != family:
-                raise InvalidArgument(f"problem.{name}", given[name], f"left out unless problem.rewards is '{family}'")
+            if ("module:function" if own else section.rewards) not in kinds:
+                accepted = f"left out unless problem.rewards is {' or '.join(map(repr, kinds))}"
+                raise InvalidArgument(f"problem.{name}", given[name], accepted)
             options[name] = given[name]
+    if section.rewards == "empirical":
+        return _empirical(section, graph, folder, options)
+    rewards = own_function("problem.rewards", section.rewards, folder) if own else section.rewards
     if section.hospital is not None:
         if section.means is not None or section.num_arms is not None or section.rewards != "bernoulli":
             raise InvalidArgument("problem.hospital", section.hospital, 'alone with rewards = "bernoulli"')
@@ -199,7 +230,7 @@ def _problem(section: _ProblemSection, graph: Graph) -> Problem:
                 "problem", section.model_dump(exclude_none=True), "given means, or num_arms for random ones"
             )
         return Problem.random(
-            graph.num_agents, section.num_arms, graph, section.seed, section.rewards, section.same_means, **options
+            graph.num_agents, section.num_arms, graph, section.seed, rewards, section.same_means, **options
         )
     if section.same_means:
         raise InvalidArgument("problem.same_means", True, "left out where means are given")
@@ -209,8 +240,17 @@ def _problem(section: _ProblemSection, graph: Graph) -> Problem:
         raise InvalidArgument(
             "problem.num_arms", section.num_arms, f"left out, or the {len(section.means[0])} of means"
         )
-    build = {"gaussian": Problem.gaussian, "bernoulli": Problem.bernoulli, "beta": Problem.beta}[section.rewards]
-    return build(section.means, graph, **options)
+    return Problem.of(rewards, section.means, graph, **options)
+
+
+def _empirical(section: _ProblemSection, graph: Graph, folder: Path, options: dict[str, Any]) -> Problem:
+    """Rewards from a CSV file, whose path starts from the folder of the experiment file."""
+    if section.means is not None or section.num_arms is not None or section.hospital is not None or section.same_means:
+        raise InvalidArgument("problem.rewards", "empirical", "given samples, and no means, num_arms or hospital")
+    if section.samples is None:
+        raise InvalidArgument("problem.samples", None, "a CSV file with the columns agent, arm and reward")
+    del options["samples"]
+    return Problem.empirical(folder / section.samples, graph, **options)
 
 
 def _policies(sections: list[dict[str, Any]]) -> tuple[dict[str, Policy], dict[str, str]]:

@@ -16,6 +16,7 @@ from fedbandit.policies.protocol import (
     Setting,
     checked_index,
     fill_with_normals,
+    known_variance,
     needs_unit_range,
 )
 from fedbandit.rules.batch import learnt_reward_variance, least_reward_variance
@@ -163,7 +164,7 @@ class CentralUCB:
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
-        most = setting.reward_variance
+        most = known_variance(setting)
         learns = self.learns_variance and setting.bounded
         return Terms(
             weight=setting.share / setting.num_agents,

@@ -38,6 +38,7 @@ __all__ = [
     "check_sensitivity",
     "checked_index",
     "fill_with_normals",
+    "known_variance",
     "needs_step",
     "needs_unit_range",
     "reward_bounds",
@@ -106,8 +107,8 @@ class Setting(NamedTuple):
     * ``mean_square_share``: mean of all agents' squared shares; 1 for equal weights
     * ``low``, ``high``: the declared range of rewards; infinite ends if there is none
     * ``bounded``: rewards lie in their range by themselves; otherwise a private policy clamps them to it
-    * ``scale``: the unit of radii: sigma of Gaussian rewards, else high - low
-    * ``reward_variance``: a known upper bound on the variance of one reward
+    * ``scale``: the unit of radii: high - low for bounded rewards, else their standard deviation
+    * ``reward_variance``: a known upper bound on the variance of one reward; infinite if there is none
     * ``unit``: a reward of 1 in the units of this setting: a live site counts in steps of a grid
     * ``rewards``: the kind of rewards, for messages
     """
@@ -268,9 +269,10 @@ def check_sensitivity(policy: Any, setting: Setting) -> None:
             "reward_range",
             None,
             f"declared for {policy.label}",
-            f"{setting.rewards.capitalize()} rewards are unbounded: one reward can move a sum by any amount, "
-            "and no noise hides it. Give the problem a reward_range=(low, high), to which rewards are clamped, or opt "
-            "out with assume_sensitivity=1.0 as the paper does (epsilon then does not hold).",
+            f"{_capitalised(setting.rewards)} rewards are unbounded unless a range is declared: "
+            "one reward can move a sum by any amount, and no noise hides it. Give the problem a "
+            "reward_range=(low, high), to which rewards are clamped (not one computed from data, which it would "
+            "reveal), or opt out with assume_sensitivity=1.0 as the paper does (epsilon then does not hold).",
         )
     warnings.warn(
         f"{policy.label} with assume_sensitivity={policy.assume_sensitivity:g} on unbounded {setting.rewards} "
@@ -280,13 +282,27 @@ def check_sensitivity(policy: Any, setting: Setting) -> None:
     )
 
 
+def _capitalised(name: str) -> str:
+    return name if ":" in name else name[0].upper() + name[1:]  # a function of Python keeps its name
+
+
+def known_variance(setting: Setting) -> float:
+    """The variance of one unclamped reward that a policy reckons with.
+
+    If there is no upper bound, as with Student's t of two degrees of freedom, it is the square of the unit of radii: no
+    radius holds then, with this or any other number.
+    """
+    return setting.reward_variance if setting.reward_variance < inf else setting.scale**2
+
+
 def reward_bounds(setting: Setting, epsilon: float) -> tuple[float, float, float, float]:
     """The range to which a policy with batches clamps rewards, and the most and the least that one reward varies.
 
     Rewards lie in the range by themselves, or privacy demands it. Otherwise it is infinite, and the variance known.
     """
     if not (setting.bounded or (setting.has_range and epsilon < inf)):
-        return -inf, inf, setting.reward_variance, setting.reward_variance
+        known = known_variance(setting)
+        return -inf, inf, known, known
     most = min(setting.reward_variance, largest_reward_variance(setting.low, setting.high))
     return setting.low, setting.high, most, least_reward_variance(most)
 

@@ -37,8 +37,7 @@ class World(NamedTuple):
     """A problem as numbers."""
 
     means: Any  # [N, M]
-    sigma: float
-    concentration: float
+    rewards: Any  # the numbers of their family
     in_step: bool
     rates: Any  # [N]: probability that an agent acts in a round, unless in_step
 
@@ -132,8 +131,7 @@ def world_of(problem: Problem) -> World:
     """A problem as numbers."""
     return World(
         means=np.ascontiguousarray(problem.means).copy(),
-        sigma=float(problem.sigma),
-        concentration=float(problem.concentration),
+        rewards=problem.rewards.numbers,
         in_step=problem.rates is None,
         rates=np.ones(problem.num_agents) if problem.rates is None else problem.rates.copy(),
     )
@@ -163,11 +161,11 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
         horizon=horizon,
         low=float(low),
         high=float(high),
-        bounded=problem.family != "gaussian",
-        scale=float(problem.sigma) if problem.family == "gaussian" else float(high - low),
-        reward_variance=float(problem.reward_variance),
+        bounded=problem.rewards.bounded,
+        scale=problem.rewards.scale,
+        reward_variance=problem.rewards.variance,
         unit=1.0,
-        rewards=problem.family,
+        rewards=problem.rewards.name,
     )
 
 

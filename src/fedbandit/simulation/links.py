@@ -5,12 +5,13 @@ Formulas are in ``fedbandit.rules``.
 
 from collections.abc import Callable
 from functools import cache
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedbandit.rules.gossip import average, metropolis_weight
-from fedbandit.simulation.compiled import compilable, compile_rare
+from fedbandit.simulation.compiled import compilable, compile_rare, digest_of
 from fedbandit.simulation.streams import next_bits, uniform, whole_below
 
 __all__ = ["LINKS", "LinkKind", "links_by"]
@@ -29,6 +30,7 @@ class LinkKind(NamedTuple):
 
     average: Callable[..., None]
     mark: Callable[..., None] | None = None
+    code: str = ""  # a hash of a user's own rule
 
 
 def average_one_link(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
@@ -134,7 +136,7 @@ LINKS: dict[str, LinkKind] = {
 
 
 @cache
-def links_by(meets: Callable[[int, int, int, float], bool]) -> LinkKind:
+def links_by(meets: FunctionType) -> LinkKind:
     """Links by a user's own rule: edge (i, j) is present in round t if ``meets(t, i, j, u)``, u a draw in [0, 1)."""
 
     def mark(links: Any, t: int, bits: Any) -> None:
@@ -143,4 +145,4 @@ def links_by(meets: Callable[[int, int, int, float], bool]) -> LinkKind:
             i, j = np.int64(links.edges[e, 0]), np.int64(links.edges[e, 1])
             links.present[e] = 1 if meets(t, i, j, uniform(bits)) else 0
 
-    return LinkKind(average_present_links, mark)
+    return LinkKind(average_present_links, mark, digest_of(meets))

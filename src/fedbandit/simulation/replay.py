@@ -121,7 +121,7 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     """Run a policy on a tape."""
     instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
-    problem = Problem(np.zeros((agents, arms)), tape.graph, "gaussian", reward_range=tape.reward_range)
+    problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, reward_range=tape.reward_range)
     page, terms, ((_, links),), play_rounds = plan_of(policy, problem, horizon)
     population, world = layout.new_population(page, terms, arms), layout.world_of(problem)
     nothing = np.zeros((1, 1, 1))

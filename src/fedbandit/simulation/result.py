@@ -22,8 +22,10 @@ from fedbandit.checks import InvalidArgument
 from fedbandit.graph import Contacts, Schedule
 from fedbandit.policies import Policy
 from fedbandit.problem import Problem
+from fedbandit.rewards import Family, Own
 from fedbandit.simulation.compiled import digest_of
 from fedbandit.simulation.cpu import Record
+from fedbandit.simulation.rewards import code_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -263,10 +265,9 @@ def describe(
             pass
     return {
         "problem": {
-            "rewards": problem.family,
+            "rewards": problem.rewards.name if isinstance(problem.rewards, Own) else problem.family,
             "means": means,
-            "sigma": problem.sigma,
-            "concentration": problem.concentration,
+            **_family(problem.rewards),
             "reward_range": problem.reward_range,
             "weights": problem.weights.tolist(),
             "edges_per_round": _described_links(problem),
@@ -292,6 +293,12 @@ def _described_links(problem: Problem) -> Any:
 def _described_changes(problems: Sequence[Problem]) -> Any:
     each = [[[start, means.tolist()] for start, means in p.changes] for p in problems]
     return each[0] if len(problems) == 1 else each
+
+
+def _family(family: Family) -> dict[str, Any]:
+    """What identifies a family of rewards: of a user's own draw also its code."""
+    code = code_of(family)
+    return family.parameters() | ({"code": code} if code else {})
 
 
 def _plain(parameters: dict[str, Any]) -> dict[str, Any]:

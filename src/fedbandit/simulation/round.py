@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from fedbandit.policies.protocol import Page, time_of
+from fedbandit.rewards import Family
 from fedbandit.simulation.compiled import SOURCES, by_value, compilable, compile_driver, compile_inner
 from fedbandit.simulation.draws import DecisionDraws, draw_noise, name_streams
 from fedbandit.simulation.links import LinkKind
 from fedbandit.simulation.network import NETWORKS, add_news, hear_n_max, hear_present_links
-from fedbandit.simulation.rewards import FAMILIES
+from fedbandit.simulation.rewards import code_of, draw_of
 from fedbandit.simulation.streams import EDGES, draw, stream, uniform
 
 __all__ = ["rounds_of"]
@@ -78,13 +79,13 @@ def _count_misses(
 # ---------------------------------------------------------------- the round
 
 
-def rounds_of(page: Page, family: str, links: LinkKind, watches: bool) -> Callable[..., None]:
+def rounds_of(page: Page, family: Family, links: LinkKind, watches: bool) -> Callable[..., None]:
     """The compiled loop over rounds of a page, for a family of rewards and a kind of links.
 
     ``watches``: count how often an estimate lies further from the truth than its radius.
     """
     functions = (
-        FAMILIES[family],
+        draw_of(family),
         NETWORKS[page.network],
         links.average,
         links.mark or _no_marks,
@@ -101,7 +102,7 @@ def rounds_of(page: Page, family: str, links: LinkKind, watches: bool) -> Callab
         page.announced or _nothing_announced,
     )
     return _build(
-        SOURCES,
+        SOURCES + code_of(family) + links.code,
         len(page.averaged),
         page.network == "pooled",
         links.mark is not None,
@@ -203,7 +204,7 @@ def _build(
                         reward = tape.rewards[turn.clock, i, arm]
                     else:
                         reward_bits = draw(streams[i].rewards[arm], np.uint64(me.tried[arm]))
-                        reward = draw_reward(world, reward_bits, world.means[i, arm])
+                        reward = draw_reward(world.rewards, reward_bits, world.means, i, arm)
                     me.tried[arm] += 1
                     before = published(me, fixed, arm)
                     if is_private:

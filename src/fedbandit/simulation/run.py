@@ -12,6 +12,7 @@ from fedbandit.policies import MAX_HORIZON, POLICIES, Policy
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
+from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
 from fedbandit.simulation.round import rounds_of
 
@@ -113,6 +114,7 @@ def check_call(
     checked_seed = whole_number("seed", seed, 0, 2**64 - 1)
     times = _times(checkpoints, rounds)
     true_or_false("watch_radii", watch_radii)
+    rehearse(problems)
     _check_size(problems[0], len(named), len(numbers), len(times))
     plans: list[cpu.Plan] = []
     for policy in named.values():  # a loop: in some Pythons a comprehension adds a stack level,
@@ -125,7 +127,7 @@ def plan_of(policy: Policy, problem: Problem, horizon: int, watches: bool = Fals
     exactly("policy", policy, tuple(POLICIES.values()), "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
     policy.check(setting_of(problem, horizon))
     page, (kind, links) = policy.page(), links_of(policy, problem, horizon)
-    return cpu.Plan(page, terms_of(policy, problem, horizon), links, rounds_of(page, problem.family, kind, watches))
+    return cpu.Plan(page, terms_of(policy, problem, horizon), links, rounds_of(page, problem.rewards, kind, watches))
 
 
 def _problems(problem: Problems, trials: range) -> list[Problem]:

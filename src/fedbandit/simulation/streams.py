@@ -12,12 +12,12 @@ Fast, and NOT fit for real data: floating-point Laplace noise leaks (Mironov 201
 people is drawn elsewhere.
 """
 
-from math import exp, log, sqrt
+from math import exp, expm1, log, sqrt
 from typing import Any
 
 import numpy as np
 
-from fedbandit.simulation.compiled import compile_rare, compile_small
+from fedbandit.simulation.compiled import compilable, compile_rare, compile_small
 
 __all__ = [
     "ARRIVALS",
@@ -25,6 +25,7 @@ __all__ = [
     "NOISE",
     "NORMALS",
     "PICKS",
+    "REHEARSAL",
     "REWARDS",
     "beta",
     "coarse_normal",
@@ -33,13 +34,14 @@ __all__ = [
     "next_bits",
     "standard_normal",
     "stream",
+    "student_t",
     "uniform",
     "whole_below",
 ]
 
 # What a stream is for.
 REWARDS, EDGES, PICKS, NOISE = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-ARRIVALS, NORMALS = np.uint64(5), np.uint64(6)
+ARRIVALS, NORMALS, REHEARSAL = np.uint64(5), np.uint64(6), np.uint64(7)
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -70,9 +72,16 @@ def draw(stream: Any, counter: Any) -> Any:
 
 
 @compile_small
+def _next_bits(bits: Any) -> Any:
+    return _mix((bits ^ _MIX_2) + GOLDEN)
+
+
 def next_bits(bits: Any) -> Any:
     """Further bits for a draw that needs more than one word."""
-    return _mix((bits ^ _MIX_2) + GOLDEN)
+    return np.uint64(_next_bits(bits))  # called from Python, compiled code returns an int, which it does not take
+
+
+compilable(next_bits)
 
 
 @compile_small
@@ -192,3 +201,17 @@ def beta(bits: Any, a: float, b: float) -> Any:
     log_x, bits = _log_gamma_draw(bits, a)
     log_y, bits = _log_gamma_draw(bits, b)
     return 1.0 / (1.0 + exp(min(log_y - log_x, 700.0)))
+
+
+@compile_small
+def student_t(bits: Any, degrees_of_freedom: float) -> Any:
+    """A draw of Student's t by Bailey's polar method (1994), which is exact for any degrees of freedom."""
+    while True:
+        u = 2.0 * uniform(bits) - 1.0
+        bits = next_bits(bits)
+        v = 2.0 * uniform(bits) - 1.0
+        w = u * u + v * v
+        if 0.0 < w <= 1.0:
+            # d (w^(-2 / d) - 1), which is a difference of nearly equal numbers for large d
+            return u * sqrt(degrees_of_freedom * expm1(-2.0 / degrees_of_freedom * log(w)) / w)
+        bits = next_bits(bits)

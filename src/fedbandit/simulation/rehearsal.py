@@ -1,0 +1,195 @@
+"""Rehearses a user's own draw of rewards before a simulation, and says in words what breaks its contract.
+
+A draw is a pure function of 64 random bits and the mean, returns a finite number, and has that mean.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import ceil, inf, isclose, isfinite, log, sqrt
+from numbers import Real
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbandit.checks import InvalidArgument, shortened
+from fedbandit.problem import Problem
+from fedbandit.rewards import Own
+from fedbandit.simulation import streams
+from fedbandit.simulation.compiled import SOURCES, compilable, compile_driver, compile_small
+from fedbandit.simulation.rewards import code_of
+
+__all__ = ["rehearse"]
+
+_IN_PYTHON, _COMPILED = 1000, 2**20
+"""Draws for each of the means tried: in plain Python, and compiled."""
+
+_FALSE_ALARMS = 1e-6
+"""The probability of refusing a draw that keeps its promises: that of one rehearsal, over all its tests."""
+
+_NUM_MEANS = 3
+_GROUPS = ceil(8.0 * log(2 * _NUM_MEANS / _FALSE_ALARMS))
+"""Groups of draws. The median of their averages is further from the mean than twice the deviation of one average with
+probability exp(-groups / 8): by Chebyshev an average is with probability 1/4 at most, and half of them must be."""
+
+
+_STREAM = streams.stream(0, 0, streams.REHEARSAL, 0, 0)
+
+
+@compile_small
+def _bits(position: Any) -> Any:
+    """The random bits of one draw of the rehearsal."""
+    return streams.draw(_STREAM, np.uint64(position))
+
+
+def rehearse(problems: Sequence[Problem]) -> None:
+    """Refuse a draw of one's own that breaks its contract at the lowest, the middle or the highest mean."""
+    family = problems[0].rewards
+    if isinstance(family, Own):
+        means = np.unique(np.concatenate([problem.means.ravel() for problem in problems]))
+        chosen = sorted({float(means[0]), float(means[len(means) // 2]), float(means[-1])})
+        _rehearse(family, code_of(family), tuple(chosen))
+
+
+@cache
+def _rehearse(family: Own, code: str, means: tuple[float, ...]) -> None:
+    in_python = [_in_python(family, mean) for mean in means]
+    fill = _compiled(family, code)
+    for mean, expected in zip(means, in_python, strict=True):
+        rewards = np.zeros(_COMPILED)
+        fill(mean, rewards)
+        _compare(family, rewards[:_IN_PYTHON], expected, mean)
+        _check_values(family, rewards, mean)
+        _check_moments(family, rewards, mean)
+
+
+def _refusal(family: Own, accepted: str, hint: str) -> InvalidArgument:
+    return InvalidArgument("draw", family.name, accepted, f"It {hint}")
+
+
+# ---------------------------------------------------------------- in plain Python
+
+
+def _in_python(family: Own, mean: float) -> list[float]:
+    """The rewards of some bits; the same when asked a second time."""
+    rewards = [_one(family, np.uint64(_bits(e)), mean) for e in range(_IN_PYTHON)]
+    _check_values(family, np.array(rewards), mean)
+    for e, reward in enumerate(rewards):
+        if _one(family, np.uint64(_bits(e)), mean) != reward:
+            raise _refusal(
+                family,
+                "a function of bits and mean alone: uniform(bits), standard_normal(bits), next_bits(bits)",
+                f"returns different rewards for the same bits {_bits(e)} and mean {mean:g}.",
+            )
+    return rewards
+
+
+def _one(family: Own, word: Any, mean: float) -> float:
+    accepted = "a function that returns a number"
+    try:
+        with np.errstate(over="ignore"):  # arithmetic of bits wraps around
+            reward: Any = family.draw(word, mean)
+    except Exception as error:
+        reason = shortened(f"{type(error).__name__}: {error}", 200)
+        raise _refusal(family, accepted, f"raised {reason} (bits {int(word)}, mean {mean:g}).") from None
+    if isinstance(reward, (Real, np.bool_)):
+        return float(cast("float", reward))
+    raise _refusal(family, accepted, f"returned {shortened(repr(reward))} (bits {int(word)}, mean {mean:g}).")
+
+
+def _check_values(family: Own, rewards: NDArray[np.float64], mean: float) -> None:
+    low, high = family.reward_range if family.reward_range and family.bounded else (-inf, inf)
+    bad = ~np.isfinite(rewards) | (rewards < low) | (rewards > high)
+    if bad.any():
+        position = int(bad.argmax())
+        reward = float(rewards[position])
+        accepted = f"in [{low:g}, {high:g}], as bounded=True says" if isfinite(reward) else "finite"
+        raise _refusal(
+            family,
+            f"a function whose rewards are {accepted}",
+            f"returned {reward:g} (bits {_bits(position)}, mean {mean:g}).",
+        )
+
+
+# ---------------------------------------------------------------- compiled
+
+
+def _compiled(family: Own, code: str) -> Callable[..., None]:
+    """A loop over the draw, compiled as in a simulation."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Numba's, about types: a difference that matters shows in the rewards
+        try:
+            fill = _loop(SOURCES + code, family.draw)
+            fill(0.5, np.zeros(1))
+        except Exception as error:
+            raise _refusal(
+                family,
+                "a function that Numba can compile: numbers, math and the functions of fedbandit.simulation.streams, "
+                "no lists, texts or other objects",
+                f"does not compile: {_reason(family.draw, error)}",
+            ) from None
+    return fill
+
+
+@cache
+def _loop(sources: str, draw: Any) -> Callable[..., None]:
+    compilable(draw)
+
+    @compile_driver
+    def fill(mean: float, rewards: Any) -> None:
+        sources  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a part of the cache's key
+        for e in range(len(rewards)):
+            rewards[e] = 0.0 + draw(_bits(e), mean)
+
+    return fill
+
+
+def _reason(draw: Any, error: Exception) -> str:
+    """What Numba says of the function by itself, in one line: of a call of it, it says much more."""
+    try:
+        compile_small(draw)(np.uint64(0), 0.5)
+    except Exception as own:
+        error = own
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "NRT" in str(error):
+        return "it allocates memory, for a list or an array."
+    plain = [line for line in said if not line.startswith(("Failed in", "File ", "During:"))]
+    return shortened((plain or said or [type(error).__name__])[0], 200)
+
+
+def _compare(family: Own, rewards: NDArray[np.float64], expected: list[float], mean: float) -> None:
+    """Numba's arithmetic differs from Python's for whole numbers of 64 bits; only rounding may differ here."""
+    pairs = zip(rewards.tolist(), expected, strict=True)
+    different = [(c, p) for c, p in pairs if not isclose(c, p, rel_tol=1e-9, abs_tol=1e-9)]
+    if len(different) > _IN_PYTHON // 100:  # rounding may tip a comparison
+        compiled, plain = different[0]
+        raise _refusal(
+            family,
+            "a function that means the same in Python and compiled",
+            f"returned {plain:g} in Python and {compiled:g} compiled (mean {mean:g}). Compiled code keeps the values "
+            "that globals had when it was first compiled, and bits must meet only np.uint64 in arithmetic.",
+        )
+
+
+def _check_moments(family: Own, rewards: NDArray[np.float64], mean: float) -> None:
+    """Compare averages with what was declared; with infinite variance nothing can be said."""
+    if family.variance == inf:
+        return
+    size = len(rewards) // _GROUPS
+    grouped = rewards[: size * _GROUPS].reshape(_GROUPS, size)
+    squares = float(np.median(((grouped - mean) ** 2).mean(axis=1)))
+    if squares > 4.0 * family.variance:  # Markov: an average of squares exceeds it with probability 1/4 at most
+        raise InvalidArgument(
+            "variance",
+            family.variance,
+            f"at least the variance of one reward around its mean, about {squares:.3g} at mean {mean:g}",
+            f"{family.name} was rehearsed with {len(rewards):,} draws.",
+        )
+    middle = float(np.median(grouped.mean(axis=1)))
+    if abs(middle - mean) > 2.0 * sqrt(family.variance / size):
+        raise _refusal(
+            family,
+            "a function whose rewards have the mean that it is given: regret is computed from it",
+            f"has a mean of about {middle:.3g} where {mean:g} was asked for ({len(rewards):,} draws).",
+        )
