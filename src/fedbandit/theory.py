@@ -174,7 +174,9 @@ def _check_lambda2(lambda2: float) -> None:
 
 
 def _check_agents(num_agents: int) -> None:
-    whole_number("num_agents", num_agents, 3, _MANY)
+    if whole_number("num_agents", num_agents, 1, _MANY) < 3:
+        hint = "The paper's theorems need three agents: with two the model is a centralised one."
+        raise InvalidArgument("num_agents", num_agents, f"a whole number from 3 to {_MANY}", hint)
 
 
 def _check_radius(n: float, t: float, num_agents: int) -> None:

@@ -17,13 +17,14 @@ from fedbandit import graph as graphs
 from fedbandit import hospital
 from fedbandit.checks import FileError, InvalidArgument, closest, instance, whole_number
 from fedbandit.experiments.own_code import own_function
-from fedbandit.graph import Graph
+from fedbandit.graph import Contacts, Graph, Schedule
 from fedbandit.policies import MAX_HORIZON, Policy, policy_from
 from fedbandit.problem import Problem
 from fedbandit.rewards import FAMILIES
 from fedbandit.toml_files import Section, checked, read_toml
 
 MAX_REDRAWN = 10_000
+AnyGraph = Graph | Schedule | Contacts
 
 __all__ = ["Experiment", "ExperimentError", "read_experiment", "read_sweep"]
 
@@ -33,14 +34,22 @@ class ExperimentError(FileError):
 
 
 class _GraphSection(Section):
-    edges: list[list[int]]
+    edges: list[list[int]] | None = None
+    schedule: list[tuple[int, str | list[list[int]]]] | None = None
+    contacts: str | None = None
     num_agents: int | None = None
+
+
+class _Change(Section):
+    first_round: int
+    means: list[list[float]]
 
 
 class _ProblemSection(Section):
     rewards: str = "gaussian"
     hospital: Literal["order", "random"] | None = None
     means: list[list[float]] | None = None
+    changes: list[_Change] | None = None
     num_arms: int | None = None
     seed: int = 0
     redraw: bool = False
@@ -157,7 +166,7 @@ def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Exper
     policies, families = _policies(file.policies)
     return Experiment(
         name=file.name or source.stem,
-        problems=_problems(file, _graph(file.graph, file.num_agents), source.parent),
+        problems=_problems(file, _graph(file.graph, file.num_agents, source.parent), source.parent),
         policies=policies,
         families=families,
         horizon=whole_number("horizon", file.horizon, 1, MAX_HORIZON),
@@ -170,17 +179,24 @@ def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Exper
     )
 
 
-def _graph(section: str | _GraphSection, num_agents: int | None) -> Graph:
+def _graph(section: str | _GraphSection, num_agents: int | None, folder: Path) -> AnyGraph:
     if isinstance(section, str):
         if num_agents is None:
             return graphs.parse(section)
         if ":" in section:
             raise InvalidArgument("graph", section, "a bare name like 'path' where num_agents is given")
         return graphs.parse(f"{section}:{num_agents}")
-    return graphs.from_edges(section.edges, section.num_agents)
+    given = [name for name in ("edges", "schedule", "contacts") if getattr(section, name) is not None]
+    if len(given) != 1:
+        raise InvalidArgument("graph", section.model_dump(exclude_none=True), "one of edges, schedule and contacts")
+    if section.contacts is not None:
+        return graphs.contacts(folder / section.contacts, section.num_agents)
+    if section.schedule is not None:
+        return graphs.schedule(section.schedule)
+    return graphs.from_edges(section.edges or [], section.num_agents)
 
 
-def _problems(file: _File, graph: Graph, folder: Path) -> list[Problem]:
+def _problems(file: _File, graph: AnyGraph, folder: Path) -> list[Problem]:
     """The problem, or one for each trial."""
     section = file.problem
     if not section.redraw:
@@ -204,9 +220,11 @@ _PARAMETERS = {
 """The parameters of rewards, and the kinds that have them."""
 
 
-def _problem(section: _ProblemSection, graph: Graph, folder: Path) -> Problem:
+def _problem(section: _ProblemSection, graph: AnyGraph, folder: Path) -> Problem:
     given = section.model_dump(exclude_none=True)
     options = {name: given[name] for name in ("weights", "edges_per_round", "rates") if name in given}
+    if ":" in str(section.edges_per_round):
+        options["edges_per_round"] = own_function("problem.edges_per_round", str(section.edges_per_round), folder)
     own = ":" in section.rewards
     if not own and section.rewards not in FAMILIES:
         accepted = f"one of {', '.join(FAMILIES)}, or your own 'module:function'"
@@ -220,18 +238,21 @@ def _problem(section: _ProblemSection, graph: Graph, folder: Path) -> Problem:
     if section.rewards == "empirical":
         return _empirical(section, graph, folder, options)
     rewards = own_function("problem.rewards", section.rewards, folder) if own else section.rewards
+    if section.changes and section.means is None:
+        raise InvalidArgument("problem.changes", "given", "left out unless means are given")
     if section.hospital is not None:
         if section.means is not None or section.num_arms is not None or section.rewards != "bernoulli":
             raise InvalidArgument("problem.hospital", section.hospital, 'alone with rewards = "bernoulli"')
+        if not isinstance(graph, Graph):
+            raise InvalidArgument("graph", graph.union.name, "a graph that does not change, for problem.hospital")
         return hospital.problem(section.hospital, section.seed, graph, **options)
     if section.means is None:
         if section.num_arms is None:
             raise InvalidArgument(
                 "problem", section.model_dump(exclude_none=True), "given means, or num_arms for random ones"
             )
-        return Problem.random(
-            graph.num_agents, section.num_arms, graph, section.seed, rewards, section.same_means, **options
-        )
+        num_agents = (graph if isinstance(graph, Graph) else graph.union).num_agents
+        return Problem.random(num_agents, section.num_arms, graph, section.seed, rewards, section.same_means, **options)
     if section.same_means:
         raise InvalidArgument("problem.same_means", True, "left out where means are given")
     if section.means == [] or section.means[0] == []:
@@ -240,10 +261,11 @@ def _problem(section: _ProblemSection, graph: Graph, folder: Path) -> Problem:
         raise InvalidArgument(
             "problem.num_arms", section.num_arms, f"left out, or the {len(section.means[0])} of means"
         )
-    return Problem.of(rewards, section.means, graph, **options)
+    changes = [(change.first_round, change.means) for change in section.changes or []]
+    return Problem.changing([(0, section.means), *changes], graph, rewards, **options)
 
 
-def _empirical(section: _ProblemSection, graph: Graph, folder: Path, options: dict[str, Any]) -> Problem:
+def _empirical(section: _ProblemSection, graph: AnyGraph, folder: Path, options: dict[str, Any]) -> Problem:
     """Rewards from a CSV file, whose path starts from the folder of the experiment file."""
     if section.means is not None or section.num_arms is not None or section.hospital is not None or section.same_means:
         raise InvalidArgument("problem.rewards", "empirical", "given samples, and no means, num_arms or hospital")

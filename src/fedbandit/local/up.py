@@ -101,7 +101,7 @@ class Run:
 
 def graph_of(text: str, agents: int | None) -> Graph:
     """A graph such as ``ring`` or ``ring:5``, which must match the number of agents if that is given."""
-    size = 3 if agents is None else whole_number("--agents", agents, 3, MAX_AGENTS)
+    size = 3 if agents is None else whole_number("--agents", agents, 2, MAX_AGENTS)
     try:
         graph = parse(text if ":" in text else f"{text}:{size}")
     except InvalidArgument as error:
@@ -110,7 +110,7 @@ def graph_of(text: str, agents: int | None) -> Graph:
         raise error.at("--graph") from None
     if agents is not None and graph.num_agents != size:
         raise InvalidArgument("--graph", text, f"a graph of {size} agents, as --agents says")
-    whole_number("--agents", graph.num_agents, 3, MAX_AGENTS)
+    whole_number("--agents", graph.num_agents, 2, MAX_AGENTS)
     return graph
 
 

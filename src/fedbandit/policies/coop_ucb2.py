@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting
+from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting, needs_company
 from fedbandit.rules.choose import highest
 from fedbandit.rules.gossip import ratio
 from fedbandit.rules.radius import coop_radius
@@ -91,7 +91,8 @@ class CoopUCB2:
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """Accept every setting."""
+        """Refuse a single agent."""
+        needs_company(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the setting."""

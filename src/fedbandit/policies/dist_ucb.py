@@ -3,7 +3,18 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from fedbandit.policies.protocol import ARMS, Count, Fields, LinkRule, Now, Number, Page, Setting, uniform
+from fedbandit.policies.protocol import (
+    ARMS,
+    Count,
+    Fields,
+    LinkRule,
+    Now,
+    Number,
+    Page,
+    Setting,
+    needs_company,
+    uniform,
+)
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.radius import dist_spread, scaled_radius
 
@@ -99,7 +110,8 @@ class DistUCB:
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """Accept every setting."""
+        """Refuse a single agent."""
+        needs_company(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the setting."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Any, ClassVar, NamedTuple
 
-from fedbandit.policies.protocol import ARMS, Count, Fields, Flag, Now, Number, Page, Setting, needs_step
+from fedbandit.policies.protocol import ARMS, Count, Fields, Flag, Now, Number, Page, Setting, needs_company, needs_step
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.radius import elimination_radius, is_beaten, pulls_per_phase
 
@@ -120,7 +120,8 @@ class Fed1UCB:
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """Refuse agents that do not act in step."""
+        """Refuse agents that do not act in step, and a single agent."""
+        needs_company(self, setting)
         needs_step(self, setting)
 
     def terms(self, setting: Setting) -> Terms:

@@ -23,6 +23,7 @@ from fedbandit.policies.protocol import (
     PrivacyWarning,
     Setting,
     check_sensitivity,
+    needs_company,
     sensitivity,
     uniform,
 )
@@ -188,7 +189,8 @@ class FedUCB:
         return fed_ucb_as_printed.PAGE if self.paper else PAGE
 
     def check(self, setting: Setting) -> None:
-        """Refuse more rounds than the tree covers, and unbounded rewards without ``assume_sensitivity``."""
+        """Refuse a single agent, too many rounds for the tree, unbounded rewards without ``assume_sensitivity``."""
+        needs_company(self, setting)
         if self.horizon is not None and setting.horizon > self.horizon:
             accepted = f"at most the policy's own ({self.horizon}): past it the tree's epsilon is spent"
             raise InvalidArgument("horizon", setting.horizon, accepted)

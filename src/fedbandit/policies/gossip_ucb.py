@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from fedbandit.policies.protocol import ARMS, Count, Fields, Now, Number, Page, Setting, uniform
+from fedbandit.policies.protocol import ARMS, Count, Fields, Now, Number, Page, Setting, needs_company, uniform
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.radius import alpha1, clean_radius, gossip_spread
 
@@ -108,7 +108,8 @@ class GossipUCB:
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """Accept every setting."""
+        """Refuse a single agent."""
+        needs_company(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
         """The numbers of C."""

@@ -5,7 +5,19 @@ from math import inf, log
 from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.checks import number_between
-from fedbandit.policies.protocol import ARMS, Count, Fields, Flag, LinkRule, Now, Number, Page, Setting, needs_step
+from fedbandit.policies.protocol import (
+    ARMS,
+    Count,
+    Fields,
+    Flag,
+    LinkRule,
+    Now,
+    Number,
+    Page,
+    Setting,
+    needs_company,
+    needs_step,
+)
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.radius import gse_delay, gse_mixing, gse_radius, is_beaten
 
@@ -135,7 +147,8 @@ class GSE:
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """Refuse agents that do not act in step."""
+        """Refuse agents that do not act in step, and a single agent."""
+        needs_company(self, setting)
         needs_step(self, setting)
 
     def terms(self, setting: Setting) -> Terms:

@@ -39,6 +39,7 @@ __all__ = [
     "checked_index",
     "fill_with_normals",
     "known_variance",
+    "needs_company",
     "needs_step",
     "needs_unit_range",
     "reward_bounds",
@@ -321,3 +322,10 @@ def needs_step(policy: Policy, setting: Setting) -> None:
     """Refuse agents with different rates."""
     if not setting.in_step:
         raise InvalidArgument("rates", "given", f"left out for {policy.label}, whose agents act in step")
+
+
+def needs_company(policy: Policy, setting: Setting) -> None:
+    """Refuse a single agent."""
+    if setting.num_agents < 2:
+        accepted = f"at least 2 for {policy.label}, which learns from neighbours"
+        raise InvalidArgument("num_agents", setting.num_agents, accepted)

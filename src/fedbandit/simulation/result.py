@@ -96,9 +96,9 @@ class Result:
 
         last = self.dataset.isel(time=-1)
         per_trial = last["regret"].mean("agent")
-        best = last["pulls"].isel(arm=self.dataset["best_arm"])
-        if "best_pulls" in self.dataset:
-            best = last["best_pulls"]
+        best_share = last["pulls"].isel(arm=self.dataset["best_arm"]) / last["pulls"].sum("arm")
+        if "best_pulls" in self.dataset:  # without the initial pulls
+            best_share = last["best_pulls"] / (last["pulls"].sum("arm") - last.sizes["arm"])
         num_trials = last.sizes["trial"]
         error = (
             per_trial.std("trial", ddof=1) / np.sqrt(num_trials) if num_trials > 1 else per_trial.mean("trial") * np.nan
@@ -109,7 +109,7 @@ class Result:
             "min": per_trial.min("trial"),
             "max": per_trial.max("trial"),
             "worst_agent": last["regret"].mean("trial").max("agent"),
-            "best_arm_share": (best / last["pulls"].sum("arm")).mean(["trial", "agent"]),
+            "best_arm_share": best_share.mean(["trial", "agent"]),
             "messages": last["messages"].mean(["trial", "agent"]),
             "lagging": last["lagging"].mean(["trial", "agent"]),
             "theta_error": last["theta_error"].mean(["trial", "agent"]),

@@ -1,5 +1,6 @@
 """``simulate``: checks a call, runs the engine, and returns a ``Result``."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, NamedTuple
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, exactly, instance, true_or_false, whole_number
+from fedbandit.graph import Contacts
 from fedbandit.policies import MAX_HORIZON, POLICIES, Policy
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
@@ -19,6 +21,9 @@ from fedbandit.simulation.round import rounds_of
 __all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate"]
 
 MAX_TRIALS = 10**6
+MANY_AGENTS = 20
+"""With more of them, one edge per round mixes too slowly for most purposes."""
+
 MAX_RESULT_BYTES = 4 * 2**30
 
 Problems = Problem | Sequence[Problem]
@@ -119,7 +124,27 @@ def check_call(
     plans: list[cpu.Plan] = []
     for policy in named.values():  # a loop: in some Pythons a comprehension adds a stack level,
         plans.append(plan_of(policy, problems[0], rounds, watch_radii))  # and warnings count levels
+    _advise(problems[0], list(named.values()), rounds)
     return Call(problems, named, plans, rounds, numbers, checked_seed, times)
+
+
+def _advise(problem: Problem, policies: Sequence[Policy], horizon: int) -> None:
+    """Say in one line where gossip will be too slow, or ends before the run does."""
+    gossiping = [p for p in policies if p.page().network in ("gossip", "consensus") and not hasattr(p, "links")]
+    if not gossiping:
+        return
+    if isinstance(problem.over_time, Contacts):
+        last = int(problem.over_time.times[-1])
+        if last < horizon:
+            warnings.warn(
+                f"The last contact is in round {last:,} of {horizon:,}: nobody gossips after it.", stacklevel=4
+            )
+    elif problem.edges_per_round == "one" and problem.num_agents > MANY_AGENTS:
+        warnings.warn(
+            f"{problem.num_agents} agents, one edge per round: each gossips about every {problem.num_agents / 2:.0f} "
+            'rounds. With edges_per_round="matching" nearly all gossip in every round.',
+            stacklevel=4,
+        )
 
 
 def plan_of(policy: Policy, problem: Problem, horizon: int, watches: bool = False) -> cpu.Plan:
