@@ -35,7 +35,7 @@ class ExperimentError(FileError):
 
 class _GraphSection(Section):
     edges: list[list[int]] | None = None
-    schedule: list[tuple[int, str | list[list[int]]]] | None = None
+    schedule: list[list[Any]] | None = None  # [first round, graph] each
     contacts: str | None = None
     num_agents: int | None = None
 
@@ -192,7 +192,7 @@ def _graph(section: str | _GraphSection, num_agents: int | None, folder: Path) -
     if section.contacts is not None:
         return graphs.contacts(folder / section.contacts, section.num_agents)
     if section.schedule is not None:
-        return graphs.schedule(section.schedule)
+        return graphs.schedule(cast("list[tuple[int, Any]]", section.schedule))
     return graphs.from_edges(section.edges or [], section.num_agents)
 
 
