@@ -79,7 +79,7 @@ def test_rewards_follow_the_means_of_the_moment():
     constant = simulate(
         Problem.bernoulli(certain[0][1], "path:3"), LocalUCB(), 400, trials=1, checkpoints=[49, 50, 400]
     )
-    first = dict(time=0)
+    first = {"time": 0}
     assert np.array_equal(result.pulls.isel(first), constant.pulls.isel(first)), "no change before its round"
     assert not np.array_equal(result.pulls.isel(time=-1), constant.pulls.isel(time=-1))
 
