@@ -46,7 +46,8 @@ def simulate(
     * ``problem``: one; or several of the same kind: trial number r plays ``problem[r]``.
     * ``policies``: one, several, or a mapping from your own labels.
     * ``horizon``: T, rounds after the initial pull of every arm.
-    * ``trials``: their number, or a ``range`` of trial numbers to run a part of a larger experiment.
+    * ``trials``: their number, or a ``range`` of trial numbers to run a part of a larger experiment, say on another
+      machine; ``Result.concat`` joins the parts.
     * ``checkpoints``: the number of times to record, spread evenly over both the linear and the logarithmic
       axis; or the times themselves.
     * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, total).
@@ -75,9 +76,8 @@ def simulate(
     for policy, record in zip(call.policies.values(), records, strict=True):
         if policy.page().radius is None:
             record.misses[:] = np.nan  # the policy has no radius
-    return result_of(
-        call.problems, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii
-    )
+    played = call.problems if isinstance(problem, Sequence) else call.problems[0]
+    return result_of(played, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii)
 
 
 class Call(NamedTuple):
