@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def parts():
 def test_the_parts_are_the_whole_bit_for_bit(problem, cuts, tmp_path):
     """Arrays, coordinates and attributes, in memory and as read from the files of other machines."""
     whole = run(range(cuts[0], cuts[-1]), problem=problem)
-    given = [run(range(*ends), problem=problem) for ends in zip(cuts, cuts[1:], strict=False)]
+    given = [run(range(*ends), problem=problem) for ends in pairwise(cuts)]
     joined = Result.concat(given)
     xr.testing.assert_identical(joined.dataset, whole.dataset)
     assert joined.dataset.attrs == whole.dataset.attrs

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, exactly, instance, true_or_false, whole_number
 from fedbandit.policies import MAX_HORIZON, POLICIES, Policy
+from fedbandit.policies.protocol import Setting
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
@@ -116,12 +117,18 @@ def check_call(
     return Call(problems, named, plans, rounds, numbers, checked_seed, times)
 
 
-def plan_of(policy: Policy, problem: Problem, horizon: int, watches: bool = False) -> cpu.Plan:
-    """A policy's plan for a problem; refused if the policy cannot handle it."""
+def plan_of(
+    policy: Policy, problem: Problem, horizon: int, watches: bool = False, settings: Sequence[Setting] | None = None
+) -> cpu.Plan:
+    """A policy's plan for a problem; refused if the policy cannot handle it.
+
+    ``settings``: what each agent knows of its world, where that is not what the problem tells it.
+    """
     exactly("policy", policy, tuple(POLICIES.values()), "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
-    policy.check(setting_of(problem, horizon))
+    known = settings or [setting_of(problem, horizon, i) for i in range(problem.num_agents)]
+    policy.check(known[0])
     page, (kind, links) = policy.page(), links_of(policy, problem, horizon)
-    return cpu.Plan(page, terms_of(policy, problem, horizon), links, rounds_of(page, problem.family, kind, watches))
+    return cpu.Plan(page, terms_of(policy, known), links, rounds_of(page, problem.family, kind, watches))
 
 
 def _problems(problem: Problems, trials: range) -> list[Problem]:
