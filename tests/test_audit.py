@@ -303,7 +303,7 @@ def test_an_attack_that_the_victim_refuses_is_no_attack(monkeypatch):
 
 
 def test_both_begin_exchanges_and_both_answer():
-    """Every message of the victim crosses the network: its answers to the lie and to what follows restarts, its offers."""
+    """Each message of the victim crosses the network: its offers, its answers to the lie and after each restart."""
     plan = Plan(federation(FedBatch(1.0, first_batch=2)), changed=1, decisions=5, loads=2)
     view = play(plan, Neighbour(plan.terms), 0.0, fixed_noise()[0])
     kinds = [seen.header[0] for seen in view]
