@@ -20,7 +20,9 @@ from typer.testing import CliRunner
 
 from fedbandit import FedBatch, FedUCB, InvalidArgument
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.messages import Answer, Offer
 from fedbandit.agent.core.site import Site
+from fedbandit.audit import live_sites
 from fedbandit.audit.attacks import Attack, on_batches, on_mechanism
 from fedbandit.audit.known_bad import RawSite, half_the_noise, known_bad, site_from_old_backup
 from fedbandit.audit.live_sites import (
@@ -292,6 +294,33 @@ def test_the_lie_makes_the_victim_pull_the_arm(policy, arms):
     assert seen(Neighbour(plan.terms, lies=False))[len(arms)] == 1
 
 
+def test_an_attack_that_the_victim_refuses_is_no_attack(monkeypatch):
+    """The network only notes refusals: an attack that went on without its lie would find nothing."""
+    monkeypatch.setattr(live_sites, "HELD", 4.0)  # twice what any site accepts
+    plan = Plan(federation(FedBatch(1.0, first_batch=2)), changed=1, decisions=3)
+    with pytest.raises(RuntimeError, match=r"the attack failed: flow\[0\] must be at most"):
+        play(plan, Neighbour(plan.terms), 0.0, fixed_noise()[0])
+
+
+def test_both_begin_exchanges_and_both_answer():
+    """Each message of the victim crosses the network: its offers, its answers to the lie and after each restart."""
+    plan = Plan(federation(FedBatch(1.0, first_batch=2)), changed=1, decisions=5, loads=2)
+    view = play(plan, Neighbour(plan.terms), 0.0, fixed_noise()[0])
+    kinds = [seen.header[0] for seen in view]
+    assert kinds == [Answer, Offer, Offer, Answer, Answer, Offer, Offer]
+    # The stamp of the link: the victim writes at each of its answers, the neighbour after its first two offers.
+    writers = [seen.header[3] for seen in view]
+    assert writers == [
+        (1, "victim"),
+        (1, "victim"),
+        (2, "neighbour"),
+        (3, "victim"),
+        (4, "victim"),
+        (4, "victim"),
+        (5, "neighbour"),
+    ]
+
+
 def test_a_restarted_site_shows_the_same_release():
     """Its neighbour sees it before and after; a site from an old backup shows another one."""
     terms, sums = federation(FedBatch(1.0, first_batch=2)), []
@@ -353,10 +382,25 @@ class PartialSite(Site):
         return (value + self.hint, *rest)
 
 
+class RawAgainSite(Site):
+    """It gossips raw means of what its disk held when it was restarted."""
+
+    @property
+    def own(self):
+        shown = super().own
+        rewards = [[d.reward for d in self.stored.decisions.values() if d.arm == arm] for arm in (0, 1)]
+        return (*(sum(known) / len(known) for known in rewards), *shown[2:])
+
+
+def raw_after_a_restart(name, terms, stored, noise):
+    return (RawAgainSite if stored.decisions else Site)(name, terms, stored, noise)
+
+
 @pytest.mark.parametrize(
     "attack",
     [
         pytest.param(on_fed_batch(1.0, open_site=RawSite), id="raw means"),
+        pytest.param(on_fed_batch(1.0, loads=1, open_site=raw_after_a_restart), id="raw after a restart"),
         pytest.param(on_fed_batch(1.0, open_site=EarlySite), id="raw before the first release"),
         pytest.param(on_fed_batch(1.0, later=True, open_site=PartialSite), id="between releases"),
         pytest.param(on_fed_batch(1.0, open_site=CuriousSite), id="told by the version"),

@@ -392,11 +392,11 @@ def test_summary_and_tidy_table(result):
 
 def test_memory_does_not_grow_with_the_horizon():
     """The state of a trial is a few arrays whose sizes do not contain T."""
-    from fedbandit.simulation.layout import new_population, terms_of
+    from fedbandit.simulation.layout import new_population, setting_of, terms_of
 
     def size(horizon):
-        policy = FedUCB(1.0)
-        population = new_population(policy.page(), terms_of(policy, PROBLEM, horizon), PROBLEM.num_arms)
+        policy, settings = FedUCB(1.0), [setting_of(PROBLEM, horizon, i) for i in range(PROBLEM.num_agents)]
+        population = new_population(policy.page(), terms_of(policy, settings), PROBLEM.num_arms)
         return sum(array.nbytes for array in population)
 
     assert size(10**9) == size(10**3)

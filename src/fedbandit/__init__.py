@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         PrivacyWarning,
     )
     from fedbandit.problem import Problem
-    from fedbandit.simulation.replay import Tape, Trace, replay
+    from fedbandit.simulation.replay import NotLogged, Tape, Trace, replay
     from fedbandit.simulation.result import Result, load
     from fedbandit.simulation.run import simulate
 
@@ -45,6 +45,7 @@ __all__ = [
     "Graph",
     "InvalidArgument",
     "LocalUCB",
+    "NotLogged",
     "PrivacyWarning",
     "Problem",
     "Result",
@@ -76,6 +77,7 @@ _HOMES = {
     "Graph": "graph",
     "InvalidArgument": "checks",
     "LocalUCB": "policies",
+    "NotLogged": "simulation.replay",
     "PrivacyWarning": "policies",
     "Problem": "problem",
     "Result": "simulation.result",

@@ -1,8 +1,9 @@
 """Attacks on a live ``Site`` by its neighbour, who sees every message and lies within the site's bounds.
 
-The victim is the site that ships, with a disk in memory and OpenDP's noise through its own ledger. The neighbour
-pretends that arm 0 is a wonder, so that the victim goes on pulling it. From each offer and answer it works out the
-victim's own row: what the victim gossips less what has flowed to it. From the rows follow the noisy sums.
+Both are sites of a ``MemoryNetwork``, which carries their messages. The victim is the site that ships, with a disk in
+memory and OpenDP's noise through its own ledger. The neighbour pretends that arm 0 is a wonder, so that the victim
+goes on pulling it. From each offer and answer it works out the victim's own row: what the victim gossips less what
+has flowed to it. From the rows follow the noisy sums.
 
 The neighbour also sees the arms that the victim hands out, and epochs, versions and counts in its messages. It first
 runs both worlds without noise. If this public part differs between them, it decides by that alone.
@@ -16,13 +17,14 @@ from typing import NamedTuple
 from fedbandit.agent.core.bounds import HELD, Bounds
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import MemoryJournal
+from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.messages import Answer, Message, Offer
 from fedbandit.agent.core.records import Stored
-from fedbandit.agent.core.site import DecisionDraws, Site
+from fedbandit.agent.core.site import DecisionDraws, Site, Step
 from fedbandit.audit.attacks import Attack, log_ratio, prefetched
 from fedbandit.policies import FedBatch, FedUCB
 from fedbandit.privacy.noise import GRID, NoiseSource
-from fedbandit.rules.flow import FIRST, Stamp
+from fedbandit.rules.flow import FIRST, Stamp, mirrored
 from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node
 
 __all__ = [
@@ -63,7 +65,7 @@ class Plan:
     """A run of a victim.
 
     * ``changed``: the decision, counted from 1, whose reward is 0 or 1
-    * ``loads``, ``loads_after``: how often the site is loaded anew from its disk, each time before an exchange, and
+    * ``loads``, ``loads_after``: how often the site is restarted from its disk, each time before another exchange, and
       after the exchange of which decision
     * ``open_site``: makes the site from what its disk holds; known-bad variants plant theirs here
     """
@@ -79,80 +81,103 @@ class Plan:
 # ---------------------------------------------------------------- the neighbour
 
 
-class Neighbour:
-    """The attacker. Its messages depend on the version of the link alone, so they are made once."""
+class Neighbour(Site):
+    """The attacker: a site of the victim's network that says what it likes.
+
+    What it says depends on the version of the link alone, so messages are made once. ``view`` is what it has seen.
+    """
 
     def __init__(self, terms: Federation, lies: bool = True) -> None:
         """Half of what the victim would hold at most: the rest is room for its own numbers."""
+        super().__init__(NEIGHBOUR, terms, MemoryJournal(EPOCH).load())
         lie, nothing = Bounds.of(terms).value * HELD / 2.0 if lies else 0.0, (0.0,) * (terms.num_arms - 1)
         count = terms.max_pulls or 0 if lies else 0
         self._flow = (lie, *nothing, *(0.0,) * terms.num_arms)  # towards the victim
-        self._gossiped = (lie, *nothing, *(1.0,) * terms.num_arms)
-        self._ends = NEIGHBOUR, VICTIM, EPOCH, EPOCH, terms.digest(), tuple(0.0 - x for x in self._flow)
+        self._gossips = (lie, *nothing, *(1.0,) * terms.num_arms)
+        self._ends = NEIGHBOUR, VICTIM, EPOCH, EPOCH, terms.digest(), mirrored(self._flow)
         self._n_max = (count, *(0,) * (terms.num_arms - 1)) if terms.catches_up else ()
         self._offers: dict[Stamp, Offer] = {}
         self._answers: dict[int, Answer] = {}
+        self.begin()
 
-    def offer(self, stamp: Stamp) -> Offer:
-        """An offer on a link with this stamp."""
-        if stamp not in self._offers:
-            self._offers[stamp] = Offer(*self._ends, stamp, self._gossiped, n_max=self._n_max)
-        return self._offers[stamp]
+    def begin(self) -> None:
+        """Forget the last run."""
+        self._pulls, self._stamp, self.view = [0] * self.terms.num_arms, FIRST, list[Seen]()
 
-    def answer(self, offer: Offer) -> Answer:
-        """An answer to the victim, newer than its offer."""
+    def watch(self, arm: int) -> None:
+        """See the victim hand out an arm."""
+        self._pulls[arm] += 1
+
+    def join(self, neighbour: str) -> Step[None]:
+        """Nothing to remember: the link is as the last message says."""
+        return Step(None)
+
+    def offer(self, neighbour: str) -> Step[Offer]:
+        """Offer the lie, on the newest version of the link."""
+        if self._stamp not in self._offers:
+            self._offers[self._stamp] = Offer(*self._ends, self._stamp, self._gossips, n_max=self._n_max)
+        return Step(self._offers[self._stamp])
+
+    def receive_offer(self, offer: Offer) -> Step[Answer]:
+        """Read the victim's own row: what it gossips less what has flowed to it. Answer with the lie."""
+        self._see(offer, (x - flow for x, flow in zip(offer.gossiped, offer.flow, strict=True)))
+        if self._stamp[1] == NEIGHBOUR:
+            raise Down("the last word on the link was a lie already")  # reading costs nothing; an answer would
         version = offer.stamp[0] + 1
         if version not in self._answers:
             self._answers[version] = Answer(*self._ends, (version, NEIGHBOUR), n_max=self._n_max)
-        return self._answers[version]
+        self._stamp = version, NEIGHBOUR
+        return Step(self._answers[version])
 
-    def row_in_offer(self, offer: Offer) -> tuple[float, ...]:
-        """The victim's own row: what it gossips less what has flowed to it."""
-        return tuple(x - flow for x, flow in zip(offer.gossiped, offer.flow, strict=True))
-
-    def row_in_answer(self, answer: Answer) -> tuple[float, ...]:
-        """The victim's own row: it gossiped own + before, and moved its flow half of the way to what it was offered.
+    def receive_answer(self, answer: Answer) -> Step[None]:
+        """Read the victim's own row: it gossiped own + before, and moved its flow half of the way to the offer.
 
         after = before + (offered - (own + before)) / 2, solved for own.
         """
-        sent = zip(self._gossiped, self._flow, answer.flow, strict=True)
-        return tuple(there - before - 2.0 * (after - before) for there, before, after in sent)
+        sent = zip(self._gossips, self._flow, answer.flow, strict=True)
+        self._see(answer, (there - before - 2.0 * (after - before) for there, before, after in sent))
+        self._stamp = answer.stamp
+        return Step(None)
+
+    def _see(self, message: Message, own: Iterable[float]) -> None:
+        self.view.append(Seen(tuple(self._pulls), tuple(own), _header(message)))
 
 
 # ---------------------------------------------------------------- a run
 
 
+class _Attacked(MemoryNetwork):
+    """The victim and its neighbour."""
+
+    def __init__(self, plan: Plan, neighbour: Neighbour, noise: NoiseSource) -> None:
+        self._victim, self._neighbour, self._source = plan.open_site, neighbour, noise
+        super().__init__(plan.terms, [(VICTIM, NEIGHBOUR)])
+
+    def open_site(self, name: str, disk: MemoryJournal) -> Site:
+        return self._neighbour if name == NEIGHBOUR else self._victim(name, self.terms, disk.load(), self._source)
+
+
 def play(plan: Plan, neighbour: Neighbour, changed: float, noise: NoiseSource) -> list[Seen]:
     """Run the victim from an empty disk; what its neighbour sees, message by message.
 
-    The victim exchanges after every reward. The neighbour begins the first exchange, with its lie, and any after a
-    restart; it answers the second, and lets the victim's other offers go unanswered, which cost it nothing to read.
+    They talk after every reward. The neighbour begins the first exchange, with its lie, and one after each restart. The
+    victim begins all others; the neighbour answers where the victim has changed the link since its last lie.
     """
-    disk, terms = MemoryJournal(EPOCH), plan.terms
-    site = plan.open_site(VICTIM, terms, disk.load(), noise)
-    disk.commit(site.join(NEIGHBOUR).records)
-    pulls, view, sent = [0] * terms.num_arms, list[Seen](), FIRST
+    neighbour.begin()
+    network = _Attacked(plan, neighbour, noise)
     for number in range(1, plan.decisions + 1):
-        decided = site.decide(float(number), DRAWS)
-        disk.commit(decided.records)
-        disk.commit(site.report(decided.result.id, changed if number == plan.changed else REST).records)
-        pulls[decided.result.arm] += 1
-        counts = tuple(pulls)
-        if number > 1:
-            offer = site.offer(NEIGHBOUR).result
-            view.append(Seen(counts, neighbour.row_in_offer(offer), _header(offer)))
-            if number == 2:
-                answer = neighbour.answer(offer)
-                disk.commit(site.receive_answer(answer).records)
-                sent = answer.stamp
-        for _ in range(1 if number == 1 else plan.loads if number == plan.loads_after else 0):
-            if number > 1:
-                site = plan.open_site(VICTIM, terms, disk.load(), noise)
-            step = site.receive_offer(neighbour.offer(sent))
-            disk.commit(step.records)
-            view.append(Seen(counts, neighbour.row_in_answer(step.result), _header(step.result)))
-            sent = step.result.stamp
-    return view
+        decision = network.decide(VICTIM, DRAWS)
+        neighbour.watch(decision.arm)
+        network.report(VICTIM, decision.id, changed if number == plan.changed else REST)
+        network.exchange(*(VICTIM, NEIGHBOUR) if number > 1 else (NEIGHBOUR, VICTIM))
+        network.run()
+        for _ in range(plan.loads if number == plan.loads_after else 0):
+            network.restart(VICTIM)
+            network.exchange(NEIGHBOUR, VICTIM)
+            network.run()
+    if network.refused:
+        raise RuntimeError(f"the attack failed: {network.refused[0]}")
+    return neighbour.view
 
 
 def _header(message: Message) -> tuple[object, ...]:

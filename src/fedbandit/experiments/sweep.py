@@ -29,7 +29,7 @@ from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.experiments.experiment import Experiment
 from fedbandit.simulation.compiled import SOURCES
 from fedbandit.simulation.cpu import usable_cores
-from fedbandit.simulation.result import Result, describe, joined, load
+from fedbandit.simulation.result import Result, describe, load
 from fedbandit.simulation.run import OnProgress, check_call, simulate
 
 __all__ = ["forget", "run_all", "sweep_table"]
@@ -88,7 +88,7 @@ def _run_or_take(experiments: Sequence[Experiment], place: Path, progress: OnPro
     for its in parts:
         whole = _result_path(its, place)
         if not whole.exists():
-            joined([load(part.path) for part in its]).save(whole)
+            Result.concat(load(part.path) for part in its).save(whole)
         results.append(load(whole))
     forget(place / "parts")
     return results
@@ -122,7 +122,7 @@ def _remove_if_empty(folder: Path) -> None:
 def _key(experiment: Experiment) -> str:
     """A hash of what an experiment computes and of the code that computes it."""
     e = experiment
-    content = describe(e.problems, e.policies, range(e.trials), e.horizon, e.seed)
+    content = describe(e.played, e.policies, range(e.trials), e.horizon, e.seed)
     content |= {"checkpoints": e.checkpoints, "watch_radii": e.watch_radii}
     return hashlib.sha256(json.dumps([content, SOURCES]).encode()).hexdigest()[:20]
 

@@ -4,6 +4,7 @@ What an agent knows is one record of a structured array. The number of arms is p
 unrolls its loops over arms.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,9 +170,9 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
     )
 
 
-def terms_of(policy: Policy, problem: Problem, horizon: int) -> Any:
+def terms_of(policy: Policy, settings: Sequence[Setting]) -> Any:
     """The fixed numbers of all agents, as records."""
-    each = [policy.terms(setting_of(problem, horizon, i)) for i in range(problem.num_agents)]
+    each = [policy.terms(setting) for setting in settings]
     return np.array([tuple(terms) for terms in each], _dtype_of_terms(each[0]))
 
 

@@ -1,6 +1,7 @@
 """Replays a policy on a tape, which fixes all randomness, and keeps every number of every round.
 
-Tests compare these traces with literal versions of the algorithms. The rounds are the simulator's own.
+Tests compare these traces with literal versions of the algorithms. The rounds are the simulator's own. A tape may be a
+log, which has rewards only where someone pulled: ``NotLogged`` says where a policy leaves it. See docs/replay.md.
 """
 
 from dataclasses import dataclass
@@ -9,21 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedbandit.checks import InvalidArgument, instance, whole_number
+from fedbandit.checks import InvalidArgument, instance, number_above, true_or_false, whole_number
 from fedbandit.graph import Graph
 from fedbandit.policies import Policy
+from fedbandit.policies.protocol import Setting
 from fedbandit.problem import Problem
+from fedbandit.rules.batch import largest_reward_variance
 from fedbandit.simulation import layout
 from fedbandit.simulation.run import plan_of
 
-__all__ = ["Tape", "Trace", "replay"]
+__all__ = ["NotLogged", "Tape", "Trace", "replay"]
 
 
 @dataclass(frozen=True, eq=False)
 class Tape:
     """All randomness of a run of T rounds, N agents and M arms.
 
-    * ``rewards[t, i, k]``: the reward of agent i if it pulls arm k at time t (t = 0: the first pulls)
+    * ``rewards[t, i, k]``: the reward of agent i if it pulls arm k at time t (t = 0: the first pulls); NaN: not logged
     * ``edges[t - 1]``: the pair that gossips at time t
     * ``picks[t - 1, i]``: the draw in [0, 1) that picks from a non-empty lagging set
     * ``noise[e, i, k]``: for a private policy, the Laplace draw of scale 1 of the interval that ends at e
@@ -31,6 +34,8 @@ class Tape:
     * ``normals[t - 1, i, k]``: for Thompson sampling, the standard normal draw for arm k in round t. Without it, one
       fixed stream is used.
     * ``reward_range``: as in a problem, for a private policy.
+    * ``sigma``: the standard deviation of rewards that agents assume, the unit of their radii
+    * ``bounded``: rewards lie in ``reward_range`` by themselves; agents then go by the range and not by ``sigma``
     """
 
     rewards: NDArray[np.float64]
@@ -40,15 +45,18 @@ class Tape:
     noise: NDArray[np.float64] | None = None
     reward_range: tuple[float, float] | None = None
     normals: NDArray[np.float64] | None = None
+    sigma: float = 1.0
+    bounded: bool = False
 
     def __post_init__(self) -> None:
         """Check shapes and values against each other."""
         instance("graph", self.graph, Graph, "a Graph")
         agents = self.graph.num_agents
-        rewards = _floats("rewards", self.rewards, 3)
+        rewards = _floats("rewards", self.rewards, 3, or_nan=True)
         horizon, arms = len(rewards) - 1, rewards.shape[2]
         if horizon < 1 or rewards.shape[1] != agents:
             raise InvalidArgument("rewards", f"of shape {rewards.shape}", f"[T + 1, {agents} agents, M arms], T >= 1")
+        _check_first_pulls(rewards[0])
         edges = _floats("edges", self.edges, 2).astype(np.int64)
         if edges.shape != (horizon, 2) or (edges != np.array(self.edges)).any():
             raise InvalidArgument("edges", f"of shape {edges.shape}", f"one pair of agents per round, [{horizon}, 2]")
@@ -69,6 +77,9 @@ class Tape:
             if normals.shape != (horizon, agents, arms):
                 raise InvalidArgument("normals", f"of shape {normals.shape}", f"[{horizon}, {agents}, {arms}]")
             object.__setattr__(self, "normals", normals)
+        number_above("sigma", self.sigma, 0.0)
+        if true_or_false("bounded", self.bounded):
+            _check_bounds(rewards, self.reward_range)
         for name, array in (("rewards", rewards), ("edges", edges), ("picks", picks)):
             object.__setattr__(self, name, array)
 
@@ -76,6 +87,35 @@ class Tape:
     def horizon(self) -> int:
         """T."""
         return len(self.rewards) - 1
+
+    @classmethod
+    def logged(cls, graph: Graph, log: ArrayLike, edges: ArrayLike, **parts: Any) -> "Tape":
+        """A tape from a log with a row (time, agent, arm, reward) for every pull, in any order.
+
+        Agents and arms count from 0. Time 0 has every agent's first pull of every arm. ``parts`` are the other parts of
+        a tape; without ``picks``, an agent that has to catch up takes the first of its lagging arms.
+        """
+        rows = _floats("log", log, 2)
+        if rows.shape[1] != 4 or len(rows) == 0:
+            raise InvalidArgument("log", f"of shape {rows.shape}", "rows of four numbers: time, agent, arm, reward")
+        places = rows[:, :3].astype(np.int64)
+        if (bad := (places != rows[:, :3]) | (places < 0)).any():
+            row, column = np.argwhere(bad)[0].tolist()
+            raise InvalidArgument(f"log[{row}, {column}]", float(rows[row, column]), "a whole number from 0 on")
+        agents, shape = graph.num_agents, (places.max(axis=0) + 1).tolist()
+        if shape[1] > agents:
+            row = int(places[:, 1].argmax())
+            raise InvalidArgument(
+                f"log[{row}, 1]", shape[1] - 1, f"one of the graph's {agents} agents, 0 to {agents - 1}"
+            )
+        rewards = np.full((shape[0], agents, shape[2]), np.nan)
+        _, first = np.unique(places, axis=0, return_index=True)
+        if len(first) < len(rows):
+            row = int(np.setdiff1d(np.arange(len(rows)), first)[0])
+            raise InvalidArgument(f"log[{row}]", rows[row].tolist(), "the only row of its time, agent and arm")
+        rewards[tuple(places.T)] = rows[:, 3]
+        parts = {"picks": np.zeros((shape[0] - 1, agents))} | parts
+        return cls(rewards=rewards, edges=np.array(edges), graph=graph, **parts)
 
     @classmethod
     def random(
@@ -117,17 +157,33 @@ class Trace:
     releases: NDArray[np.int64]  # [T + 1, N, M]: batches released
 
 
+class NotLogged(LookupError):
+    """A policy chose an arm whose reward the tape does not have.
+
+    ``logged``: the arms whose rewards it has there. ``trace``: everything up to the round before.
+    """
+
+    def __init__(self, time: int, agent: int, arm: int, logged: list[int], trace: Trace) -> None:
+        """Name the place."""
+        self.time, self.agent, self.arm, self.logged, self.trace = time, agent, arm, logged, trace
+        there = ", ".join(map(str, logged)) or "none"
+        super().__init__(
+            f"round {time}: agent {agent} chose arm {arm}, whose reward was not logged (logged there: {there}). "
+            f"The error's trace has all rounds before."
+        )
+
+
 def replay(tape: Tape, policy: Policy) -> Trace:
-    """Run a policy on a tape."""
+    """Run a policy on a tape; ``NotLogged`` if it chooses an arm whose reward the tape does not have."""
     instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
-    problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, reward_range=tape.reward_range)
-    page, terms, ((_, links),), play_rounds = plan_of(policy, problem, horizon)
+    problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, tape.sigma, tape.reward_range)
+    page, terms, ((_, links),), play_rounds = plan_of(policy, problem, horizon, settings=_settings(tape, problem))
     population, world = layout.new_population(page, terms, arms), layout.world_of(problem)
-    nothing = np.zeros((1, 1, 1))
+    missing, nothing = np.isnan(tape.rewards), np.zeros((1, 1, 1))
     fixed = layout.Tape(
         on=True,
-        rewards=np.ascontiguousarray(tape.rewards),
+        rewards=np.where(missing, 0.0, tape.rewards),  # compiled code never sees a NaN
         edges=np.ascontiguousarray(tape.edges),
         picks=np.ascontiguousarray(tape.picks),
         has_noise=tape.noise is not None,
@@ -149,7 +205,10 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     for t in range(horizon + 1):
         play_rounds(t, t, zero, zero, population, world, links, fixed, theta, problem.arm_means, no_misses)
         if t > 0:
-            trace.arms[t - 1] = population.turns["arm"]
+            chosen = population.turns["arm"].astype(np.int64)
+            for i in np.flatnonzero(missing[t, np.arange(agents), chosen]).tolist():  # before anything of it is kept
+                raise NotLogged(t, i, int(chosen[i]), np.flatnonzero(~missing[t, i]).tolist(), _before(t, trace))
+            trace.arms[t - 1] = chosen
         known = population.agents
         trace.theta[t] = theta
         trace.n[t] = known["tried"]
@@ -162,11 +221,49 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     return trace
 
 
-def _floats(name: str, value: Any, dimensions: int) -> NDArray[np.float64]:
+def _settings(tape: Tape, problem: Problem) -> list[Setting]:
+    """What each agent knows of the tape's world."""
+    settings = [layout.setting_of(problem, tape.horizon, i) for i in range(problem.num_agents)]
+    if not tape.bounded:
+        return settings
+    known = {"bounded": True, "rewards": "bounded"}
+    return [
+        s._replace(**known, scale=s.high - s.low, reward_variance=largest_reward_variance(s.low, s.high))
+        for s in settings
+    ]
+
+
+def _before(t: int, trace: Trace) -> Trace:
+    """The rounds before round t, as a trace of its own."""
+    whole = {name: getattr(trace, name)[:t] for name in ("theta", "n", "x_mean", "gossiped", "releases")}
+    return Trace(arms=trace.arms[: t - 1], n_max=trace.n_max[: t + 1], **whole)
+
+
+def _check_first_pulls(rewards: NDArray[np.float64]) -> None:
+    """At t = 0 nobody chooses, so nothing may be missing."""
+    for i, k in np.argwhere(np.isnan(rewards)).tolist():
+        raise InvalidArgument(
+            f"rewards[0, {i}, {k}]",
+            np.nan,
+            "a number",
+            "At t = 0 every agent pulls every arm once (Algorithm 1, line 1): a log needs these rewards, all of them.",
+        )
+
+
+def _check_bounds(rewards: NDArray[np.float64], reward_range: tuple[float, float] | None) -> None:
+    if reward_range is None:
+        raise InvalidArgument("reward_range", None, "given with bounded=True")
+    low, high = reward_range
+    for t, i, k in np.argwhere((rewards < low) | (rewards > high)).tolist():
+        raise InvalidArgument(f"rewards[{t}, {i}, {k}]", float(rewards[t, i, k]), f"from {low:g} to {high:g} (bounded)")
+
+
+def _floats(name: str, value: Any, dimensions: int, or_nan: bool = False) -> NDArray[np.float64]:
+    accepted = f"{dimensions} dimensions of finite numbers"
     try:
         array = np.array(value, np.float64)
     except (TypeError, ValueError):
-        raise InvalidArgument(name, value, f"{dimensions} dimensions of finite numbers") from None
-    if array.ndim != dimensions or not np.isfinite(array).all():
-        raise InvalidArgument(name, f"of shape {array.shape}", f"{dimensions} dimensions of finite numbers")
+        raise InvalidArgument(name, value, accepted) from None
+    if array.ndim != dimensions or not (np.isfinite(array) | (or_nan & np.isnan(array))).all():
+        raise InvalidArgument(name, f"of shape {array.shape}", accepted)
     return array

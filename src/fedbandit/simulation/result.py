@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from math import isinf
@@ -18,20 +18,21 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument
+from fedbandit.checks import InvalidArgument, instance
 from fedbandit.graph import Contacts, Schedule
 from fedbandit.policies import Policy
 from fedbandit.problem import Problem
 from fedbandit.rewards import Family, Own
-from fedbandit.simulation.compiled import digest_of
+from fedbandit.simulation.compiled import SOURCES, digest_of
 from fedbandit.simulation.cpu import Record
+from fedbandit.simulation.parts import attributes_of_all, in_order
 from fedbandit.simulation.rewards import code_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Result", "describe", "joined", "load", "result_of"]
+__all__ = ["Result", "describe", "load", "result_of"]
 
 FORMAT = 2
 
@@ -163,6 +164,20 @@ class Result:
             part.unlink(missing_ok=True)
         return target
 
+    @classmethod
+    def concat(cls, parts: Iterable["Result"]) -> "Result":
+        """Join parts of one run, ``simulate(..., trials=range(a, b))``, in any order: bit for bit the whole run.
+
+        Refuses parts that differ in anything but their trials, trials that are missing or there twice, and parts that
+        another version of fedbandit or Numba has computed.
+        """
+        given = list(parts)
+        for position, part in enumerate(given):
+            instance(f"parts[{position}]", part, Result, "a Result")
+        ordered = in_order([part.dataset for part in given])
+        joined = xr.concat(ordered, dim="trial", join="exact", combine_attrs="override")
+        return cls(joined.assign_attrs(attributes_of_all(ordered)))
+
     def plot(self, **options: Any) -> "Figure":
         """Mean regret per agent over time with a band; see ``fedbandit.figures.regret.regret_figure``."""
         from fedbandit.figures.regret import regret_figure
@@ -184,25 +199,8 @@ def load(path: str | os.PathLike[str]) -> Result:
     return Result(dataset)
 
 
-def joined(parts: Sequence[Result]) -> Result:
-    """Join the results of consecutive ranges of trials of one experiment."""
-    dataset = xr.concat([part.dataset for part in parts], dim="trial", combine_attrs="override")
-    about = [part.experiment for part in parts]
-    whole = about[0] | {"trials": [about[0]["trials"][0], about[-1]["trials"][1]]}
-    if any(a["problem"] != about[0]["problem"] for a in about):  # redrawn means: those of all trials
-        means = [means for a in about for means in _per_trial(a)]
-        whole["problem"] = about[0]["problem"] | {"means": means}
-    return Result(dataset.assign_attrs(experiment=json.dumps(whole)))
-
-
-def _per_trial(about: dict[str, Any]) -> list[Any]:
-    """The means of each trial, for a part with different means per trial."""
-    means = about["problem"]["means"]
-    return means if isinstance(means[0][0], list) else [means]
-
-
 def result_of(
-    problems: Sequence[Problem],
+    played: Problem | Sequence[Problem],
     policies: Mapping[str, Policy],
     records: Sequence[Record],
     times: NDArray[np.int64],
@@ -211,9 +209,9 @@ def result_of(
     seed: int,
     watched: bool,
 ) -> Result:
-    """Label the engine's arrays."""
-    problem = problems[0]
-    best_arms = [p.best_arm for p in problems] if len(problems) > 1 else [problem.best_arm] * len(trials)
+    """Label the engine's arrays. ``played``: one problem, or one for each trial."""
+    problem = played if isinstance(played, Problem) else played[0]
+    best_arms = [problem.best_arm] * len(trials) if isinstance(played, Problem) else [p.best_arm for p in played]
     dims = ("policy", "trial", "agent", "time")
     stacked = {name: np.stack([getattr(record, name) for record in records]) for name in Record._fields}
     stacked["misses"] = np.cumsum(stacked["misses"], axis=-1) / (times * problem.num_arms)
@@ -238,7 +236,7 @@ def result_of(
             "fedbandit_format": FORMAT,
             "seed": str(seed),  # may be larger than netCDF's integers
             "versions": json.dumps(_versions()),
-            "experiment": json.dumps(describe(problems, policies, trials, horizon, seed)),
+            "experiment": json.dumps(describe(played, policies, trials, horizon, seed)),
         },
     )
     return Result(dataset)
@@ -246,15 +244,15 @@ def result_of(
 
 def _versions() -> dict[str, str]:
     names = ("fedbandit", "numpy", "numba", "xarray")
-    return {"python": platform.python_version()} | {name: version(name) for name in names}
+    return {"python": platform.python_version(), "engine": SOURCES[:16]} | {name: version(name) for name in names}
 
 
 def describe(
-    problems: Sequence[Problem], policies: Mapping[str, Policy], trials: range, horizon: int, seed: int
+    played: Problem | Sequence[Problem], policies: Mapping[str, Policy], trials: range, horizon: int, seed: int
 ) -> dict[str, Any]:
-    """Everything needed to rerun an experiment, in JSON types. ``problems``: one, or one for each trial."""
-    problem = problems[0]
-    means = problem.means.tolist() if len(problems) == 1 else [p.means.tolist() for p in problems]
+    """Everything needed to rerun an experiment, in JSON types. ``played``: one problem, or one for each trial."""
+    problem = played if isinstance(played, Problem) else played[0]
+    means = problem.means.tolist() if isinstance(played, Problem) else [p.means.tolist() for p in played]
     graph: dict[str, Any] = {"name": problem.graph.name, "edges": problem.graph.edges}
     match problem.over_time:
         case Schedule(periods=periods):
@@ -271,7 +269,7 @@ def describe(
             "reward_range": problem.reward_range,
             "weights": problem.weights.tolist(),
             "edges_per_round": _described_links(problem),
-            **({"changes": _described_changes(problems)} if problem.changes else {}),
+            **({"changes": _described_changes(played)} if problem.changes else {}),
             "rates": None if problem.rates is None else problem.rates.tolist(),
         },
         "graph": graph,
@@ -290,9 +288,10 @@ def _described_links(problem: Problem) -> Any:
     return {"rule": f"{chosen.__module__}:{chosen.__qualname__}", "code": digest_of(chosen)}
 
 
-def _described_changes(problems: Sequence[Problem]) -> Any:
-    each = [[[start, means.tolist()] for start, means in p.changes] for p in problems]
-    return each[0] if len(problems) == 1 else each
+def _described_changes(played: Problem | Sequence[Problem]) -> Any:
+    if isinstance(played, Problem):
+        return [[start, means.tolist()] for start, means in played.changes]
+    return [_described_changes(problem) for problem in played]
 
 
 def _family(family: Family) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument, exactly, instance, true_or_false, whole_number
 from fedbandit.graph import Contacts
 from fedbandit.policies import MAX_HORIZON, POLICIES, Policy
+from fedbandit.policies.protocol import Setting
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
@@ -52,7 +53,8 @@ def simulate(
     * ``problem``: one; or several of the same kind: trial number r plays ``problem[r]``.
     * ``policies``: one, several, or a mapping from your own labels.
     * ``horizon``: T, rounds after the initial pull of every arm.
-    * ``trials``: their number, or a ``range`` of trial numbers to run a part of a larger experiment.
+    * ``trials``: their number, or a ``range`` of trial numbers to run a part of a larger experiment, say on another
+      machine; ``Result.concat`` joins the parts.
     * ``checkpoints``: the number of times to record, spread evenly over both the linear and the logarithmic
       axis; or the times themselves.
     * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, total).
@@ -78,9 +80,8 @@ def simulate(
     for policy, record in zip(call.policies.values(), records, strict=True):
         if policy.page().radius is None:
             record.misses[:] = np.nan  # the policy has no radius
-    return result_of(
-        call.problems, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii
-    )
+    played = call.problems if isinstance(problem, Sequence) else call.problems[0]
+    return result_of(played, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii)
 
 
 def _truths(problem: Problem) -> list[cpu.Truth]:
@@ -147,12 +148,18 @@ def _advise(problem: Problem, policies: Sequence[Policy], horizon: int) -> None:
         )
 
 
-def plan_of(policy: Policy, problem: Problem, horizon: int, watches: bool = False) -> cpu.Plan:
-    """A policy's plan for a problem; refused if the policy cannot handle it."""
+def plan_of(
+    policy: Policy, problem: Problem, horizon: int, watches: bool = False, settings: Sequence[Setting] | None = None
+) -> cpu.Plan:
+    """A policy's plan for a problem; refused if the policy cannot handle it.
+
+    ``settings``: what each agent knows of its world, where that is not what the problem tells it.
+    """
     exactly("policy", policy, tuple(POLICIES.values()), "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
-    policy.check(setting_of(problem, horizon))
+    known = settings or [setting_of(problem, horizon, i) for i in range(problem.num_agents)]
+    policy.check(known[0])
     page, (kind, links) = policy.page(), links_of(policy, problem, horizon)
-    return cpu.Plan(page, terms_of(policy, problem, horizon), links, rounds_of(page, problem.rewards, kind, watches))
+    return cpu.Plan(page, terms_of(policy, known), links, rounds_of(page, problem.rewards, kind, watches))
 
 
 def _problems(problem: Problems, trials: range) -> list[Problem]:
