@@ -397,8 +397,8 @@ def test_a_resumed_sweep_knows_its_rewards(folder, monkeypatch):
     paths = [("empirical", 'samples = "visits.csv"'), ("my_rewards:wide", "num_arms = 2\nvariance = 1.0")]
     before = [_key(read_experiment(written(folder, *path))) for path in paths]
     assert before == [_key(read_experiment(written(folder, *path))) for path in paths]
-    with (folder / "visits.csv").open("a") as file:
-        file.write("x,0.5,,a\n")
+    same_means = [[[0.25, 0.75], SAMPLES[0][1]], *SAMPLES[1:]]
+    (folder / "visits.csv").write_text(csv_of(same_means, "abc", "xy"))
     monkeypatch.setattr(sys.modules["my_rewards"], "SPREAD", 0.4)
     after = [_key(read_experiment(written(folder, *path))) for path in paths]
     assert not set(before) & set(after)
