@@ -43,7 +43,7 @@ def in_order(parts: Sequence[xr.Dataset]) -> list[xr.Dataset]:
 def attributes_of_all(parts: Sequence[xr.Dataset]) -> dict[str, Any]:
     """The attributes of one run of all trials, from those of its parts in order."""
     about = [_experiment(part) for part in parts]
-    whole = about[0] | {"trials": [about[0]["trials"][0], about[-1]["trials"][1]]}
+    whole: dict[str, Any] = about[0] | {"trials": [about[0]["trials"][0], about[-1]["trials"][1]]}
     if _is_redrawn(about[0]):
         for name in _own_means(about[0]):
             whole["problem"] = whole["problem"] | {name: [each for a in about for each in a["problem"][name]]}

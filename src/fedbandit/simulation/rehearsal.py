@@ -47,7 +47,9 @@ def rehearse(problems: Sequence[Problem]) -> None:
     """Refuse a draw of one's own that breaks its contract at the lowest, the middle or the highest mean."""
     family = problems[0].rewards
     if isinstance(family, Own):
-        means = np.unique(np.concatenate([problem.means.ravel() for problem in problems]))
+        means = np.unique(
+            np.concatenate([period.means.ravel() for problem in problems for _, period in problem.periods])
+        )
         chosen = sorted({float(means[0]), float(means[len(means) // 2]), float(means[-1])})
         _rehearse(family, code_of(family), tuple(chosen))
 
