@@ -10,8 +10,10 @@ Can it fail? Bugs that were planted, and what noticed:
 | a schedule's second graph is never used | ``test_a_schedule_uses_the_links_of_each_period`` |
 """
 
+import re
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -305,6 +307,16 @@ def test_an_experiment_file_has_schedules_contacts_changes_and_rules(tmp_path):
     assert changed.periods[1][0] == 7
     ruled = read("d.toml", 'graph = "path:3"\n', head, problem, 'edges_per_round = "my_links:meets"\n')
     assert (ruled.edges_per_round(1, 0, 1, 0.5), ruled.edges_per_round(2, 0, 1, 0.5)) == (False, True)
+
+
+def test_the_page_on_changing_worlds_runs_as_printed(capsys):
+    page = (Path(__file__).parents[1] / "docs" / "changing-worlds.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    space = {"__name__": "example"}
+    for block in blocks:
+        exec(compile(block, "docs/changing-worlds.md", "exec"), space)  # noqa: S102
+    assert len(blocks) == 4
+    assert "best_arm_share" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- one and two agents
