@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbandit.checks import InvalidArgument
 from fedbandit.graph import Graph
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
@@ -170,6 +171,9 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
 def terms_of(policy: Policy, problem: Problem, horizon: int) -> Any:
     """The fixed numbers of all agents, as records."""
     each = [policy.terms(setting_of(problem, horizon, i)) for i in range(problem.num_agents)]
+    kinds = [[type(value) for value in terms] for terms in each]
+    if any(its != kinds[0] for its in kinds):
+        raise InvalidArgument("terms", each[0], "numbers of the same types for every agent")
     return np.array([tuple(terms) for terms in each], _dtype_of_terms(each[0]))
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import xarray as xr
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies import Policy
+from fedbandit.policies.outside import is_built_in, kind_of, source_hash
 from fedbandit.problem import Problem
 from fedbandit.simulation.cpu import Record
 
@@ -257,11 +258,16 @@ def describe(
             "rates": None if problem.rates is None else problem.rates.tolist(),
         },
         "graph": {"name": problem.graph.name, "edges": problem.graph.edges},
-        "policies": {label: {"kind": policy.kind} | _plain(asdict(policy)) for label, policy in policies.items()},
+        "policies": {label: _named(policy) | _plain(asdict(cast(Any, policy))) for label, policy in policies.items()},
         "horizon": horizon,
         "trials": [trials.start, trials.stop],
         "seed": seed,
     }
+
+
+def _named(policy: Policy) -> dict[str, Any]:
+    """The kind, and for an own policy a hash of its source."""
+    return {"kind": kind_of(policy)} | ({} if is_built_in(policy) else {"source": source_hash(policy)})
 
 
 def _plain(parameters: dict[str, Any]) -> dict[str, Any]:

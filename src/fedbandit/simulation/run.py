@@ -7,11 +7,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument, exactly, instance, true_or_false, whole_number
-from fedbandit.policies import MAX_HORIZON, POLICIES, Policy
+from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
+from fedbandit.policies import MAX_HORIZON, Policy
+from fedbandit.policies.admission import admit
+from fedbandit.policies.outside import check_kind, kind_of, label_of
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
+from fedbandit.simulation.own_pages import in_words, refuse_changed_code
 from fedbandit.simulation.result import Result, result_of
 from fedbandit.simulation.round import rounds_of
 
@@ -118,10 +121,17 @@ def check_call(
 
 def plan_of(policy: Policy, problem: Problem, horizon: int, watches: bool = False) -> cpu.Plan:
     """A policy's plan for a problem; refused if the policy cannot handle it."""
-    exactly("policy", policy, tuple(POLICIES.values()), "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
-    policy.check(setting_of(problem, horizon))
-    page, (kind, links) = policy.page(), links_of(policy, problem, horizon)
-    return cpu.Plan(page, terms_of(policy, problem, horizon), links, rounds_of(page, problem.family, kind, watches))
+    check_kind("policy", policy)
+    setting = setting_of(problem, horizon)
+    if (check := getattr(policy, "check", None)) is not None:
+        check(setting)
+    own = admit(policy, setting)
+    page, (kind, links) = own.page, links_of(policy, problem, horizon)
+    play_rounds = rounds_of(page, problem.family, kind, watches, own.digest)
+    if own.digest:
+        refuse_changed_code(kind_of(policy), own)
+        play_rounds = in_words(kind_of(policy), page, play_rounds)
+    return cpu.Plan(page, terms_of(policy, problem, horizon), links, play_rounds)
 
 
 def _problems(problem: Problems, trials: range) -> list[Problem]:
@@ -163,7 +173,9 @@ def _named(policies: Policies) -> dict[str, Policy]:
         named = dict(policies)
     else:
         several = list(policies) if isinstance(policies, Sequence) else [policies]
-        named = {policy.label: policy for policy in several if hasattr(policy, "label")}
+        for policy in several:
+            check_kind("policies", policy)
+        named = {label_of(policy): policy for policy in several}
         if len(named) != len(several):
             raise InvalidArgument(
                 "policies",
