@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -65,18 +66,17 @@ def check_policy(
             kind_of(policy), page, terms, num_arms, world.edges, _script(tape), horizon, *reward_range, True, rule
         )
         plain = _check_hidden_state(scene, _script(_tape(world, num_arms, horizon, seed + 10**6, reward_range)))
-        _check_compiled(scene.kind, policy, tape, plain)
         if claimed_epsilon(policy) < inf:
             check_privacy(scene, claimed_epsilon(policy))
+        _check_compiled(scene.kind, policy, tape, plain)
 
 
 def _tape(world: Graph, num_arms: int, horizon: int, seed: int, reward_range: tuple[float, float]) -> Tape:
     """Rewards around means in the range, with a third of its width: some lie outside."""
     low, high = reward_range
-    means = np.random.default_rng(seed).random((world.num_agents, num_arms))
-    tape = Tape.random(world, num_arms, horizon, seed, 3.0 * means, reward_range)
-    object.__setattr__(tape, "rewards", low + (high - low) * tape.rewards / 3.0)
-    return tape
+    means = np.linspace(0.0, 3.0, num_arms) + np.zeros((world.num_agents, 1))
+    tape = Tape.random(world, num_arms, horizon, seed, means, reward_range)
+    return replace(tape, rewards=low + (high - low) * tape.rewards / 3.0)
 
 
 def _script(tape: Tape) -> Script:

@@ -50,7 +50,14 @@ def admit(policy: OwnPolicy, setting: Setting) -> Admitted:
     check_terms(kind, page, _call(kind, "terms", policy.terms, setting))
     if terms != policy.terms(few):
         raise WrongPage(kind, "terms(setting) returns other numbers each time: they must follow from the parameters")
-    verdict = (kind, reached.digest, tuple(getattr(page, name) for name in ARGUMENTS), type(terms)._fields, terms, few)
+    verdict: Any = (
+        kind,
+        reached.digest,
+        tuple(getattr(page, name) for name in ARGUMENTS),
+        type(terms)._fields,
+        terms,
+        few,
+    )
     if verdict not in _admitted:
         _check_homes(kind, page, reached)
         check_code(kind, page, terms, reached)

@@ -7,6 +7,7 @@ costs that reward the sum of width / b over these intervals, whatever an attacke
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -145,7 +146,7 @@ def _compare(scene: Scene, base: _Play, change: _Change, beyond: bool) -> None:
         scene.terms,
         scene.num_arms,
         scene.edges,
-        script._replace(reward=changed_reward, noise=shifted_noise),
+        replace(script, reward=changed_reward, noise=shifted_noise),
         scene.rule,
     )
     for t, expected in enumerate(base.shown):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 from fedbandit.checks import closest
 from fedbandit.policies import outside
@@ -90,9 +90,8 @@ def check_parts(kind: str, page: Any) -> None:
         raise WrongPage(kind, f"knows is a {type(page.knows).__name__}: write Fields(n=Count[ARMS], ...)")
     for name, field in page.knows.items():
         _check_field(kind, name, field)
-    averaged: Any = page.averaged
-    if not isinstance(averaged, tuple) or not averaged or not all(isinstance(name, str) for name in averaged):  # pyright: ignore[reportUnknownVariableType]
-        raise WrongPage(kind, f"averaged must be a tuple of names, such as ('theta',), not {averaged!r}")
+    if type(page.averaged) is not tuple or not page.averaged or {type(name) for name in page.averaged} != {str}:
+        raise WrongPage(kind, f"averaged must be a tuple of names, such as ('theta',), not {page.averaged!r}")
     if len(set(page.averaged)) < len(page.averaged):
         raise WrongPage(kind, f"averaged names something twice: {', '.join(page.averaged)}")
     for name in page.averaged:
@@ -146,9 +145,9 @@ def _check_function(kind: str, name: str, function: Any) -> None:
 
 def check_terms(kind: str, page: Page, terms: Any) -> None:
     """Refuse terms that are not a NamedTuple of whole numbers and floats, or lack the scale of noise."""
-    if not isinstance(terms, tuple) or not hasattr(terms, "_fields"):
+    if not issubclass(type(terms), tuple) or not hasattr(terms, "_fields"):
         raise WrongPage(kind, f"terms(setting) must return a NamedTuple of numbers, not {terms!r}")
-    values: dict[str, Any] = getattr(terms, "_asdict")()  # noqa: B009
+    values: dict[str, Any] = terms._asdict()
     if not values:
         raise WrongPage(kind, "terms(setting) returns a NamedTuple without fields: give it at least one number")
     for name, value in values.items():
@@ -296,7 +295,7 @@ def _check_used(kind: str, where: str, function: FunctionType, name: str, value:
         or (type(value).__module__ == "builtins" and source == "math")
     ):
         return
-    if isinstance(value, tuple) and value and all(type(x) in (int, float) for x in value):  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, tuple) and {type(x) for x in cast("tuple[Any, ...]", value)} <= {int, float}:
         return
     if isinstance(value, FunctionType):
         if source.startswith((f"{outside.PACKAGE}.rules", f"{outside.PACKAGE}.policies")):

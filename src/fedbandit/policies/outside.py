@@ -16,12 +16,11 @@ from typing import Any, cast
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.built_in import POLICIES
-from fedbandit.policies.protocol import OwnPolicy, Page, Setting
+from fedbandit.policies.protocol import OwnPolicy
 
 __all__ = [
     "WrongPage",
     "check_kind",
-    "check_setting",
     "code_in",
     "is_built_in",
     "is_own_code",
@@ -81,13 +80,6 @@ def label_of(policy: OwnPolicy) -> str:
     return f"{type(policy).__name__}({', '.join(given)})"
 
 
-def check_setting(policy: OwnPolicy, setting: Setting) -> None:
-    """Ask the policy whether it can handle the setting; one without ``check`` accepts all."""
-    check = getattr(policy, "check", None)
-    if check is not None:
-        check(setting)
-
-
 def check_kind(
     argument: str, policy: object, built_in: Collection[type] = tuple(POLICIES.values()), accepted: str = ""
 ) -> None:
@@ -115,6 +107,9 @@ def check_kind(
     if not is_dataclass(policy) or not cast(Any, policy).__dataclass_params__.frozen:
         hint = f"{kind.__name__} is not: write @dataclass(frozen=True) above it, so that nothing changes while it runs."
         raise InvalidArgument(argument, policy, "a frozen dataclass", hint)
+    taken = [field.name for field in fields(cast(Any, policy)) if field.name in ("kind", "label", "source")]
+    if taken:
+        raise InvalidArgument(argument, policy, f"without a parameter named {taken[0]}: files use that name")
     try:
         hash(policy)
     except TypeError as error:

@@ -6,9 +6,10 @@ events is that of ``simulation.round``.
 
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from fedbandit.policies.outside import WrongPage
 from fedbandit.policies.plain import Me, Seen
@@ -19,8 +20,12 @@ from fedbandit.rules.gossip import average, heard, metropolis_weight, with_news
 __all__ = ["Interval", "Script", "Shown", "Stage"]
 
 
-class Script(NamedTuple):
-    """All randomness of a run, as functions of round t, agent i and arm k; noise is of scale 1, by the interval's end."""
+@dataclass(frozen=True)
+class Script:
+    """All randomness of a run, as functions of round t, agent i and arm k.
+
+    ``noise(end, i, k)`` is of scale 1 and belongs to the interval that ends at reward ``end``.
+    """
 
     reward: Callable[[int, int, int], float]
     edge: Callable[[int], tuple[int, int]]
@@ -160,7 +165,7 @@ class Stage:
         self.tried[i][arm] += 1
         before = self._published(i, arm)
         due = 0 if self.page.noise_due is None else self._call("noise_due", self.me[i], self.terms[i], arm)
-        ends: Any = due if isinstance(due, tuple) else (due,)
+        ends = cast("tuple[Any, ...]", due if isinstance(due, tuple) else (due,))
         if any(type(end) is not int or end < 0 for end in ends) or len(ends) != (2 if isinstance(due, tuple) else 1):
             raise self._wrong("noise_due", due, "the end of an interval, or 0 for none, or a pair of them", arm)
         noise = tuple(self._noise(i, arm, end) for end in ends)
@@ -174,14 +179,15 @@ class Stage:
         first, level = end, 0
         if self.page.interval is not None:
             named = self._call("interval", self.me[i], self.terms[i], arm, end)
-            if not isinstance(named, tuple) or [type(x) for x in named] != [int, int]:  # pyright: ignore[reportUnknownVariableType]
-                raise self._wrong("interval", named, "a pair: the first reward, and the level", arm)
-            first, level = named
-            if not self.levels.get((i, arm, level), 0) < first <= end:
+            if not isinstance(named, tuple) or [type(x) for x in cast("tuple[Any, ...]", named)] != [int, int]:
+                raise self._wrong("interval", cast(Any, named), "a pair: the first reward, and the level", arm)
+            first, level = cast("tuple[int, int]", named)
+            mark = self.levels.get((i, arm, level), 0)
+            if not mark < first <= end:
                 raise WrongPage(
                     self.kind,
-                    f"interval returns rewards {first} to {end} of arm {arm} at level {level}, which overlap an earlier "
-                    f"release of that level (up to {self.levels.get((i, arm, level), 0)}): they would be paid for twice",
+                    f"interval returns rewards {first} to {end} of arm {arm} at level {level}, which overlap a release "
+                    f"of that level (up to {mark}): they would be paid for twice",
                 )
             self.levels[i, arm, level] = end
         self.intervals.append(Interval(i, arm, first, end, level, self.tried[i][arm]))
@@ -190,11 +196,12 @@ class Stage:
     def _published(self, i: int, arm: int) -> tuple[float, ...]:
         given = self._call("published", self.me[i], self.terms[i], arm)
         wanted = f"a tuple of {len(self.page.averaged)}, one number for each of {', '.join(self.page.averaged)}"
-        if not isinstance(given, tuple) or len(given) != len(self.page.averaged):  # pyright: ignore[reportUnknownArgumentType]
-            raise self._wrong("published", given, wanted, arm)
-        if any(type(x) not in (int, float) or x != x for x in given):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-            raise self._wrong("published", given, wanted, arm)
-        return given
+        values = cast("tuple[float, ...]", given)
+        if not isinstance(given, tuple) or len(values) != len(self.page.averaged):
+            raise self._wrong("published", cast(Any, given), wanted, arm)
+        if any(type(x) not in (int, float) or x != x for x in values):
+            raise self._wrong("published", values, wanted, arm)
+        return values
 
     def _number(self, name: str, arm: int, *arguments: Any, kinds: tuple[type, ...] = (int, float)) -> Any:
         value = self._call(name, *arguments, arm)

@@ -144,7 +144,7 @@ def strict_me(page: Page, terms: Any, values: dict[str, Any]) -> Any:
 
 def strict_seen(page: Page, terms: Any, values: dict[str, Any], writable: bool = False) -> Any:
     """What the network shows an agent; ``writable``: for ``meet``, which may change it."""
-    seen = _Strict("seen", page, terms, {name: Number for name in page.averaged} | {"n_max": Count}, values)
+    seen = _Strict("seen", page, terms, dict.fromkeys(page.averaged, Number) | {"n_max": Count}, values)
     vars(seen)["_may_write"] = writable
     return seen
 
@@ -178,4 +178,4 @@ class Edges(list[tuple[int, int]]):
         if isinstance(index, tuple):
             e, side = cast("tuple[int, int]", index)
             return super().__getitem__(e)[side]
-        return super().__getitem__(index)
+        return cast(Any, super().__getitem__(index))

@@ -171,8 +171,7 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
 def terms_of(policy: Policy, problem: Problem, horizon: int) -> Any:
     """The fixed numbers of all agents, as records."""
     each = [policy.terms(setting_of(problem, horizon, i)) for i in range(problem.num_agents)]
-    kinds = [[type(value) for value in terms] for terms in each]
-    if any(its != kinds[0] for its in kinds):
+    if len({tuple(map(type, terms)) for terms in each}) > 1:
         raise InvalidArgument("terms", each[0], "numbers of the same types for every agent")
     return np.array([tuple(terms) for terms in each], _dtype_of_terms(each[0]))
 

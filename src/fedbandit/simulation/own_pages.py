@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from numba import njit, typeof
+from numba import njit
+from numba import typeof as _typeof  # pyright: ignore[reportUnknownVariableType]
 from numba.core.errors import NumbaError
 
 from fedbandit.policies.admission import Admitted
@@ -19,6 +20,7 @@ from fedbandit.simulation.draws import DecisionDraws
 __all__ = ["in_words", "refuse_changed_code"]
 
 _jit: Any = njit
+_type_of = cast(Any, _typeof)
 _compiled: dict[FunctionType, str] = {}
 
 
@@ -62,23 +64,24 @@ def _refused(kind: str, page: Page, population: Any, tape: Any, error: NumbaErro
         compilable(function)
         probe = _jit(_nrt=False, error_model="numpy")(_PROBES[name](function))
         try:
-            probe.compile((typeof(population), typeof(tape)))
+            probe.compile((_type_of(population), _type_of(tape)))
         except NumbaError as its_own:
             return WrongPage(kind, f"{name} cannot be compiled: {_essence(its_own)}")
     return WrongPage(kind, f"the page cannot be compiled: {_essence(error)}")
 
 
+_ROWS = r"Record\((?:[^()]|\([^()]*\))*\)|unaligned array\([^)]*\)|nestedarray\([^)]*\)"
+_TELLING = (
+    r"Unknown attribute|Cannot unify|Untyped|Use of unsupported|NameError|Unsupported|not supported|not defined",
+    r"Function\(<built-in function|Invalid use of|No implementation of function|No match|cannot|can't|must be",
+)
+
+
 def _essence(error: NumbaError) -> str:
     """One or two lines of the compiler's message."""
     text = re.sub(r"\x1b\[\d*m", "", str(error))
-    lines = [
-        re.sub(r"Record\((?:[^()]|\([^()]*\))*\)|unaligned array\([^)]*\)|nestedarray\([^)]*\)", "row", line).strip()
-        for line in text.splitlines()
-    ]
-    telling = r"Unknown attribute|Cannot unify|No implementation of function|No match|Untyped|Use of unsupported|NameError|Unsupported|not supported|Invalid use of|cannot|can't|unexpected|not defined|must be"
-    found = [
-        line for line in lines if re.search(telling, line) and not line.startswith(("Failed in", "There are", "- "))
-    ]
+    lines = [re.sub(_ROWS, "a row", line).strip() for line in text.splitlines()]
+    found = [line for telling in _TELLING for line in lines if re.search(telling, line) and "Failed in" not in line]
     rest = [line for line in lines if line and not line.startswith(("Failed in", "During", "<source", "File"))]
     place = re.findall(r"line (\d+):", text)
     hint = ""

@@ -12,8 +12,8 @@ from math import inf
 from typing import Any, cast
 
 from fedbandit.agent.core.bounds import Bounds
-from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, shortened, whole_number
 from fedbandit.agent.core.own_policy import check_own_policy
+from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, shortened, whole_number
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB, Policy
 from fedbandit.policies.outside import check_kind, is_built_in, kind_of, source_hash
 from fedbandit.policies.protocol import Page
