@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbandit import AdaPUCB, FedBatch, FedUCB, PrivacyWarning
+from fedbandit import AdaPUCB, Client, FedBatch, FedUCB, PrivacyWarning
 from fedbandit.agent.config import ConfigError, read_config
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
@@ -294,17 +294,14 @@ def test_a_site_file_loads_nothing_that_it_does_not_trust(tmp_path):
 
 @pytest.mark.xdist_group("processes")
 def test_a_real_process_plays_it(tutorial, tmp_path):
-    from fedbandit import Client
-
     terms = Federation("f", 2, ("a", "b"), 0.0, 1.0, policy_of(GREEDY)(0.2), GREEDY)
     federation = LocalFederation(tmp_path, terms, [("north", "east")], rate=20.0, secure=False)
     for name in federation.names:
         (federation.config(name).parent / "my_policies.py").write_text(MODULES["my_policies"])
     with federation:
-        federation.start_all()
-        client = Client(federation.url("north"))
-        for _ in range(5):
-            client.reward(client.decide(), 1.0)
-        state = client.state()
+        with Client(federation.url("north")) as client:
+            for _ in range(5):
+                client.reward(client.decide(), 1.0)
+            state = client.state()
         assert state.federation.policy == "EpsilonGreedy(explore=0.2)"
         assert any("this site trusts its author" in warning for warning in state.warnings)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fedbandit.policies.coupling import Scene
 from fedbandit.policies.inspection import ARGUMENTS, Reached, check_code, check_parts, check_terms, reached_by
-from fedbandit.policies.outside import PACKAGE, WrongPage, check_kind, is_built_in, kind_of
+from fedbandit.policies.outside import PACKAGE, WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.policies.protocol import OwnPolicy, Page, Setting
 from fedbandit.policies.stage import Script, Shown, Stage
 
@@ -43,6 +43,7 @@ def admit(policy: OwnPolicy, setting: Setting) -> Admitted:
         raise WrongPage(
             kind, "page() returns another page each time: define its functions once, at the top of the module"
         )
+    source_hash(policy)  # of the text as it is now: it may be edited while this process runs
     reached = reached_by(kind, page, type(policy).__module__)
     few = small(setting)
     terms = _call(kind, "terms", policy.terms, few)

@@ -144,7 +144,7 @@ def load_class(where: str, kind: str, folder: Path | None) -> type:
     if beside is not None and _file_of(module) != beside:
         hint = f"Another module of that name is loaded already ({_file_of(module) or 'built in'}): rename yours."
         raise InvalidArgument(where, kind, f"the class in {beside}", hint)
-    if _hash_of(module) != _hash_now(module):
+    if _hash_of(vars(module)) != _hash_now(vars(module)):
         hint = "This process still has its earlier code: start a new one."
         raise InvalidArgument(where, kind, "in a file that has not changed since it was loaded", hint)
     found: Any = module
@@ -197,11 +197,11 @@ def source_hash(policy: OwnPolicy) -> str:
     functions += [
         method for base in type(policy).__mro__ for method in _methods(base) if is_own_code(base.__module__, home)
     ]
-    modules = {home} | {module for module in _modules_of(functions) if is_own_code(module, home)}
+    modules = {name: space for name, space in _modules_of(functions).items() if is_own_code(name, home)}
+    modules.setdefault(home, vars(sys.modules[home]) if home in sys.modules else {})
     digest = hashlib.sha256()
     for name in sorted(modules, key=_name_of):
-        module = sys.modules.get(name)
-        text = "" if module is None else _hash_of(module)
+        text = _hash_of(modules[name])
         if not text:  # typed at a prompt: there is no file
             text = repr([code_in(function.__code__) for function in functions if function.__module__ == name])
         digest.update(f"{_name_of(name)}\n{text}\n".encode())
@@ -215,27 +215,30 @@ def _methods(base: type) -> Iterable[FunctionType]:
             yield inner
 
 
-def _modules_of(functions: Iterable[FunctionType]) -> set[str]:
-    """The modules of functions, and of what they use, directly or not."""
-    found: set[str] = set()
+def _modules_of(functions: Iterable[FunctionType]) -> dict[str, dict[str, Any]]:
+    """The modules of functions, and of what they use, directly or not: their contents, by name."""
+    found: dict[str, dict[str, Any]] = {}
     pending, known = list(functions), set[FunctionType]()
     while pending:
         function = pending.pop()
         if function in known or function.__module__.partition(".")[0] == PACKAGE:
             continue
         known.add(function)
-        found.add(function.__module__)
+        found[function.__module__] = function.__globals__
         names = _names_in(function.__code__)
         used = [function.__globals__[name] for name in names if name in function.__globals__]
         modules = [value for value in used if isinstance(value, ModuleType)]
-        found |= {module.__name__ for module in modules}
+        found |= {module.__name__: vars(module) for module in modules}
         for value in [*used, *(getattr(module, name, None) for module in modules for name in names)]:
             if isinstance(value, FunctionType):
                 pending.append(value)
-            elif isinstance(value, type):
-                found.add(value.__module__)
-                pending += _methods(value) if value.__module__.partition(".")[0] != PACKAGE else []
-    return {name for name in found if name.partition(".")[0] not in sys.stdlib_module_names or name == "__main__"}
+            elif isinstance(value, type) and value.__module__.partition(".")[0] != PACKAGE:
+                pending += _methods(value)
+    return {name: space for name, space in found.items() if name == "__main__" or not _is_standard(name)}
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _names_in(code: CodeType) -> set[str]:
@@ -249,14 +252,14 @@ def code_in(code: CodeType) -> tuple[Any, ...]:
     return code.co_code, code.co_exceptiontable, code.co_names, code.co_varnames, consts
 
 
-def _hash_of(module: ModuleType) -> str:
-    """The hash of a module's text as it was first asked for."""
-    spec = getattr(module, "__spec__", None) or module
+def _hash_of(space: dict[str, Any]) -> str:
+    """The hash of a module's text as it was first asked for; ``space``: the module's contents."""
+    spec = space.get("__spec__") or space
     if id(spec) not in _hashes:
-        _hashes[id(spec)] = (spec, _hash_now(module))
+        _hashes[id(spec)] = (spec, _hash_now(space))
     return _hashes[id(spec)][1]
 
 
-def _hash_now(module: ModuleType) -> str:
-    path = _file_of(module)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else ""
+def _hash_now(space: dict[str, Any]) -> str:
+    path = Path(space.get("__file__") or "")
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
