@@ -5,8 +5,10 @@ What the compiler would refuse, or accept and run differently from plain Python,
 
 import dis
 import hashlib
+import itertools
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, cast, get_args
@@ -176,7 +178,9 @@ def reached_by(kind: str, page: Page, home: str) -> Reached:
         function = getattr(page, name)
         if function is not None:
             _collect(kind, name, function, home, functions, [])
-    own = {function: _digest_of(function, functions) for function in functions}
+    own: dict[FunctionType, str] = {}
+    for function in functions:  # those that others call come first
+        own[function] = _digest_of(function, own)
     parts = [(name, getattr(page, name)) for name in ARGUMENTS]
     whole = [
         repr(list(page.knows.items())),
@@ -208,21 +212,26 @@ def _used(function: FunctionType) -> Iterator[Any]:
             yield value
 
 
+@cache
+def _paths_in(code: CodeType) -> tuple[tuple[str, ...], ...]:
+    """Global names in a code, each with the attributes that are read of it at once."""
+    paths: list[tuple[str, ...]] = []
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    for position, step in enumerate(steps):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            after = itertools.takewhile(lambda s: s.opname in ("LOAD_ATTR", "LOAD_METHOD"), steps[position + 1 :])
+            paths.append((str(step.argval), *(str(attribute.argval) for attribute in after)))
+    return tuple(dict.fromkeys(paths))
+
+
 def _globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    instructions = list(dis.get_instructions(function.__code__))
-    for position, step in enumerate(instructions):
-        if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
-            continue
-        name = str(step.argval)
+    """What a function finds in its module, or in the modules that it names."""
+    for name, *attributes in _paths_in(function.__code__):
         value = function.__globals__.get(name, _builtin(function, name))
-        while isinstance(value, ModuleType) and position + 1 < len(instructions):
-            position += 1
-            after = instructions[position]
-            if after.opname == "CACHE":
-                continue
-            if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+        for attribute in attributes:
+            if not isinstance(value, ModuleType):
                 break
-            name, value = f"{name}.{after.argval}", getattr(value, str(after.argval), None)
+            name, value = f"{name}.{attribute}", getattr(value, attribute, None)
         yield name, value
 
 
@@ -237,16 +246,19 @@ def _named(function: FunctionType) -> str:
 
 def _digest_of(function: FunctionType, own: Mapping[FunctionType, str]) -> str:
     """A hash of a function's code, of the numbers that it finds in its module, and of the own functions it calls."""
-    used = [
-        f"{name} {_digest_of(value, own) if value in own else _named(value)}"
-        if isinstance(value, FunctionType)
-        else f"{name} {value!r}"
-        if isinstance(value, (int, float, tuple))
-        else name
-        for name, value in _globals_of(function)
-    ]
-    content = repr((code_in(function.__code__), function.__defaults__, function.__kwdefaults__, used))
+    used: list[str] = []
+    for name, value in _globals_of(function):
+        if isinstance(value, FunctionType):
+            used.append(f"{name} {own.get(value) or _named(value)}")
+        else:
+            used.append(f"{name} {value!r}" if isinstance(value, (int, float, tuple)) else name)
+    content = repr((_code_in(function.__code__), function.__defaults__, function.__kwdefaults__, used))
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+@cache
+def _code_in(code: CodeType) -> str:
+    return repr(code_in(code))
 
 
 def check_code(kind: str, page: Page, terms: Any, reached: Reached) -> None:

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Collection, Iterable
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib import import_module, invalidate_caches
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -177,6 +178,7 @@ _LIBRARIES = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib
 _hashes: dict[int, tuple[object, str]] = {}  # by the spec of a module, which a reload replaces
 
 
+@cache
 def is_own_code(module: str, home: str) -> bool:
     """Whether a module belongs to the author of a policy whose module is ``home``: no library, nothing of ours."""
     top = module.partition(".")[0]
@@ -241,6 +243,7 @@ def _is_standard(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names
 
 
+@cache
 def _names_in(code: CodeType) -> set[str]:
     inner = (const for const in code.co_consts if isinstance(const, CodeType))
     return set(code.co_names).union(*(_names_in(const) for const in inner))
