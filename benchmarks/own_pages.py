@@ -62,7 +62,9 @@ def main() -> None:
             for _ in range(ROUNDS):
                 for which, policy in enumerate(pair):
                     best[which] = max(best[which], speed(problem, policy, HORIZON))
-            print(f"{name:<20}{best[0] / 1e6:>8.1f} M/s{best[1] / 1e6:>10.1f} M/s{best[0] / best[1]:>7.2f}x", flush=True)
+            print(
+                f"{name:<20}{best[0] / 1e6:>8.1f} M/s{best[1] / 1e6:>10.1f} M/s{best[0] / best[1]:>7.2f}x", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ Can it fail? Bugs that were planted, and what noticed:
 | bug | noticed by |
 |---|---|
 | the driver's closure has the hash of our sources only | the edited file, which plays its old constant from the cache |
-| no guard in compiled code | the arm beyond the rows, which corrupts another agent's numbers |
-| the rehearsal calls no ``radius`` | the typo in radius |
+| no guard in compiled code | the arm beyond the rows, which is played |
 """
 
 import importlib
