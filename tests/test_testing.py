@@ -178,6 +178,16 @@ def test_planted_leaks_are_accused(tmp_path, monkeypatch, leak):
         check_policy(policy, seeds=[3], horizon=50)
 
 
+def test_hidden_state_is_accused(tmp_path, monkeypatch):
+    """A counter that hides in an attribute of a function, where the code alone does not show it."""
+    text = MODULES["my_policies"].replace("def decide(", "def count():\n    return 0\n\ncount.calls = 0\n\ndef decide(")
+    counted = "    count.calls += 1\n    if count.calls % 7 == 0:\n        return 0\n    u = uniform(draws)"
+    (tmp_path / "hiding.py").write_text(text.replace("    u = uniform(draws)", counted))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(WrongPage, match=r"plays differently a second time, beside another copy .* outside me"):
+        check_policy(importlib.import_module("hiding").EpsilonGreedy())
+
+
 # ---------------------------------------------------------------- a live site
 
 
