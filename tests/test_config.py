@@ -182,13 +182,13 @@ def outcome(call):
         (
             "epsilon = 1.0",
             'kind = "fed_bach"',
-            "federation.policy.kind must be one of fed_batch, fed_ucb, gossip_ucb, not 'fed_bach'. "
+            "federation.policy.kind must be one of fed_batch, fed_ucb, gossip_ucb, or module:Class, not 'fed_bach'. "
             "Did you mean 'fed_batch'?",
         ),
         (
             "epsilon = 1.0",
             'kind = "central_ucb"',
-            "federation.policy.kind must be one of fed_batch, fed_ucb, gossip_ucb, not 'central_ucb'",
+            "federation.policy.kind must be one of fed_batch, fed_ucb, gossip_ucb, or module:Class, not 'central_ucb'",
         ),
     ],
 )
@@ -250,7 +250,7 @@ def test_a_mistake_is_named(write, before, after, message):
         (
             "[[neighbors]]\nname = 'east'",
             "unknown key 'neighbors'. Did you mean 'neighbours'? "
-            "Known: name, data, federation, tls, listen, decisions, neighbours",
+            "Known: name, data, trust_policy, federation, tls, listen, decisions, neighbours",
         ),
     ],
 )

@@ -30,6 +30,7 @@ ROOMS = {
     # Figures know a result by its type alone; so ``Result.plot`` may draw itself.
     "figures": ["figures"],
     "simulation": ["simulation"],
+    "testing": ["testing"],  # of policies from outside
     "experiments": ["experiments"],
     "audit": ["audit"],  # attacks the simulator and the site
     "local": ["local"],

@@ -18,7 +18,7 @@ from dataclasses import MISSING, fields, replace
 from functools import partial
 from itertools import product
 from math import inf
-from typing import get_args, get_type_hints
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ from fedbandit import (
     graph,
     replay,
 )
-from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.config import POLICY_KINDS
 from fedbandit.policies import POLICIES
 from fedbandit.policies.protocol import INDICES, Network, Page
 from fedbandit.rules.batch import largest_reward_variance
@@ -265,7 +265,7 @@ def test_every_policy_has_a_case_with_default_parameters():
             assert FedBatch(1.0, index, radius, catches_up=catches_up).page() in pages
     assert all(CentralUCB(index=index).page() in pages for index in INDICES)
     assert {type(policy) for several in LIVE.values() for policy in several} == {
-        *get_args(get_type_hints(Federation)["policy"])
+        POLICIES[kind] for kind in POLICY_KINDS
     }
 
 

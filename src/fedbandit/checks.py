@@ -14,7 +14,6 @@ __all__ = [
     "FileError",
     "InvalidArgument",
     "closest",
-    "exactly",
     "finite_number",
     "instance",
     "number_above",
@@ -107,18 +106,6 @@ def instance(argument: str, value: object, kind: Any, accepted: str) -> None:
     """Refuse a value of another type."""
     if not isinstance(value, kind):
         raise InvalidArgument(argument, value, accepted)
-
-
-def exactly(argument: str, value: object, kinds: tuple[type, ...], accepted: str) -> None:
-    """Refuse a value of another type, and of a subclass: what it changes would run under its parent's name."""
-    if type(value) in kinds:
-        return
-    hint = ""
-    if isinstance(value, kinds):
-        hint = (
-            f"{type(value).__name__} is a subclass of a built-in policy, which would run under the name of its parent."
-        )
-    raise InvalidArgument(argument, value, accepted, hint)
 
 
 def true_or_false(argument: str, value: Any) -> bool:

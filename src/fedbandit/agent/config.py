@@ -13,9 +13,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedbandit.agent.addresses import Address, address, listening_address, site_name
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.own_policy import check_trust
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.checks import FileError, InvalidArgument, number_between, whole_number
-from fedbandit.policies import policy_from
+from fedbandit.policies import WrongPage, policy_from
 from fedbandit.toml_files import Section, checked, read_toml
 
 __all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "is_token", "read_config", "read_token"]
@@ -136,6 +137,7 @@ class _Neighbour(Section):
 class _File(Section):
     name: _Name
     data: _FileName
+    trust_policy: str = ""
     federation: _Federation
     tls: _Tls | None = None
     listen: _Listen = _Listen()
@@ -149,7 +151,7 @@ def read_config(path: Path) -> SiteConfig:
     mistakes = list(_contradictions(file))
     terms = None
     try:
-        terms = _terms(file.federation)
+        terms = _terms(file.federation, file.trust_policy, path.parent)
     except InvalidArgument as error:
         mistakes.insert(0, str(error))
     _refuse(path, mistakes)
@@ -219,14 +221,22 @@ def _refuse(path: Path, mistakes: list[str]) -> None:
         raise ConfigError("\n".join(f"{path}: {mistake}" for mistake in mistakes))
 
 
-def _terms(section: _Federation) -> Federation:
+def _terms(section: _Federation, trusted: str, folder: Path) -> Federation:
     """The terms; errors name the fields as in the file."""
     if len(section.rewards) != 2 or not section.rewards[0] < section.rewards[1]:
         raise InvalidArgument("federation.rewards", section.rewards, "two numbers, the lowest and the highest reward")
-    policy = policy_from("federation.policy", {"kind": POLICY_KINDS[0]} | section.policy, POLICY_KINDS)
+    given = {"kind": POLICY_KINDS[0]} | section.policy
+    try:
+        if ":" in str(given["kind"]):
+            check_trust(str(given["kind"]), trusted)  # before its code is loaded
+    except InvalidArgument as error:
+        raise error.at("federation") from None
+    policy = policy_from("federation.policy", given, POLICY_KINDS, folder=folder)
     low, high = section.rewards
     try:
-        return Federation(section.name, section.num_agents, tuple(section.arms), low, high, cast("Any", policy))
+        return Federation(section.name, section.num_agents, tuple(section.arms), low, high, policy, trusted)
+    except WrongPage:
+        raise
     except InvalidArgument as error:
         place = {"low": "rewards[0]", "high": "rewards[1]"}.get(error.argument, error.argument)
         raise InvalidArgument(f"federation.{place}", error.value, error.accepted, error.hint) from None

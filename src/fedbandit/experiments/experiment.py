@@ -19,6 +19,7 @@ from fedbandit.checks import FileError, InvalidArgument, closest, instance, whol
 from fedbandit.experiments.own_code import own_function
 from fedbandit.graph import Contacts, Graph, Schedule
 from fedbandit.policies import MAX_HORIZON, Policy, policy_from
+from fedbandit.policies.outside import label_of
 from fedbandit.problem import Problem
 from fedbandit.rewards import FAMILIES
 from fedbandit.toml_files import Section, checked, read_toml
@@ -163,7 +164,7 @@ def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
 
 
 def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Experiment:
-    policies, families = _policies(file.policies)
+    policies, families = _policies(file.policies, source.parent)
     return Experiment(
         name=file.name or source.stem,
         problems=_problems(file, _graph(file.graph, file.num_agents, source.parent), source.parent),
@@ -275,7 +276,7 @@ def _empirical(section: _ProblemSection, graph: AnyGraph, folder: Path, options:
     return Problem.empirical(folder / section.samples, graph, **options)
 
 
-def _policies(sections: list[dict[str, Any]]) -> tuple[dict[str, Policy], dict[str, str]]:
+def _policies(sections: list[dict[str, Any]], folder: Path) -> tuple[dict[str, Policy], dict[str, str]]:
     """Policies by label, and the label of each policy's family."""
     policies: dict[str, Policy] = {}
     families: dict[str, str] = {}
@@ -283,7 +284,10 @@ def _policies(sections: list[dict[str, Any]]) -> tuple[dict[str, Policy], dict[s
         where = f"policies[{position}]"
         for chosen in _expanded(where, section):
             policy = policy_from(
-                where, {name: value for name, value in chosen.items() if name != "label"}, beside=("label",)
+                where,
+                {name: value for name, value in chosen.items() if name != "label"},
+                beside=("label",),
+                folder=folder,
             )
             label, family = _labels(where, section, chosen, policy)
             if label in policies:
@@ -301,9 +305,11 @@ def _labels(where: str, section: dict[str, Any], chosen: dict[str, Any], policy:
     """A policy's label, and that of its family: the same without epsilon."""
     listed = [name for name, value in section.items() if isinstance(value, list)]
     told = ("epsilon",) if "label" in section else _TOLD_BY_LABELS
+    if "label" not in section and not hasattr(policy, "label"):
+        told = tuple(section)  # the label of an own policy names all parameters
     others = "".join(f", {name}={chosen[name]}" for name in listed if name not in told)
     if "label" not in section:
-        return policy.label + others, policy.label.partition(", eps=")[0] + others
+        return label_of(policy) + others, label_of(policy).partition(", eps=")[0] + others
     instance(f"{where}.label", section["label"], str, "a text")
     epsilon = f", eps={chosen['epsilon']:g}" if "epsilon" in listed else ""
     return f"{section['label']}{epsilon}{others}", f"{section['label']}{others}"

@@ -17,11 +17,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.checks import InvalidArgument
+from fedbandit.policies.outside import kind_of
 
 __all__ = ["AgentDied", "LocalFederation"]
 
@@ -74,9 +75,12 @@ class LocalFederation:
 
     def _toml(self, name: str, rate: float) -> str:
         terms = self.terms
-        policy = {"kind": terms.policy.kind, **{k: v for k, v in asdict(terms.policy).items() if v is not None}}
+        policy = {
+            "kind": kind_of(terms.policy),
+            **{k: v for k, v in asdict(cast(Any, terms.policy)).items() if v is not None},
+        }
         sections: list[tuple[str, Mapping[str, Any]]] = [
-            ("", {"name": name, "data": "data"}),
+            ("", {"name": name, "data": "data"} | ({"trust_policy": terms.trusted} if terms.trusted else {})),
             (
                 "[federation]",
                 {

@@ -89,6 +89,11 @@ def noise_due(me: Any, terms: Terms, arm: int) -> int:
     return me.episode_end[arm] if me.n[arm] + 1 == me.episode_end[arm] else 0
 
 
+def interval(me: Any, terms: Terms, arm: int, end: int) -> tuple[int, int]:
+    """An episode begins after the last released reward; episodes are disjoint: one level."""
+    return me.released[arm] + 1, 0
+
+
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
     """Collect the reward; at the end of the episode its noisy mean replaces the previous one."""
     me.current = arm
@@ -151,6 +156,7 @@ PAGE = Page(
     start=start,
     decide=decide,
     noise_due=noise_due,
+    interval=interval,
     observe=observe,
     published=published,
     believe=believe,

@@ -31,6 +31,7 @@ __all__ = [
     "LinkRule",
     "Now",
     "Number",
+    "OwnPolicy",
     "Page",
     "Policy",
     "PrivacyWarning",
@@ -84,6 +85,11 @@ class Fields(dict[str, Field]):
 
     def __init__(self, **fields: Field) -> None:
         """Keep the order in which the page names them."""
+        for name, field in fields.items():
+            if name in ("tried", "n_max"):
+                raise InvalidArgument(f"Fields.{name}", field, "left out: the engine keeps it for every page")
+            if not isinstance(field, Field):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgument(f"Fields.{name}", field, "a Count, Number or Flag, or a row such as Number[ARMS]")
         super().__init__(tried=Count[ARMS].passing, **fields)
 
 
@@ -199,8 +205,20 @@ class Page(NamedTuple):
     meet: Callable[..., int] | None = None
 
 
+class OwnPolicy(Protocol):
+    """The least that a policy must have, as those from outside: a frozen dataclass with these two."""
+
+    def page(self) -> Page:
+        """The functions of the policy."""
+        ...
+
+    def terms(self, setting: Setting) -> Any:
+        """The numbers of one agent fixed before the first round, a ``NamedTuple``."""
+        ...
+
+
 class Policy(Protocol):
-    """A policy: a frozen record of parameters with its page and its terms."""
+    """A policy of this package: a frozen record of parameters with its page and its terms."""
 
     kind: ClassVar[str]
 

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, whole_number
 from fedbandit.policies import plain
-from fedbandit.policies.protocol import Policy, Setting
+from fedbandit.policies.outside import label_of
+from fedbandit.policies.protocol import OwnPolicy, Setting
 from fedbandit.privacy.ledger import Ledger
 from fedbandit.privacy.noise import GRID, NoiseSource, laplace, to_grid, to_steps
 from fedbandit.rules.batch import largest_reward_variance
 
-__all__ = ["Interval", "Mechanism", "terms_in_steps"]
+__all__ = ["Interval", "Mechanism", "levels_of", "setting_in_steps", "terms_in_steps"]
 
 MAX_GROUP = 10**12
 
@@ -33,31 +34,40 @@ class Interval(NamedTuple):
     last: int
 
 
-def terms_in_steps(policy: Policy, num_agents: int, num_arms: int, low: float, high: float) -> Any:
+def setting_in_steps(num_agents: int, num_arms: int, low: float, high: float) -> Setting:
+    """The world of a live site, where rewards in [low, high] are counted in steps above ``low``."""
+    return Setting(
+        num_agents=num_agents,
+        num_arms=num_arms,
+        share=1.0,
+        sum_of_squares=1.0 / num_agents,
+        mean_square_share=1.0,
+        degree=0,
+        complete=False,
+        in_step=False,
+        horizon=1,  # a policy that needs one has its own
+        low=0.0,
+        high=float(GRID),
+        bounded=True,
+        scale=float(GRID),
+        reward_variance=largest_reward_variance(0.0, float(GRID)),
+        unit=GRID / (high - low),
+        rewards="bounded",
+    )
+
+
+def terms_in_steps(policy: OwnPolicy, num_agents: int, num_arms: int, low: float, high: float) -> Any:
     """The fixed numbers of a policy's page where rewards in [low, high] are counted in steps above ``low``.
 
     Every formula is scale-equivariant: a page in steps decides as it would in units of the reward.
     """
-    return policy.terms(
-        Setting(
-            num_agents=num_agents,
-            num_arms=num_arms,
-            share=1.0,
-            sum_of_squares=1.0 / num_agents,
-            mean_square_share=1.0,
-            degree=0,
-            complete=False,
-            in_step=False,
-            horizon=1,  # a policy that needs one has its own
-            low=0.0,
-            high=float(GRID),
-            bounded=True,
-            scale=float(GRID),
-            reward_variance=largest_reward_variance(0.0, float(GRID)),
-            unit=GRID / (high - low),
-            rewards="bounded",
-        )
-    )
+    return policy.terms(setting_in_steps(num_agents, num_arms, low, high))
+
+
+def levels_of(terms: Any) -> int:
+    """The most releases that may hold one reward: one, or those of a tree over ``max_pulls`` rewards."""
+    max_pulls: int | None = getattr(terms, "max_pulls", None)
+    return 1 if max_pulls is None else max_pulls.bit_length()
 
 
 class Mechanism:
@@ -69,7 +79,7 @@ class Mechanism:
     """
 
     def __init__(
-        self, policy: Policy, num_agents: int, num_arms: int, low: float, high: float, noise: NoiseSource = laplace
+        self, policy: OwnPolicy, num_agents: int, num_arms: int, low: float, high: float, noise: NoiseSource = laplace
     ) -> None:
         """Nothing observed, nothing released."""
         self._low, self._high = _range(low, high)
@@ -82,9 +92,8 @@ class Mechanism:
         self.ledger: Ledger | None = None
         if self.page.noise_due is not None:
             if self.page.interval is None:
-                raise InvalidArgument("policy", policy.label, "one whose page names the interval of each release")
-            levels = 1 if self.max_pulls is None else self.max_pulls.bit_length()
-            self.ledger = Ledger(self.num_arms, self.terms.epsilon_per_release, levels, noise)
+                raise InvalidArgument("policy", label_of(policy), "one whose page names the interval of each release")
+            self.ledger = Ledger(self.num_arms, self.terms.epsilon_per_release, levels_of(self.terms), noise)
 
     def take(self, arm: int, reward: float) -> Interval | None:
         """Play a reward of this arm; the interval that it completes, whose noise has been drawn.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument
 from fedbandit.graph import Contacts, Schedule
 from fedbandit.policies import Policy
+from fedbandit.policies.outside import label_of
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.problem import Problem
 from fedbandit.simulation.links import LINKS, LinkKind, links_by
@@ -173,6 +174,8 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
 def terms_of(policy: Policy, settings: Sequence[Setting]) -> Any:
     """The fixed numbers of all agents, as records."""
     each = [policy.terms(setting) for setting in settings]
+    if len({tuple(map(type, terms)) for terms in each}) > 1:
+        raise InvalidArgument("terms", each[0], "numbers of the same types for every agent")
     return np.array([tuple(terms) for terms in each], _dtype_of_terms(each[0]))
 
 
@@ -184,7 +187,7 @@ def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[LinkKind, 
         if isinstance(problem.over_time, Contacts) or callable(chosen):
             raise InvalidArgument(
                 "policy",
-                policy.label,
+                label_of(policy),
                 "one that takes the problem's links",
                 "It brings its own, over all edges of the graph: leave out the contact list and the rule.",
             )

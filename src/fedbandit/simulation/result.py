@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import xarray as xr
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument, instance
 from fedbandit.graph import Contacts, Schedule
 from fedbandit.policies import Policy
+from fedbandit.policies.outside import is_built_in, kind_of, source_hash
 from fedbandit.problem import Problem
 from fedbandit.rewards import Family, Own
 from fedbandit.simulation.compiled import SOURCES, digest_of
@@ -273,7 +274,7 @@ def describe(
             "rates": None if problem.rates is None else problem.rates.tolist(),
         },
         "graph": graph,
-        "policies": {label: {"kind": policy.kind} | _plain(asdict(policy)) for label, policy in policies.items()},
+        "policies": {label: _named(policy) | _plain(asdict(cast(Any, policy))) for label, policy in policies.items()},
         "horizon": horizon,
         "trials": [trials.start, trials.stop],
         "seed": seed,
@@ -298,6 +299,11 @@ def _family(family: Family) -> dict[str, Any]:
     """What identifies a family of rewards: of a user's own draw also its code."""
     code = code_of(family)
     return family.parameters() | ({"code": code} if code else {})
+
+
+def _named(policy: Policy) -> dict[str, Any]:
+    """The kind, and for an own policy a hash of its source."""
+    return {"kind": kind_of(policy)} | ({} if is_built_in(policy) else {"source": source_hash(policy)})
 
 
 def _plain(parameters: dict[str, Any]) -> dict[str, Any]:

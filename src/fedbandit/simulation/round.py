@@ -79,10 +79,11 @@ def _count_misses(
 # ---------------------------------------------------------------- the round
 
 
-def rounds_of(page: Page, family: Family, links: LinkKind, watches: bool) -> Callable[..., None]:
+def rounds_of(page: Page, family: Family, links: LinkKind, watches: bool, own_code: str = "") -> Callable[..., None]:
     """The compiled loop over rounds of a page, for a family of rewards and a kind of links.
 
-    ``watches``: count how often an estimate lies further from the truth than its radius.
+    ``watches``: count how often an estimate lies further from the truth than its radius. ``own_code``: a digest of what
+    the page reaches outside this package; whether its arms exist is then checked.
     """
     functions = (
         draw_of(family),
@@ -102,7 +103,8 @@ def rounds_of(page: Page, family: Family, links: LinkKind, watches: bool) -> Cal
         page.announced or _nothing_announced,
     )
     return _build(
-        SOURCES + code_of(family) + links.code,
+        SOURCES + own_code + code_of(family) + links.code,
+        own_code != "",
         len(page.averaged),
         page.network == "pooled",
         links.mark is not None,
@@ -118,6 +120,7 @@ def rounds_of(page: Page, family: Family, links: LinkKind, watches: bool) -> Cal
 @cache
 def _build(
     sources: str,
+    is_guarded: bool,
     num_averaged: int,
     is_pooled: bool,
     has_marks: bool,
@@ -196,6 +199,8 @@ def _build(
                             now = time_of(turn.clock)
                         draws = DecisionDraws(i, turn.clock, streams[i], tape)
                         turn.arm = np.uint64(decide(me, fixed, me, now, draws))  # lines 6-14
+                        if is_guarded and turn.arm >= np.uint64(num_arms):
+                            raise IndexError  # beyond its rows lies other agents' memory
             for i in range(num_agents):
                 me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
                 for k in range(turn.acts if t > 0 else num_arms):  # Algorithm 1, line 1: at t = 0 every arm once

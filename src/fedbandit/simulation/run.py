@@ -8,13 +8,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument, exactly, instance, true_or_false, whole_number
+from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
 from fedbandit.graph import Contacts
-from fedbandit.policies import MAX_HORIZON, POLICIES, Policy
+from fedbandit.policies import MAX_HORIZON, Policy
+from fedbandit.policies.admission import admit
+from fedbandit.policies.outside import check_kind, kind_of, label_of
 from fedbandit.policies.protocol import Setting
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
+from fedbandit.simulation.own_pages import in_words, refuse_changed_code
 from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
 from fedbandit.simulation.round import rounds_of
@@ -155,11 +158,17 @@ def plan_of(
 
     ``settings``: what each agent knows of its world, where that is not what the problem tells it.
     """
-    exactly("policy", policy, tuple(POLICIES.values()), "a policy, such as FedBatch(epsilon=1.0) or GossipUCB()")
+    check_kind("policy", policy)
     known = settings or [setting_of(problem, horizon, i) for i in range(problem.num_agents)]
-    policy.check(known[0])
-    page, (kind, links) = policy.page(), links_of(policy, problem, horizon)
-    return cpu.Plan(page, terms_of(policy, known), links, rounds_of(page, problem.rewards, kind, watches))
+    if (check := getattr(policy, "check", None)) is not None:
+        check(known[0])
+    own = admit(policy, known[0])
+    page, (kind, links) = own.page, links_of(policy, problem, horizon)
+    play_rounds = rounds_of(page, problem.rewards, kind, watches, own.digest)
+    if own.digest:
+        refuse_changed_code(kind_of(policy), own)
+        play_rounds = in_words(kind_of(policy), page, play_rounds)
+    return cpu.Plan(page, terms_of(policy, known), links, play_rounds)
 
 
 def _problems(problem: Problems, trials: range) -> list[Problem]:
@@ -201,7 +210,9 @@ def _named(policies: Policies) -> dict[str, Policy]:
         named = dict(policies)
     else:
         several = list(policies) if isinstance(policies, Sequence) else [policies]
-        named = {policy.label: policy for policy in several if hasattr(policy, "label")}
+        for policy in several:
+            check_kind("policies", policy)
+        named = {label_of(policy): policy for policy in several}
         if len(named) != len(several):
             raise InvalidArgument(
                 "policies",

@@ -11,6 +11,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import Player
 from fedbandit.checks import InvalidArgument, finite_number
 from fedbandit.policies import FedBatch
+from fedbandit.policies.outside import WrongPage, is_built_in, kind_of
 from fedbandit.policies.plain import narrowed
 from fedbandit.rules.choose import fewest_pulls
 
@@ -59,16 +60,24 @@ def choice(terms: Federation, player: Player, n_max: Sequence[int], draws: Decis
     if n_max:
         seen.n_max[:] = n_max
     if all(room):
-        return page.decide(me, player.terms, seen, player.now, draws)
+        return _checked(terms, page.decide(me, player.terms, seen, player.now, draws), terms.num_arms)
     opened = [k for k in arms if room[k]]
     if len(opened) == 1:
         return opened[0]
     me, seen = narrowed(page, me, seen, opened)
     some = replace(draws, normals=tuple(draws.normals[k] for k in opened) if draws.normals else ())
-    return opened[page.decide(me, player.terms, seen, player.now, some)]
+    return opened[_checked(terms, page.decide(me, player.terms, seen, player.now, some), len(opened))]
+
+
+def _checked(terms: Federation, arm: object, num_arms: int) -> int:
+    """The arm of a page: an own one may be wrong where no rehearsal has been."""
+    if type(arm) is not int or not 0 <= arm < num_arms:
+        raise WrongPage(kind_of(terms.policy), f"decide returns {arm!r}, not an arm from 0 to {num_arms - 1}")
+    return arm
 
 
 def _check_normals(terms: Federation, draws: DecisionDraws) -> None:
-    needed = isinstance(terms.policy, FedBatch) and terms.policy.index == "thompson"
+    policy = terms.policy
+    needed = policy.index == "thompson" if isinstance(policy, FedBatch) else not is_built_in(policy)
     if len(draws.normals) != terms.num_arms and (needed or draws.normals):
         raise InvalidArgument("normals", draws.normals, f"{terms.num_arms} draws, one for each arm")

@@ -6,14 +6,16 @@ What may differ between sites (name, neighbours, files) is in the configuration.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from math import inf
 from typing import Any, cast
 
 from fedbandit.agent.core.bounds import Bounds
-from fedbandit.checks import LARGEST, InvalidArgument, exactly, finite_number, instance, shortened, whole_number
-from fedbandit.policies import FedBatch, FedUCB, GossipUCB
+from fedbandit.agent.core.own_policy import check_own_policy
+from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, shortened, whole_number
+from fedbandit.policies import FedBatch, FedUCB, GossipUCB, Policy
+from fedbandit.policies.outside import check_kind, is_built_in, kind_of, source_hash
 from fedbandit.policies.protocol import Page
 from fedbandit.privacy.mechanism import Mechanism, terms_in_steps
 from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
@@ -30,7 +32,9 @@ class Federation:
     * ``low``, ``high``: the range of a reward
     * ``policy``: ``FedBatch`` with a finite epsilon, without the paper's consistency rule, which makes a slow site
       chase a fast one's counts for ever (docs/fedbatch.md); or, with that rule, ``FedUCB`` with a finite epsilon and a
-      horizon, the most decisions of an arm at a site after the first; or ``GossipUCB``, which is not private
+      horizon, the most decisions of an arm at a site after the first; or ``GossipUCB``, which is not private; or an
+      own policy that is trusted (docs/own-policy.md)
+    * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
     name: str
@@ -38,7 +42,8 @@ class Federation:
     arms: tuple[str, ...]
     low: float
     high: float
-    policy: FedBatch | FedUCB | GossipUCB
+    policy: Policy
+    trusted: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the terms."""
@@ -68,8 +73,11 @@ class Federation:
 
     def _check_policy(self) -> None:
         policy = self.policy
-        exactly("policy", policy, (FedBatch, FedUCB, GossipUCB), "a FedBatch, FedUCB or GossipUCB")
-        if isinstance(policy, GossipUCB):
+        check_kind("policy", policy, (FedBatch, FedUCB, GossipUCB), "a FedBatch, FedUCB or GossipUCB")
+        if not is_built_in(policy):
+            check_own_policy(policy, self.trusted, self.num_agents, self.num_arms, self.low, self.high)
+            return
+        if not isinstance(policy, (FedBatch, FedUCB)):
             return
         if policy.epsilon == inf:
             raise InvalidArgument("policy.epsilon", inf, "finite", "The policy without privacy is gossip_ucb.")
@@ -130,7 +138,9 @@ class Federation:
     def terms(self) -> dict[str, Any]:
         """The terms in plain text, numbers, lists and mappings, fit for JSON."""
         plain = asdict(self)
-        return {**plain, "arms": list(self.arms), "policy": {"kind": self.policy.kind, **plain["policy"]}}
+        del plain["trusted"]
+        source = {} if is_built_in(self.policy) else {"source": source_hash(self.policy)}
+        return {**plain, "arms": list(self.arms), "policy": {"kind": kind_of(self.policy), **source, **plain["policy"]}}
 
     def digest(self) -> str:
         """A hash of the terms: equal if and only if the terms are."""

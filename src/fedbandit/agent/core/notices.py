@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
+from fedbandit.policies.admission import claimed_epsilon
+from fedbandit.policies.outside import is_built_in, kind_of
 
 __all__ = ["Privacy", "privacy_of", "warnings_of"]
 
@@ -35,7 +37,12 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
         case FedUCB():
             mechanism = f"noisy sums in a tree over the first {terms.max_pulls} rewards of an arm"
             lasts = f"for {terms.max_pulls} rewards of an arm, after which no more are taken"
-    epsilon = terms.policy.epsilon
+        case _:
+            about = f"an own policy, {kind_of(terms.policy)}"
+            if terms.page.noise_due is None:
+                return Privacy(f"{about}, without noise", None, releases, "None: neighbours can compute rewards.")
+            mechanism, lasts = f"noise as {about}, asks for it", "if its page is what was rehearsed at the start"
+    epsilon = claimed_epsilon(terms.policy)
     return Privacy(
         mechanism,
         epsilon,
@@ -47,8 +54,14 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
 
 def warnings_of(terms: Federation, tried: Sequence[int], n_max: Sequence[int]) -> tuple[str, ...]:
     """What an operator should know before it hurts."""
-    policy = terms.policy
+    policy, kind = terms.policy, kind_of(terms.policy)
     said: list[str] = []
+    if not is_built_in(policy):
+        said.append(f"{kind} is not a part of fedbandit: this site trusts its author.")
+        if terms.page.noise_due is None:
+            said.append(f"{kind} is not private: neighbours can compute rewards.")
+        if not terms.catches_up:
+            return tuple(said)
     if isinstance(policy, GossipUCB):
         said.append("gossip_ucb is not private: neighbours can compute every reward. fed_batch is.")
     if isinstance(policy, FedBatch):
@@ -62,12 +75,12 @@ def warnings_of(terms: Federation, tried: Sequence[int], n_max: Sequence[int]) -
     if started and heard >= 2 * here:
         said.append(
             f"this site is slower than others ({here} decisions, where {heard} have been heard of), and the "
-            f"consistency rule of {policy.kind} makes it chase their counts instead of choosing good arms. fed_batch "
+            f"consistency rule of {kind} makes it chase their counts instead of choosing good arms. fed_batch "
             "has no such rule."
         )
     else:
         said.append(
-            f"the consistency rule of {policy.kind} makes a slow site chase a fast one's counts: use it only where all "
+            f"the consistency rule of {kind} makes a slow site chase a fast one's counts: use it only where all "
             "sites decide about equally often. fed_batch has no such rule."
         )
     if terms.max_pulls is not None and 10 * max(tried) >= 9 * terms.max_pulls:

@@ -34,6 +34,8 @@ def records_of_schema_2(file: sqlite3.Connection, terms: Federation) -> list[Rec
             released = _from_trees(file, terms, own)
         case GossipUCB():
             released = _from_sums(file, terms, own)
+        case _:
+            raise InvalidArgument("schema", 2, "3 for an own policy: there were none before")
     arms = [k for k in range(terms.num_arms) if own.me.n[k] > 0]
     return [*(Known(k, own.kept(k)) for k in arms), *released]
 

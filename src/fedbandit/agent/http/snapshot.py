@@ -6,6 +6,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
 from fedbandit.agent.http.state import ArmState, FederationState, NeighbourState
+from fedbandit.policies.outside import label_of
 
 __all__ = ["arm_states", "federation_state", "neighbour_states"]
 
@@ -18,7 +19,7 @@ def federation_state(terms: Federation) -> FederationState:
         arms=list(terms.arms),
         low=terms.low,
         high=terms.high,
-        policy=terms.policy.label,
+        policy=label_of(terms.policy),
         digest=terms.digest(),
     )
 

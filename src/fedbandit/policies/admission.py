@@ -1,0 +1,147 @@
+"""Decides whether an own policy may run: its parts, its code, then a rehearsal in plain Python on strict stand-ins.
+
+What was found of a page is kept: asking again costs next to nothing.
+"""
+
+from math import inf
+from statistics import NormalDist
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from fedbandit.policies.coupling import Scene
+from fedbandit.policies.inspection import ARGUMENTS, Reached, check_code, check_parts, check_terms, reached_by
+from fedbandit.policies.outside import PACKAGE, WrongPage, check_kind, is_built_in, kind_of, source_hash
+from fedbandit.policies.protocol import OwnPolicy, Page, Setting
+from fedbandit.policies.stage import Script, Shown, Stage
+
+__all__ = ["Admitted", "admit", "claimed_epsilon", "rehearse", "scene_of", "small"]
+
+AGENTS, ARMS, ROUNDS = 3, 3, 40
+EDGES = [(0, 1), (0, 2), (1, 2)]
+GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, spread evenly
+
+_admitted: set[Any] = set()
+
+
+class Admitted(NamedTuple):
+    """A policy that may run: its page, and a digest of the own code that it reaches; empty for a built-in one."""
+
+    page: Page
+    digest: str
+    functions: dict[FunctionType, str]  # own functions, with a digest of each
+
+
+def admit(policy: OwnPolicy, setting: Setting) -> Admitted:
+    """Refuse a policy whose page cannot run as it stands, in words."""
+    check_kind("policy", policy)
+    if is_built_in(policy):
+        return Admitted(policy.page(), "", {})
+    kind = kind_of(policy)
+    page = _call(kind, "page", policy.page)
+    check_parts(kind, page)
+    if page != policy.page():
+        raise WrongPage(
+            kind, "page() returns another page each time: define its functions once, at the top of the module"
+        )
+    source_hash(policy)  # of the text as it is now: it may be edited while this process runs
+    reached = reached_by(kind, page, type(policy).__module__)
+    few = small(setting)
+    terms = _call(kind, "terms", policy.terms, few)
+    check_terms(kind, page, terms)
+    check_terms(kind, page, _call(kind, "terms", policy.terms, setting))
+    if terms != policy.terms(few):
+        raise WrongPage(kind, "terms(setting) returns other numbers each time: they must follow from the parameters")
+    verdict: Any = (
+        kind,
+        reached.digest,
+        tuple(getattr(page, name) for name in ARGUMENTS),
+        type(terms)._fields,
+        terms,
+        few,
+    )
+    if verdict not in _admitted:
+        _check_homes(kind, page, reached)
+        check_code(kind, page, terms, reached)
+        rehearse(kind, page, terms, few)
+        _admitted.add(verdict)
+    return Admitted(page, reached.digest, dict(reached.digests))
+
+
+def small(setting: Setting) -> Setting:
+    """The same setting with few agents and arms, for a rehearsal."""
+    return setting._replace(
+        num_agents=AGENTS,
+        num_arms=ARMS,
+        share=1.0,
+        sum_of_squares=1.0 / AGENTS,
+        mean_square_share=1.0,
+        degree=AGENTS - 1,
+        complete=True,
+    )
+
+
+def claimed_epsilon(policy: OwnPolicy) -> float:
+    """The privacy that a policy claims for one reward: its ``epsilon``, if it has a finite one; else infinity."""
+    epsilon = getattr(policy, "epsilon", inf)
+    return float(epsilon) if isinstance(epsilon, (int, float)) else inf
+
+
+def scene_of(policy: OwnPolicy, setting: Setting) -> Scene:
+    """A small scene in which to try the policy's privacy."""
+    few = small(setting)
+    terms = [policy.terms(few)] * AGENTS
+    beyond = not setting.bounded
+    return Scene(kind_of(policy), policy.page(), terms, ARMS, EDGES, script_of(few), ROUNDS, few.low, few.high, beyond)
+
+
+def _call(kind: str, name: str, method: Any, *arguments: Any) -> Any:
+    try:
+        return method(*arguments)
+    except WrongPage:
+        raise
+    except Exception as error:
+        raise WrongPage(kind, f"{name}() fails with {type(error).__name__}: {error}") from None
+
+
+def _check_homes(kind: str, page: Page, reached: Reached) -> None:
+    for name in ARGUMENTS:
+        function = getattr(page, name)
+        if function is None or function in reached.functions:
+            continue
+        if not function.__module__.startswith(f"{PACKAGE}.policies."):
+            raise WrongPage(kind, f"{name} is {function.__module__}.{function.__name__}, which no page may use")
+
+
+def rehearse(kind: str, page: Page, terms: Any, setting: Setting) -> list[Shown]:
+    """Play a page some rounds in plain Python on strict stand-ins, so that every function runs; what it shows."""
+    stage = Stage(kind, page, [terms] * AGENTS, ARMS, EDGES, script_of(setting), strict=True)
+    shown = [stage.first_round()]
+    stage.try_the_rest(1)
+    for t in range(1, ROUNDS + 1):
+        shown.append(stage.next_round(t))
+        stage.try_the_rest(t + 1)
+    return shown
+
+
+def script_of(setting: Setting) -> Script:
+    """Randomness for a rehearsal, always the same."""
+    normal = NormalDist()
+
+    def spread(*place: int) -> float:
+        """A number in (0, 1) for a place in the script."""
+        number = 1.0 + place[0]
+        for step in place[1:]:
+            number = 31.0 * number + step
+        return min(max(GOLDEN * number % 1.0, 1e-6), 1.0 - 1e-6)
+
+    def reward(t: int, i: int, k: int) -> float:
+        u = spread(t, i, k)
+        return setting.low + (setting.high - setting.low) * u if setting.has_range else k + normal.inv_cdf(u)
+
+    return Script(
+        reward=reward,
+        edge=lambda t: EDGES[t % len(EDGES)],
+        pick=spread,
+        normals=lambda t, i: [normal.inv_cdf(spread(t, i, k, 7)) for k in range(setting.num_arms)],
+        noise=lambda end, i, k: normal.inv_cdf(spread(end, i, k, 5)),
+    )

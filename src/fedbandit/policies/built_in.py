@@ -1,0 +1,19 @@
+"""The policies of this package, by the name that files give them."""
+
+from typing import get_args
+
+from fedbandit.policies.adap_ucb import AdaPUCB
+from fedbandit.policies.central_ucb import CentralUCB
+from fedbandit.policies.coop_ucb2 import CoopUCB2
+from fedbandit.policies.dist_ucb import DistUCB
+from fedbandit.policies.fed1_ucb import Fed1UCB
+from fedbandit.policies.fed_batch import FedBatch
+from fedbandit.policies.fed_ucb import FedUCB
+from fedbandit.policies.gossip_ucb import GossipUCB
+from fedbandit.policies.gse import GSE
+from fedbandit.policies.local_ucb import LocalUCB
+
+__all__ = ["POLICIES", "BuiltIn"]
+
+BuiltIn = GossipUCB | FedUCB | FedBatch | LocalUCB | CentralUCB | DistUCB | CoopUCB2 | Fed1UCB | AdaPUCB | GSE
+POLICIES: dict[str, type[BuiltIn]] = {policy.kind: policy for policy in get_args(BuiltIn)}

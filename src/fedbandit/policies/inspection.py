@@ -1,0 +1,384 @@
+"""Reads an own page without running it: its parts, its functions' code, and a digest of all code that it reaches.
+
+What the compiler would refuse, or accept and run differently from plain Python, is refused here in words.
+"""
+
+import dis
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from functools import cache
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, CO_VARKEYWORDS
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple, cast, get_args
+
+from fedbandit.checks import closest
+from fedbandit.policies import outside
+from fedbandit.policies.outside import WrongPage, code_in, is_own_code
+from fedbandit.policies.protocol import ARMS, Field, Fields, Network, Now, Page
+
+__all__ = ["ARGUMENTS", "Reached", "check_code", "check_parts", "check_terms", "known_names", "reached_by"]
+
+ARGUMENTS = {
+    "start": ("me", "terms"),
+    "decide": ("me", "terms", "seen", "now", "draws"),
+    "noise_due": ("me", "terms", "arm"),
+    "interval": ("me", "terms", "arm", "end"),
+    "observe": ("me", "terms", "arm", "reward", "noise"),
+    "published": ("me", "terms", "arm"),
+    "announced": ("me", "terms", "arm"),
+    "believe": ("me", "terms", "seen", "arm"),
+    "estimate": ("me", "terms", "seen", "arm"),
+    "radius": ("me", "terms", "seen", "now", "arm"),
+    "margin": ("me", "terms", "seen", "now", "arm"),
+    "unknown": ("me", "arm"),
+    "meet": ("agents", "terms", "seen", "edges", "present"),
+}
+"""The arguments of a page's functions."""
+
+_NEEDED = ("decide", "observe", "published", "estimate")
+_BUILTINS = {
+    *("abs", "bool", "divmod", "enumerate", "float", "int", "len", "max", "min", "pow", "range", "round", "sum", "zip")
+}
+_NO_IO = "a page has no input or output"
+_RANDOM = "a page has no randomness of its own: use uniform(draws) or fill_with_normals(row, draws) in decide"
+_HINTS = {
+    **dict.fromkeys(("print", "open", "input"), _NO_IO),
+    **dict.fromkeys(("random", "secrets"), _RANDOM),
+    **dict.fromkeys(("time", "datetime"), "a page has no clock: decide is told the time in now"),
+    **dict.fromkeys(("numpy", "np"), "a page uses plain numbers and math"),
+    **dict.fromkeys(("list", "dict", "set", "sorted", "tuple"), "it keeps what it knows in its fields (KNOWS)"),
+}
+_OPCODES = {
+    "IMPORT_NAME": "has an import: import at the top of the module",
+    "STORE_GLOBAL": "changes a global variable: what an agent knows stands in its fields (KNOWS)",
+    "DELETE_GLOBAL": "changes a global variable: what an agent knows stands in its fields (KNOWS)",
+    "BUILD_LIST": "makes a list: declare a row in KNOWS, such as Number[ARMS]",
+    "LIST_APPEND": "makes a list: declare a row in KNOWS, such as Number[ARMS]",
+    "BUILD_MAP": "makes a dict: declare rows in KNOWS",
+    "BUILD_CONST_KEY_MAP": "makes a dict: declare rows in KNOWS",
+    "BUILD_SET": "makes a set: declare rows in KNOWS",
+    "BEFORE_WITH": f"has a with statement: {_NO_IO}",
+    "PUSH_EXC_INFO": "has a try statement: nothing may fail in compiled code",
+    "RAISE_VARARGS": "raises an error: check parameters in the dataclass, settings in check(setting)",
+    "LOAD_ASSERTION_ERROR": "has an assert: check parameters in the dataclass, settings in check(setting)",
+    "FORMAT_VALUE": "formats a text: a page computes with numbers only",
+    "FORMAT_SIMPLE": "formats a text: a page computes with numbers only",
+    "BUILD_STRING": "formats a text: a page computes with numbers only",
+    "MAKE_FUNCTION": "defines a function (or a comprehension) inside: write it at the top of the module, or a loop",
+    "YIELD_VALUE": "is a generator: it must return its value",
+    "DELETE_SUBSCR": "deletes an entry: rows have a fixed length",
+    "DELETE_ATTR": "deletes a field: they are fixed",
+}
+
+
+class Reached(NamedTuple):
+    """The own functions that a page reaches, by the page's function that does, and a digest of their code."""
+
+    functions: Mapping[FunctionType, str]
+    digests: Mapping[FunctionType, str]
+    digest: str
+
+
+# ---------------------------------------------------------------- the parts of a page
+
+
+def check_parts(kind: str, page: Any) -> None:
+    """Refuse a page whose fields, names or functions are not as ``protocol.Page`` says."""
+    if not isinstance(page, Page):
+        raise WrongPage(kind, f"page() must return a Page, not {page!r}")
+    if not isinstance(page.knows, Fields):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WrongPage(kind, f"knows is a {type(page.knows).__name__}: write Fields(n=Count[ARMS], ...)")
+    for name, field in page.knows.items():
+        _check_field(kind, name, field)
+    if type(page.averaged) is not tuple or not page.averaged or {type(name) for name in page.averaged} != {str}:
+        raise WrongPage(kind, f"averaged must be a tuple of names, such as ('theta',), not {page.averaged!r}")
+    if len(set(page.averaged)) < len(page.averaged):
+        raise WrongPage(kind, f"averaged names something twice: {', '.join(page.averaged)}")
+    for name in page.averaged:
+        if name in page.knows:
+            raise WrongPage(
+                kind, f"averaged and knows both name {name}: the agent's own number needs another name than the average"
+            )
+        if not name.isidentifier() or name in ("n_max", "padding"):
+            raise WrongPage(kind, f"averaged must not name {name!r}: choose another name")
+    if page.network not in get_args(Network):
+        known = get_args(Network)
+        raise WrongPage(
+            kind,
+            f"network must be one of {', '.join(known)}, not {page.network!r}. {closest(str(page.network), known)}",
+        )
+    for name in ARGUMENTS:
+        _check_function(kind, name, getattr(page, name))
+    if page.interval is not None and page.noise_due is None:
+        raise WrongPage(kind, "interval stands without noise_due, which says when noise is due")
+    if page.network == "server" and page.meet is None:
+        raise WrongPage(kind, "network is 'server', where only meet changes the averages, and meet is None")
+
+
+def _check_field(kind: str, name: str, field: Any) -> None:
+    if not isinstance(field, Field):
+        raise WrongPage(kind, f"knows.{name} is {field!r}: write Count, Number or Flag, or a row such as Number[ARMS]")
+    if name in ("n_max", "padding") or not name.isidentifier():
+        raise WrongPage(kind, f"knows must not name {name!r}: the engine uses that name")
+    for size in field.shape:
+        if size != ARMS and (type(size) is not int or size < 1):
+            raise WrongPage(kind, f"knows.{name} has a length of {size!r}: write ARMS or a whole number above 0")
+
+
+def _check_function(kind: str, name: str, function: Any) -> None:
+    wanted = ARGUMENTS[name]
+    if function is None and name not in _NEEDED:
+        return
+    if not isinstance(function, FunctionType):
+        words = "is missing" if function is None else f"is {function!r}"
+        raise WrongPage(kind, f"{name} {words}: it must be a plain function {name}({', '.join(wanted)})")
+    code = function.__code__
+    given = code.co_varnames[: code.co_argcount]
+    plain = not code.co_kwonlyargcount and not code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
+    if len(given) != len(wanted) or not plain or function.__defaults__:
+        raise WrongPage(
+            kind,
+            f"{name}({', '.join(given)}{'' if plain else ', ...'}) must take {len(wanted)} arguments without defaults: "
+            f"{name}({', '.join(wanted)})",
+        )
+
+
+def check_terms(kind: str, page: Page, terms: Any) -> None:
+    """Refuse terms that are not a NamedTuple of whole numbers and floats, or lack the scale of noise."""
+    if not issubclass(type(terms), tuple) or not hasattr(terms, "_fields"):
+        raise WrongPage(kind, f"terms(setting) must return a NamedTuple of numbers, not {terms!r}")
+    values: dict[str, Any] = terms._asdict()
+    if not values:
+        raise WrongPage(kind, "terms(setting) returns a NamedTuple without fields: give it at least one number")
+    for name, value in values.items():
+        if type(value) not in (int, float):
+            hint = ": write int(...)" if isinstance(value, bool) else ""
+            raise WrongPage(
+                kind, f"terms.{name} must be an int or a float, not the {type(value).__name__} {value!r}{hint}"
+            )
+        if value != value:
+            raise WrongPage(kind, f"terms.{name} is NaN")
+        if type(value) is int and abs(value) >= 2**63:
+            raise WrongPage(kind, f"terms.{name} is too large for a whole number: {value}")
+    if page.noise_due is not None and type(values.get("noise_scale")) is not float:
+        raise WrongPage(
+            kind, "noise_due asks for noise, but the terms have no noise_scale (a float): what is its scale?"
+        )
+
+
+# ---------------------------------------------------------------- the code of its functions
+
+
+def reached_by(kind: str, page: Page, home: str) -> Reached:
+    """The own functions that a page reaches; a digest that changes with anything that they compute from."""
+    functions: dict[FunctionType, str] = {}
+    for name in ARGUMENTS:
+        function = getattr(page, name)
+        if function is not None:
+            _collect(kind, name, function, home, functions, [])
+    own: dict[FunctionType, str] = {}
+    for function in functions:  # those that others call come first
+        own[function] = _digest_of(function, own)
+    parts = [(name, getattr(page, name)) for name in ARGUMENTS]
+    whole = [
+        repr(list(page.knows.items())),
+        repr((page.averaged, page.network)),
+        *(f"{name} {_named(function)} {own.get(function, '')}" for name, function in parts if function is not None),
+    ]
+    return Reached(functions, own, hashlib.sha256("\n".join(whole).encode()).hexdigest() if own else "")
+
+
+def _collect(
+    kind: str, name: str, function: FunctionType, home: str, found: dict[FunctionType, str], above: list[FunctionType]
+) -> None:
+    if function in above:
+        raise WrongPage(kind, f"{name}: {function.__name__} calls itself: write a loop")
+    if not is_own_code(function.__module__, home):
+        return
+    if function in found:
+        return
+    for used in _used(function):
+        if isinstance(used, FunctionType):
+            _collect(kind, name, used, home, found, [*above, function])
+    found[function] = name
+
+
+def _used(function: FunctionType) -> Iterator[Any]:
+    """What a function takes from outside: global names, and attributes of modules."""
+    for _, value in _globals_of(function):
+        if not isinstance(value, ModuleType):
+            yield value
+
+
+@cache
+def _paths_in(code: CodeType) -> tuple[tuple[str, ...], ...]:
+    """Global names in a code, each with the attributes that are read of it at once."""
+    paths: list[tuple[str, ...]] = []
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    for position, step in enumerate(steps):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            after = itertools.takewhile(lambda s: s.opname in ("LOAD_ATTR", "LOAD_METHOD"), steps[position + 1 :])
+            paths.append((str(step.argval), *(str(attribute.argval) for attribute in after)))
+    return tuple(dict.fromkeys(paths))
+
+
+def _globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function finds in its module, or in the modules that it names."""
+    for name, *attributes in _paths_in(function.__code__):
+        value = function.__globals__.get(name, _builtin(function, name))
+        for attribute in attributes:
+            if not isinstance(value, ModuleType):
+                break
+            name, value = f"{name}.{attribute}", getattr(value, attribute, None)
+        yield name, value
+
+
+def _builtin(function: FunctionType, name: str) -> Any:
+    table: Any = function.__globals__.get("__builtins__", {})
+    return getattr(table, name, None) if isinstance(table, ModuleType) else table.get(name)
+
+
+def _named(function: FunctionType) -> str:
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def _digest_of(function: FunctionType, own: Mapping[FunctionType, str]) -> str:
+    """A hash of a function's code, of the numbers that it finds in its module, and of the own functions it calls."""
+    used: list[str] = []
+    for name, value in _globals_of(function):
+        if isinstance(value, FunctionType):
+            used.append(f"{name} {own.get(value) or _named(value)}")
+        else:
+            used.append(f"{name} {value!r}" if isinstance(value, (int, float, tuple)) else name)
+    content = repr((_code_in(function.__code__), function.__defaults__, function.__kwdefaults__, used))
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+@cache
+def _code_in(code: CodeType) -> str:
+    return repr(code_in(code))
+
+
+def check_code(kind: str, page: Page, terms: Any, reached: Reached) -> None:
+    """Refuse code that cannot be compiled, or that keeps or reads anything but its arguments, math and the rules."""
+    for function, name in reached.functions.items():
+        where = name if function is getattr(page, name) else f"{name}, in {function.__name__},"
+        if function.__closure__:
+            inner = ", ".join(function.__code__.co_freevars)
+            raise WrongPage(
+                kind, f"{where} closes over {inner}: put numbers into the terms, and functions at the top of the module"
+            )
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            if type(default) not in (int, float, bool):
+                raise WrongPage(
+                    kind, f"{where} has the default {default!r}, which keeps state between calls: use a field of KNOWS"
+                )
+        if function.__code__.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
+            raise WrongPage(kind, f"{where} is a generator or asynchronous: it must return its value")
+        _check_instructions(kind, where, function.__code__)
+        for used, value in _globals_of(function):
+            _check_used(kind, where, function, used, value)
+    for name, arguments in ARGUMENTS.items():
+        function = getattr(page, name)
+        if function in reached.functions and name != "meet":
+            _check_attributes(kind, name, function, arguments, page, terms)
+
+
+def _check_instructions(kind: str, where: str, code: CodeType) -> None:
+    line: int | None = code.co_firstlineno
+    for step in dis.get_instructions(code):
+        line = step.positions.lineno if step.positions and step.positions.lineno else line
+        if step.opname in _OPCODES:
+            raise WrongPage(kind, f"{where} {_OPCODES[step.opname]} (line {line})")
+        if step.opname == "LOAD_CONST" and isinstance(step.argval, (str, bytes)):
+            raise WrongPage(
+                kind, f"{where} uses the text {step.argval!r}: a page computes with numbers only (line {line})"
+            )
+
+
+def _check_used(kind: str, where: str, function: FunctionType, name: str, value: Any) -> None:
+    top = name.partition(".")[0]
+    source = str(getattr(value, "__module__", None) or getattr(value, "__name__", None) or "")
+    if (
+        type(value) in (int, float, bool)
+        or value is math
+        or (type(value).__module__ == "builtins" and source == "math")
+    ):
+        return
+    if isinstance(value, tuple) and {type(x) for x in cast("tuple[Any, ...]", value)} <= {int, float}:
+        return
+    if isinstance(value, FunctionType):
+        if source.startswith((f"{outside.PACKAGE}.rules", f"{outside.PACKAGE}.policies")):
+            return
+        if is_own_code(source, function.__module__):
+            return
+    if name in _BUILTINS and value is _builtin(function, name) and name not in function.__globals__:
+        return
+    if value is None and top not in function.__globals__ and _builtin(function, top) is None:
+        near = closest(name, [*function.__globals__, *_BUILTINS])
+        raise WrongPage(kind, f"{where} uses {name}, which its module does not define. {near}".rstrip())
+    if isinstance(value, (list, dict, set, bytearray)):
+        raise WrongPage(
+            kind,
+            f"{where} uses {name}, a {type(value).__name__} of its module, which can change between calls: "  # pyright: ignore[reportUnknownArgumentType]
+            "what an agent knows stands in its fields (KNOWS), constants are numbers or tuples of numbers",
+        )
+    inner = source.partition(".")[0]
+    hint = _RANDOM if "random" in name.split(".") else _HINTS.get(top) or _HINTS.get(inner)
+    hint = (
+        hint or "a page uses numbers, math, fedbandit.rules, fedbandit.policies and plain functions of its own module"
+    )
+    raise WrongPage(kind, f"{where} uses {name}: {hint}")
+
+
+# ---------------------------------------------------------------- the names that it may read and write
+
+
+def known_names(page: Page, terms: Any) -> dict[str, tuple[str, ...]]:
+    """The attributes of a function's arguments."""
+    return {
+        "me": tuple(page.knows),
+        "terms": tuple(terms._fields),
+        "seen": (*page.averaged, "n_max"),
+        "now": Now._fields,
+        "draws": (),
+    }
+
+
+def unknown_name(page: Page, terms: Any, argument: str, name: str) -> str:
+    """What to say of a name that an argument does not have."""
+    known = known_names(page, terms)
+    if argument == "draws":
+        return f"reads draws.{name}: write uniform(draws) or fill_with_normals(row, draws)"
+    for other in ("me", "seen", "terms", "now"):
+        if other != argument and name in known[other]:
+            return f"reads {argument}.{name}, which is {other}.{name}"
+    owner = {"me": "the page knows", "seen": "the network shows", "terms": "the terms are", "now": "now has"}[argument]
+    return f"reads {argument}.{name}; {owner} {', '.join(known[argument])}. {closest(name, known[argument])}".rstrip()
+
+
+def _check_attributes(
+    kind: str, name: str, function: FunctionType, arguments: tuple[str, ...], page: Page, terms: Any
+) -> None:
+    """Check attributes of arguments also in branches that a rehearsal does not take."""
+    code, known = function.__code__, known_names(page, terms)
+    roles = dict(zip(code.co_varnames[: code.co_argcount], arguments, strict=True))
+    before: Any = None
+    for step in dis.get_instructions(code):
+        if step.opname == "CACHE":
+            continue
+        if step.opname.startswith("STORE_FAST"):
+            roles.pop(str(step.argval), None)  # the name now means something else
+        argument = (
+            roles.get(str(before.argval)) if before is not None and before.opname.startswith("LOAD_FAST") else None
+        )
+        attribute = str(step.argval)
+        line = f" (line {step.positions.lineno})" if step.positions else ""
+        if argument in known:
+            if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and attribute not in known[argument]:
+                raise WrongPage(kind, f"{name} {unknown_name(page, terms, argument, attribute)}{line}")
+            if step.opname == "STORE_ATTR" and argument != "me":
+                raise WrongPage(kind, f"{name} writes {argument}.{attribute}: only what me holds may change{line}")
+        before = step

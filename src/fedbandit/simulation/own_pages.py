@@ -1,0 +1,160 @@
+"""Plays own pages in compiled code, and says in words what goes wrong there: never a traceback of the compiler."""
+
+import re
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, cast
+
+import numpy as np
+from numba import njit
+from numba import typeof as _typeof  # pyright: ignore[reportUnknownVariableType]
+from numba.core.errors import NumbaError
+
+from fedbandit.policies.admission import Admitted
+from fedbandit.policies.inspection import ARGUMENTS
+from fedbandit.policies.outside import WrongPage
+from fedbandit.policies.protocol import Page, time_of
+from fedbandit.simulation.compiled import by_value, compilable
+from fedbandit.simulation.draws import DecisionDraws
+
+__all__ = ["in_words", "refuse_changed_code"]
+
+_jit: Any = njit
+_type_of = cast(Any, _typeof)
+_compiled: dict[FunctionType, str] = {}
+
+
+def refuse_changed_code(kind: str, admitted: Admitted) -> None:
+    """Refuse a page whose code or constants have changed since this process compiled it, which would run as before."""
+    for function, digest in admitted.functions.items():
+        if _compiled.setdefault(function, digest) != digest:
+            raise WrongPage(
+                kind,
+                f"{function.__name__}, or a constant or function that it uses, has changed since it was compiled: "
+                "constants are compiled in. Put the number into the terms, or start a new process",
+            )
+
+
+def in_words(kind: str, page: Page, play_rounds: Callable[..., None]) -> Callable[..., None]:
+    """The same loop over rounds; what the compiler refuses, and an arm that does not exist, are said in words."""
+
+    def play(*arguments: Any) -> None:
+        population = arguments[4]
+        try:
+            play_rounds(*arguments)
+        except NumbaError as error:
+            raise _refused(kind, page, population, arguments[7], error) from None
+        except IndexError:
+            turns, num_arms = population.turns, population.agents["tried"].shape[1]
+            i = int(np.argmax(turns["arm"] >= num_arms))
+            arm, t = turns["arm"][i].astype(np.int64), turns["clock"][i]
+            raise WrongPage(
+                kind, f"decide returns {arm}, not an arm from 0 to {num_arms - 1} (round {t}, agent {i})"
+            ) from None
+
+    return play
+
+
+def _refused(kind: str, page: Page, population: Any, tape: Any, error: NumbaError) -> WrongPage:
+    """Compile the functions one by one to find the one that fails."""
+    for name in ARGUMENTS:
+        function = getattr(page, name)
+        if function is None or name in ("interval", "meet"):
+            continue
+        compilable(function)
+        probe = _jit(_nrt=False, error_model="numpy")(_PROBES[name](function))
+        try:
+            probe.compile((_type_of(population), _type_of(tape)))
+        except NumbaError as its_own:
+            return WrongPage(kind, f"{name} cannot be compiled: {_essence(its_own)}")
+    return WrongPage(kind, f"the page cannot be compiled: {_essence(error)}")
+
+
+_ROWS = r"Record\((?:[^()]|\([^()]*\))*\)|unaligned array\([^)]*\)|nestedarray\([^)]*\)"
+_TELLING = (
+    r"Unknown attribute|Cannot unify|Untyped|Use of unsupported|NameError|Unsupported|not supported|not defined",
+    r"Function\(<built-in function|Invalid use of|No implementation of function|No match|cannot|can't|must be",
+)
+
+
+def _essence(error: NumbaError) -> str:
+    """One or two lines of the compiler's message."""
+    text = re.sub(r"\x1b\[\d*m", "", str(error))
+    lines = [re.sub(_ROWS, "a row", line).strip() for line in text.splitlines()]
+    found = [line for telling in _TELLING for line in lines if re.search(telling, line) and "Failed in" not in line]
+    rest = [line for line in lines if line and not line.startswith(("Failed in", "During", "<source", "File"))]
+    place = re.findall(r"line (\d+):", text)
+    hint = ""
+    if "getitem" in text or "setitem" in text or "static_getitem" in text:
+        hint = (
+            ". An index must be a whole number: arm is unsigned in compiled code, so write int(arm) before arithmetic"
+        )
+    words = (found or rest or ["the compiler gives no reason"])[0].lstrip("> ").rstrip(". ")
+    return words[:200] + (f" (line {place[-1]})" if place else "") + hint
+
+
+def _with_draws(decide: Any) -> Any:
+    def probe(population: Any, tape: Any) -> None:
+        me, fixed = population.agents[0], by_value(population.terms[0])
+        decide(me, fixed, me, time_of(1), DecisionDraws(0, population.turns[0].clock, population.streams[0], tape))
+
+    return probe
+
+
+def _of_arm(function: Any) -> Any:
+    def probe(population: Any, tape: Any) -> None:
+        function(population.agents[0], by_value(population.terms[0]), np.uint64(0))
+
+    return probe
+
+
+def _of_reward(observe: Any) -> Any:
+    def probe(population: Any, tape: Any) -> None:
+        observe(population.agents[0], by_value(population.terms[0]), np.uint64(0), 1.0, 0.0)
+
+    return probe
+
+
+def _of_seen(function: Any) -> Any:
+    def probe(population: Any, tape: Any) -> None:
+        me = population.agents[0]
+        function(me, by_value(population.terms[0]), me, np.uint64(0))
+
+    return probe
+
+
+def _of_time(function: Any) -> Any:
+    def probe(population: Any, tape: Any) -> None:
+        me = population.agents[0]
+        function(me, by_value(population.terms[0]), me, time_of(1), np.uint64(0))
+
+    return probe
+
+
+def _of_start(start: Any) -> Any:
+    def probe(population: Any, tape: Any) -> None:
+        start(population.agents[0], population.terms[0])
+
+    return probe
+
+
+def _of_unknown(unknown: Any) -> Any:
+    def probe(population: Any, tape: Any) -> None:
+        unknown(population.agents[0], np.uint64(0))
+
+    return probe
+
+
+_PROBES: dict[str, Callable[[Any], Any]] = {
+    "start": _of_start,
+    "decide": _with_draws,
+    "noise_due": _of_arm,
+    "observe": _of_reward,
+    "published": _of_arm,
+    "announced": _of_arm,
+    "believe": _of_seen,
+    "estimate": _of_seen,
+    "radius": _of_time,
+    "margin": _of_time,
+    "unknown": _of_unknown,
+}

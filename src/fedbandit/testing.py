@@ -1,0 +1,140 @@
+"""Checks a policy of your own: the same arms in plain Python and compiled, no hidden state, and the epsilon it claims.
+
+``check_policy`` plays the policy on random tapes and says in words what is wrong. Use it in your own tests.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from fedbandit.checks import InvalidArgument, instance, whole_number
+from fedbandit.graph import Graph, path
+from fedbandit.policies import Policy, WrongPage
+from fedbandit.policies.admission import admit, claimed_epsilon
+from fedbandit.policies.coupling import Scene, check_privacy
+from fedbandit.policies.outside import check_kind, kind_of, label_of
+from fedbandit.policies.protocol import LinkRule
+from fedbandit.policies.stage import Script, Shown, Stage
+from fedbandit.problem import Problem
+from fedbandit.simulation.layout import setting_of
+from fedbandit.simulation.replay import Tape, replay
+
+__all__ = ["check_policy"]
+
+_CLOSE = 1e-9
+
+
+def check_policy(
+    policy: Policy,
+    *,
+    graph: Graph | None = None,
+    num_arms: int = 3,
+    horizon: int = 60,
+    seeds: Sequence[int] = (0, 1),
+    reward_range: tuple[float, float] = (0.0, 1.0),
+) -> None:
+    """Raise ``WrongPage`` with a sentence if the policy is not sound.
+
+    * On every seed's tape, it must choose the same arms in plain Python and in compiled code.
+    * It must do so again while another copy plays between its rounds: what it keeps stands in ``me``.
+    * If it has a finite ``epsilon``, it claims privacy. Then the proof is executed: one reward is changed, the noise
+      that hides it is shifted, and nothing that others see may move (``policies.coupling``); and the noise must
+      be wide enough for epsilon.
+
+    ``reward_range``: the declared range; rewards on the tapes also lie outside, and a private policy must clamp them.
+    """
+    check_kind("policy", policy)
+    world = path(3) if graph is None else graph
+    instance("graph", world, Graph, "a Graph")
+    whole_number("horizon", horizon, 1, 10**5)
+    problem = Problem.gaussian(np.zeros((world.num_agents, num_arms)), world, reward_range=reward_range)
+    settings = [setting_of(problem, horizon, i) for i in range(world.num_agents)]
+    if (check := getattr(policy, "check", None)) is not None:
+        check(settings[0])
+    page = admit(policy, settings[0]).page
+    terms = [policy.terms(setting) for setting in settings]
+    bring_links = getattr(policy, "links", None)
+    rule: LinkRule | None = None if bring_links is None else bring_links(settings[0])
+    if rule is not None and rule.presence < 1.0:
+        raise InvalidArgument("policy", label_of(policy), "one whose links are present in every round of a test")
+    for seed in seeds:
+        tape = _tape(world, num_arms, horizon, seed, reward_range)
+        scene = Scene(
+            kind_of(policy), page, terms, num_arms, world.edges, _script(tape), horizon, *reward_range, True, rule
+        )
+        plain = _check_hidden_state(scene, _script(_tape(world, num_arms, horizon, seed + 10**6, reward_range)))
+        if claimed_epsilon(policy) < inf:
+            check_privacy(scene, claimed_epsilon(policy))
+        _check_compiled(scene.kind, policy, tape, plain)
+
+
+def _tape(world: Graph, num_arms: int, horizon: int, seed: int, reward_range: tuple[float, float]) -> Tape:
+    """Rewards around means in the range, with a third of its width: some lie outside."""
+    low, high = reward_range
+    means = np.linspace(0.0, 3.0, num_arms) + np.zeros((world.num_agents, 1))
+    tape = Tape.random(world, num_arms, horizon, seed, means, reward_range)
+    return replace(tape, rewards=low + (high - low) * tape.rewards / 3.0)
+
+
+def _script(tape: Tape) -> Script:
+    rewards, picks, edges = tape.rewards.tolist(), tape.picks.tolist(), tape.edges.tolist()
+    noise: Any = np.asarray(tape.noise).tolist()
+    normals: Any = np.asarray(tape.normals).tolist()
+    return Script(
+        reward=lambda t, i, k: rewards[t][i][k],
+        edge=lambda t: (edges[t - 1][0], edges[t - 1][1]),
+        pick=lambda t, i: picks[t - 1][i],
+        normals=lambda t, i: normals[t - 1][i],
+        noise=lambda end, i, k: noise[end][i][k],
+    )
+
+
+def _stage(scene: Scene, script: Script, strict: bool = False) -> Stage:
+    return Stage(scene.kind, scene.page, scene.terms, scene.num_arms, scene.edges, script, scene.rule, strict)
+
+
+def _check_hidden_state(scene: Scene, other: Script) -> list[Shown]:
+    """Play alone on strict stand-ins, then beside a copy on another tape; the two must agree."""
+    alone = _stage(scene, scene.script, strict=True)
+    shown = [alone.first_round()]
+    alone.try_the_rest(1)
+    for t in range(1, scene.horizon + 1):
+        shown.append(alone.next_round(t))
+        alone.try_the_rest(t + 1)
+    again, beside = _stage(scene, scene.script), _stage(scene, other)
+    for t, expected in enumerate(shown):
+        if t == 0:
+            beside.first_round()
+        else:
+            beside.next_round(t)
+        if (again.first_round() if t == 0 else again.next_round(t)) != expected:
+            raise WrongPage(
+                scene.kind,
+                f"plays differently a second time, beside another copy (round {t}): it keeps something outside me, or "
+                "draws its own random numbers",
+            )
+    return shown
+
+
+def _check_compiled(kind: str, policy: Policy, tape: Tape, plain: list[Shown]) -> None:
+    trace = replay(tape, policy)
+    for t, shown in enumerate(plain):
+        for i, row in enumerate(shown.theta):
+            if t > 0 and int(trace.arms[t - 1, i]) != shown.arms[i]:
+                raise WrongPage(
+                    kind,
+                    f"decide chooses arm {trace.arms[t - 1, i]} in compiled code and arm {shown.arms[i]} in plain "
+                    f"Python (round {t}, agent {i}): does it rely on whole numbers that never overflow, or on division "
+                    "of whole numbers?",
+                )
+            for k, theta in enumerate(row):
+                compiled = float(trace.theta[t, i, k])
+                if not abs(compiled - theta) <= _CLOSE * (1.0 + abs(theta)) and compiled != theta:
+                    raise WrongPage(
+                        kind,
+                        f"estimate returns {compiled!r} in compiled code and {theta!r} in plain Python (round {t}, "
+                        f"agent {i}, arm {k})",
+                    )
