@@ -10,6 +10,7 @@ Can it fail? Bugs that were planted, and what noticed:
 | a schedule's second graph is never used | ``test_a_schedule_uses_the_links_of_each_period`` |
 """
 
+import random
 import re
 import warnings
 from dataclasses import replace
@@ -39,6 +40,7 @@ from fedbandit.simulation.run import plan_of
 
 MEANS = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.8], [0.0, 0.6]])
 SWAPPED = MEANS[:, ::-1]
+MET = []
 
 
 def meets_every_tenth_round(t, i, j, u):
@@ -261,6 +263,47 @@ def test_a_bad_contact_file_names_line_and_column(tmp_path, text, message):
     (tmp_path / "c.csv").write_text(text)
     with pytest.raises(InvalidArgument, match=message):
         graph.contacts(tmp_path / "c.csv")
+
+
+def throws_dice(t, i, j, u):
+    return random.random() < 0.5
+
+
+def keeps_a_list(t, i, j, u):
+    MET.append(t)
+    return True
+
+
+def divides_by_zero(t, i, j, u):
+    return 1 / (t - t) > u
+
+
+def makes_a_text(t, i, j, u):
+    return f"{t}" == "3"
+
+
+def says_yes(t, i, j, u):
+    return "yes"
+
+
+def forgets_to_return(t, i, j, u):
+    u < 0.5  # noqa: B015
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (throws_dice, "a function of t, i, j and u alone.* It answers differently when asked again"),
+        (keeps_a_list, "that Numba can compile: numbers and math, no lists"),
+        (divides_by_zero, "It raised ZeroDivisionError: division by zero in round 1"),
+        (makes_a_text, "It does not compile: it allocates memory"),
+        (says_yes, "tells True or False, not 'says_yes'. It returned 'yes'"),
+        (forgets_to_return, "It returned None"),
+    ],
+)
+def test_what_a_rule_does_wrong_is_said_in_words(rule, message):
+    with pytest.raises(InvalidArgument, match=f"edges_per_round must be a function .*{message}"):
+        simulate(Problem.bernoulli(MEANS, "path:4", edges_per_round=rule), GossipUCB(), 5, trials=1)
 
 
 def test_a_policy_with_links_of_its_own_refuses_a_contact_list():

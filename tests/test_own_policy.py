@@ -21,9 +21,9 @@ import pytest
 from fedbandit import FedBatch, InvalidArgument, Problem, Tape, graph, replay, simulate
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.experiments.sweep import run_all
+from fedbandit.outside.admission import admit
+from fedbandit.outside.policies import kind_of, label_of, source_hash
 from fedbandit.policies import WrongPage
-from fedbandit.policies.admission import admit
-from fedbandit.policies.outside import kind_of, label_of, source_hash
 from fedbandit.simulation.layout import setting_of
 
 PROBLEM = Problem.random(3, 3, graph.path(3), 0)
@@ -586,7 +586,7 @@ def test_an_arm_beyond_the_rows_stops_the_run(written):
 
 def test_a_repeated_call_costs_next_to_nothing(greedy, monkeypatch):
     admit(greedy.Greedy(), SETTING)
-    monkeypatch.setattr("fedbandit.policies.admission.rehearse", None)
+    monkeypatch.setattr("fedbandit.outside.admission.rehearse", None)
     admit(greedy.Greedy(), SETTING)
 
 

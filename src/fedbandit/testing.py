@@ -12,12 +12,12 @@ import numpy as np
 
 from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.graph import Graph, path
-from fedbandit.policies import Policy, WrongPage
-from fedbandit.policies.admission import admit, claimed_epsilon
-from fedbandit.policies.coupling import Scene, check_privacy
-from fedbandit.policies.outside import check_kind, kind_of, label_of
+from fedbandit.outside.admission import admit, claimed_epsilon
+from fedbandit.outside.coupling import Scene, check_privacy
+from fedbandit.outside.policies import WrongPage, check_kind, kind_of, label_of
+from fedbandit.outside.stage import Script, Shown, Stage
+from fedbandit.policies import Policy
 from fedbandit.policies.protocol import LinkRule
-from fedbandit.policies.stage import Script, Shown, Stage
 from fedbandit.problem import Problem
 from fedbandit.simulation.layout import setting_of
 from fedbandit.simulation.replay import Tape, replay
@@ -41,7 +41,7 @@ def check_policy(
     * On every seed's tape, it must choose the same arms in plain Python and in compiled code.
     * It must do so again while another copy plays between its rounds: what it keeps stands in ``me``.
     * If it has a finite ``epsilon``, it claims privacy. Then the proof is executed: one reward is changed, the noise
-      that hides it is shifted, and nothing that others see may move (``policies.coupling``); and the noise must
+      that hides it is shifted, and nothing that others see may move (``outside.coupling``); and the noise must
       be wide enough for epsilon.
 
     ``reward_range``: the declared range; rewards on the tapes also lie outside, and a private policy must clamp them.

@@ -16,7 +16,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.own_policy import check_trust
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.checks import FileError, InvalidArgument, number_between, whole_number
-from fedbandit.policies import WrongPage, policy_from
+from fedbandit.outside.policies import WrongPage, policy_from
 from fedbandit.toml_files import Section, checked, read_toml
 
 __all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "is_token", "read_config", "read_token"]

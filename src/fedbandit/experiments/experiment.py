@@ -16,10 +16,10 @@ from typing import Any, Literal, cast
 from fedbandit import graph as graphs
 from fedbandit import hospital
 from fedbandit.checks import FileError, InvalidArgument, closest, instance, whole_number
-from fedbandit.experiments.own_code import own_function
 from fedbandit.graph import Contacts, Graph, Schedule
-from fedbandit.policies import MAX_HORIZON, Policy, policy_from
-from fedbandit.policies.outside import label_of
+from fedbandit.outside.modules import own_function
+from fedbandit.outside.policies import label_of, policy_from
+from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.problem import Problem
 from fedbandit.rewards import FAMILIES
 from fedbandit.toml_files import Section, checked, read_toml

@@ -14,8 +14,8 @@ from math import inf
 from typing import Any, NamedTuple
 
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, whole_number
+from fedbandit.outside.policies import label_of
 from fedbandit.policies import plain
-from fedbandit.policies.outside import label_of
 from fedbandit.policies.protocol import OwnPolicy, Setting
 from fedbandit.privacy.ledger import Ledger
 from fedbandit.privacy.noise import GRID, NoiseSource, laplace, to_grid, to_steps

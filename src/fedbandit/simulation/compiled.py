@@ -9,16 +9,13 @@ import hashlib
 import math
 from collections import namedtuple
 from collections.abc import Callable
-from enum import Enum
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, TypeVar, cast
+from types import FunctionType, ModuleType
+from typing import Any, TypeVar
 
-import numpy as np
 from llvmlite import ir
 from numba import config, extending, njit, types
 from numba.core.compiler_lock import global_compiler_lock
-from numpy.typing import NDArray
 
 __all__ = [
     "INLINE",
@@ -29,7 +26,6 @@ __all__ = [
     "compile_inner",
     "compile_rare",
     "compile_small",
-    "digest_of",
     "leave_out",
 ]
 
@@ -143,59 +139,3 @@ def _digest_of_sources() -> str:
 
 
 SOURCES = _digest_of_sources()
-
-
-_COVERED = ("fedbandit", "math", "numba", "numpy")  # by SOURCES; by Numba's own key
-
-
-def digest_of(function: FunctionType) -> str:
-    """A hash of a function from outside this package: its code, and the functions and values that it uses.
-
-    Values of globals count too: compiled code takes them as constants.
-    """
-    digest, known = hashlib.sha256(), set[int]()
-
-    def add(value: Any) -> None:
-        value = getattr(value, "py_func", value)  # of a function that Numba has compiled
-        if isinstance(value, FunctionType):
-            if str(value.__module__).partition(".")[0] in _COVERED:
-                digest.update(f"{value.__module__}:{value.__qualname__}".encode())
-            elif id(value) not in known:
-                known.add(id(value))
-                add(value.__code__)
-                cells = [cell.cell_contents for cell in value.__closure__ or ()]
-                for part in (value.__defaults__, value.__kwdefaults__, *cells, *_used_by(value)):
-                    add(part)
-        elif isinstance(value, CodeType):
-            digest.update(repr((value.co_code, value.co_names, value.co_varnames, value.co_freevars)).encode())
-            for constant in value.co_consts:
-                add(constant)
-        elif isinstance(value, (np.ndarray, np.generic)):
-            array = np.asarray(cast("NDArray[np.float64]", value))
-            digest.update(f"{array.dtype} {array.shape} {array.tolist()}".encode())
-        elif isinstance(value, (tuple, list)):
-            several = cast("tuple[Any, ...]", value)
-            digest.update(f"{type(several).__name__} of {len(several)}".encode())
-            for part in several:
-                add(part)
-        elif isinstance(value, (bool, int, float, complex, str, bytes, Enum, type(None))):
-            digest.update(f"{type(value).__name__} {value!r}".encode())
-        else:
-            digest.update(type(value).__name__.encode())
-        digest.update(b"\n")
-
-    add(function)
-    return digest.hexdigest()
-
-
-def _used_by(function: FunctionType) -> list[Any]:
-    """What a function finds in its globals, and in modules and classes there."""
-    names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
-    used = [function.__globals__[name] for name in names if name in function.__globals__]
-    spaces = [space for space in used if isinstance(space, (ModuleType, type)) and space.__name__ not in _COVERED]
-    return [*used, *(getattr(space, name) for space in spaces for name in names if hasattr(space, name))]
-
-
-def _codes(code: CodeType) -> list[CodeType]:
-    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return [code, *(deeper for part in inner for deeper in _codes(part))]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.graph import Contacts, Schedule
+from fedbandit.outside.policies import label_of
 from fedbandit.policies import Policy
-from fedbandit.policies.outside import label_of
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.problem import Problem
 from fedbandit.simulation.links import LINKS, LinkKind, links_by

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedbandit.outside.modules import digest_of
 from fedbandit.rules.gossip import average, metropolis_weight
-from fedbandit.simulation.compiled import compilable, compile_rare, digest_of
+from fedbandit.simulation.compiled import compilable, compile_rare
 from fedbandit.simulation.streams import next_bits, uniform, whole_below
 
 __all__ = ["LINKS", "LinkKind", "links_by"]

@@ -10,9 +10,9 @@ from numba import njit
 from numba import typeof as _typeof  # pyright: ignore[reportUnknownVariableType]
 from numba.core.errors import NumbaError
 
-from fedbandit.policies.admission import Admitted
-from fedbandit.policies.inspection import ARGUMENTS
-from fedbandit.policies.outside import WrongPage
+from fedbandit.outside.admission import Admitted
+from fedbandit.outside.inspection import ARGUMENTS
+from fedbandit.outside.policies import WrongPage
 from fedbandit.policies.protocol import Page, time_of
 from fedbandit.simulation.compiled import by_value, compilable
 from fedbandit.simulation.draws import DecisionDraws

@@ -1,6 +1,7 @@
-"""Rehearses a user's own draw of rewards before a simulation, and says in words what breaks its contract.
+"""Rehearses a user's own functions before a simulation, and says in words what breaks their contract.
 
-A draw is a pure function of 64 random bits and the mean, returns a finite number, and has that mean.
+A draw of rewards is a pure function of 64 random bits and the mean, returns a finite number, and has that mean. A rule
+for links is a pure function of round, edge and a draw in [0, 1), and returns whether the edge is present.
 """
 
 import warnings
@@ -8,12 +9,15 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from math import ceil, inf, isclose, isfinite, log, sqrt
 from numbers import Real
+from types import FunctionType
 from typing import Any, cast
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, shortened
+from fedbandit.outside.modules import digest_of
 from fedbandit.problem import Problem
 from fedbandit.rewards import Own
 from fedbandit.simulation import streams
@@ -28,6 +32,8 @@ _IN_PYTHON, _COMPILED = 1000, 2**20
 _FALSE_ALARMS = 1e-6
 """The probability of refusing a draw that keeps its promises: that of one rehearsal, over all its tests."""
 
+_jit: Any = njit
+_GOLDEN_RATIO = 0.6180339887498949  # multiples of it, modulo 1, spread evenly
 _NUM_MEANS = 3
 _GROUPS = ceil(8.0 * log(2 * _NUM_MEANS / _FALSE_ALARMS))
 """Groups of draws. The median of their averages is further from the mean than twice the deviation of one average with
@@ -44,8 +50,10 @@ def _bits(position: Any) -> Any:
 
 
 def rehearse(problems: Sequence[Problem]) -> None:
-    """Refuse a draw of one's own that breaks its contract at the lowest, the middle or the highest mean."""
-    family = problems[0].rewards
+    """Refuse a rule for links that breaks its contract, and a draw that does at the lowest, middle or highest mean."""
+    meets, family = problems[0].edges_per_round, problems[0].rewards
+    if isinstance(meets, FunctionType):
+        _rehearse_links(meets, digest_of(meets))
     if isinstance(family, Own):
         means = np.unique(
             np.concatenate([period.means.ravel() for problem in problems for _, period in problem.periods])
@@ -129,7 +137,7 @@ def _compiled(family: Own, code: str) -> Callable[..., None]:
                 family,
                 "a function that Numba can compile: numbers, math and the functions of fedbandit.simulation.streams, "
                 "no lists, texts or other objects",
-                f"does not compile: {_reason(family.draw, error)}",
+                f"does not compile: {_reason(lambda: compile_small(family.draw)(np.uint64(0), 0.5), error)}",
             ) from None
     return fill
 
@@ -147,10 +155,10 @@ def _loop(sources: str, draw: Any) -> Callable[..., None]:
     return fill
 
 
-def _reason(draw: Any, error: Exception) -> str:
+def _reason(call: Callable[[], Any], error: Exception) -> str:
     """What Numba says of the function by itself, in one line: of a call of it, it says much more."""
     try:
-        compile_small(draw)(np.uint64(0), 0.5)
+        call()
     except Exception as own:
         error = own
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -195,3 +203,54 @@ def _check_moments(family: Own, rewards: NDArray[np.float64], mean: float) -> No
             "a function whose rewards have the mean that it is given: regret is computed from it",
             f"has a mean of about {middle:.3g} where {mean:g} was asked for ({len(rewards):,} draws).",
         )
+
+
+# ---------------------------------------------------------------- links
+
+
+@cache
+def _rehearse_links(meets: FunctionType, code: str) -> None:
+    places = [(t, i, i + 1, (t * _GOLDEN_RATIO + i * 0.1) % 1.0) for t in range(1, 201) for i in range(3)]
+    plain = [_met(meets, *place) for place in places]
+    if plain != [_met(meets, *place) for place in places]:
+        raise _refused_rule(meets, "a function of t, i, j and u alone", "answers differently when asked again.")
+    compilable(meets)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = [bool(answer) for answer in _all_met(meets)(np.array(places))]
+    except Exception as error:
+        said = _reason(lambda: compile_small(meets)(1, 0, 1, 0.5), error)
+        accepted = "a function that Numba can compile: numbers and math, no lists, texts or other objects"
+        raise _refused_rule(meets, accepted, f"does not compile: {said}") from None
+    if compiled != plain:
+        place = places[[c != p for c, p in zip(compiled, plain, strict=True)].index(True)]
+        hint = f"differs for (t, i, j, u) = {place}. Compiled code keeps the values that globals had at first."
+        raise _refused_rule(meets, "a function that means the same in Python and compiled", hint)
+
+
+def _all_met(meets: Any) -> Callable[..., Any]:
+    def answers(places: Any) -> Any:
+        met = np.zeros(len(places), np.uint8)
+        for e in range(len(places)):
+            met[e] = (
+                1 if meets(np.int64(places[e, 0]), np.int64(places[e, 1]), np.int64(places[e, 2]), places[e, 3]) else 0
+            )
+        return met
+
+    return _jit(error_model="numpy")(answers)
+
+
+def _met(meets: Any, t: int, i: int, j: int, u: float) -> bool:
+    try:
+        answer: Any = meets(t, i, j, u)
+    except Exception as error:
+        reason = shortened(f"{type(error).__name__}: {error}", 200)
+        raise _refused_rule(meets, "a function that tells True or False", f"raised {reason} in round {t}.") from None
+    if not isinstance(answer, (bool, int, float, np.bool_)):
+        raise _refused_rule(meets, "a function that tells True or False", f"returned {shortened(repr(answer))}.")
+    return bool(cast(Any, answer))
+
+
+def _refused_rule(meets: FunctionType, accepted: str, hint: str) -> InvalidArgument:
+    return InvalidArgument("edges_per_round", meets.__qualname__, accepted, f"It {hint}")

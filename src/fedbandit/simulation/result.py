@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance
 from fedbandit.graph import Contacts, Schedule
+from fedbandit.outside.modules import digest_of
+from fedbandit.outside.policies import is_built_in, kind_of, source_hash
 from fedbandit.policies import Policy
-from fedbandit.policies.outside import is_built_in, kind_of, source_hash
 from fedbandit.problem import Problem
 from fedbandit.rewards import Family, Own
-from fedbandit.simulation.compiled import SOURCES, digest_of
+from fedbandit.simulation.compiled import SOURCES
 from fedbandit.simulation.cpu import Record
 from fedbandit.simulation.parts import attributes_of_all, in_order
 from fedbandit.simulation.rewards import code_of

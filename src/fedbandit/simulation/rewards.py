@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from fedbandit.outside.modules import digest_of
 from fedbandit.rewards import Family, Own
-from fedbandit.simulation.compiled import compilable, digest_of
+from fedbandit.simulation.compiled import compilable
 from fedbandit.simulation.streams import beta, standard_normal, student_t, uniform
 
 __all__ = ["code_of", "draw_of"]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
 from fedbandit.graph import Contacts
+from fedbandit.outside.admission import admit
+from fedbandit.outside.policies import check_kind, kind_of, label_of
 from fedbandit.policies import MAX_HORIZON, Policy
-from fedbandit.policies.admission import admit
-from fedbandit.policies.outside import check_kind, kind_of, label_of
 from fedbandit.policies.protocol import Setting
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu

@@ -10,8 +10,8 @@ from fedbandit.agent.core.events import HorizonReached
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import Player
 from fedbandit.checks import InvalidArgument, finite_number
+from fedbandit.outside.policies import WrongPage, is_built_in, kind_of
 from fedbandit.policies import FedBatch
-from fedbandit.policies.outside import WrongPage, is_built_in, kind_of
 from fedbandit.policies.plain import narrowed
 from fedbandit.rules.choose import fewest_pulls
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.own_policy import check_own_policy
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, shortened, whole_number
+from fedbandit.outside.policies import check_kind, is_built_in, kind_of, source_hash
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB, Policy
-from fedbandit.policies.outside import check_kind, is_built_in, kind_of, source_hash
 from fedbandit.policies.protocol import Page
 from fedbandit.privacy.mechanism import Mechanism, terms_in_steps
 from fedbandit.privacy.noise import NoiseSource, from_grid, laplace

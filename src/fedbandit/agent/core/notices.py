@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbandit.agent.core.federation import Federation
+from fedbandit.outside.admission import claimed_epsilon
+from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
-from fedbandit.policies.admission import claimed_epsilon
-from fedbandit.policies.outside import is_built_in, kind_of
 
 __all__ = ["Privacy", "privacy_of", "warnings_of"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from fedbandit.agent.core.bounds import SCALES
 from fedbandit.checks import InvalidArgument
-from fedbandit.policies.admission import admit, claimed_epsilon, rehearse, scene_of, small
-from fedbandit.policies.coupling import SAME, check_privacy
-from fedbandit.policies.outside import WrongPage, kind_of
+from fedbandit.outside.admission import admit, claimed_epsilon, rehearse, scene_of, small
+from fedbandit.outside.coupling import SAME, check_privacy
+from fedbandit.outside.policies import WrongPage, kind_of
 from fedbandit.policies.protocol import ARMS, Count, OwnPolicy, Page, Setting
 from fedbandit.privacy.mechanism import levels_of, setting_in_steps
 from fedbandit.privacy.noise import GRID

@@ -6,7 +6,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
 from fedbandit.agent.http.state import ArmState, FederationState, NeighbourState
-from fedbandit.policies.outside import label_of
+from fedbandit.outside.policies import label_of
 
 __all__ = ["arm_states", "federation_state", "neighbour_states"]
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from fedbandit.policies.outside import WrongPage
+from fedbandit.outside.policies import WrongPage
+from fedbandit.outside.stage import Interval, Script, Shown, Stage
 from fedbandit.policies.protocol import LinkRule, Page
-from fedbandit.policies.stage import Interval, Script, Shown, Stage
 from fedbandit.rules.mean import clamp
 
 __all__ = ["Scene", "check_privacy"]

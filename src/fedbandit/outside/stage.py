@@ -11,10 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
-from fedbandit.policies.outside import WrongPage
+from fedbandit.outside.policies import WrongPage
+from fedbandit.outside.strict import Edges, Fault, StrictDraws, strict_me, strict_now, strict_seen, strict_terms
 from fedbandit.policies.plain import Me, Seen
 from fedbandit.policies.protocol import ARMS, LinkRule, Page, time_of
-from fedbandit.policies.strict import Edges, Fault, StrictDraws, strict_me, strict_now, strict_seen, strict_terms
 from fedbandit.rules.gossip import average, heard, metropolis_weight, with_news
 
 __all__ = ["Interval", "Script", "Shown", "Stage"]

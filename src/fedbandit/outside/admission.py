@@ -8,11 +8,12 @@ from statistics import NormalDist
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from fedbandit.policies.coupling import Scene
-from fedbandit.policies.inspection import ARGUMENTS, Reached, check_code, check_parts, check_terms, reached_by
-from fedbandit.policies.outside import PACKAGE, WrongPage, check_kind, is_built_in, kind_of, source_hash
+from fedbandit.outside.coupling import Scene
+from fedbandit.outside.inspection import ARGUMENTS, Reached, check_code, check_parts, check_terms, reached_by
+from fedbandit.outside.modules import PACKAGE
+from fedbandit.outside.policies import WrongPage, check_kind, is_built_in, kind_of, source_hash
+from fedbandit.outside.stage import Script, Shown, Stage
 from fedbandit.policies.protocol import OwnPolicy, Page, Setting
-from fedbandit.policies.stage import Script, Shown, Stage
 
 __all__ = ["Admitted", "admit", "claimed_epsilon", "rehearse", "scene_of", "small"]
 

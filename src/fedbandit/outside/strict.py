@@ -7,7 +7,7 @@ Each refusal says in words what the function did.
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, cast
 
-from fedbandit.policies.inspection import known_names, unknown_name
+from fedbandit.outside.inspection import known_names, unknown_name
 from fedbandit.policies.protocol import Count, Field, Now, Number, Page
 
 __all__ = ["Edges", "Fault", "StrictDraws", "StrictRow", "strict_me", "strict_now", "strict_seen", "strict_terms"]

@@ -14,8 +14,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, cast, get_args
 
 from fedbandit.checks import closest
-from fedbandit.policies import outside
-from fedbandit.policies.outside import WrongPage, code_in, is_own_code
+from fedbandit.outside.modules import PACKAGE, digest_of, is_own_code
+from fedbandit.outside.policies import WrongPage
 from fedbandit.policies.protocol import ARMS, Field, Fields, Network, Now, Page
 
 __all__ = ["ARGUMENTS", "Reached", "check_code", "check_parts", "check_terms", "known_names", "reached_by"]
@@ -178,9 +178,7 @@ def reached_by(kind: str, page: Page, home: str) -> Reached:
         function = getattr(page, name)
         if function is not None:
             _collect(kind, name, function, home, functions, [])
-    own: dict[FunctionType, str] = {}
-    for function in functions:  # those that others call come first
-        own[function] = _digest_of(function, own)
+    own = {function: digest_of(function) for function in functions}
     parts = [(name, getattr(page, name)) for name in ARGUMENTS]
     whole = [
         repr(list(page.knows.items())),
@@ -244,23 +242,6 @@ def _named(function: FunctionType) -> str:
     return f"{function.__module__}:{function.__qualname__}"
 
 
-def _digest_of(function: FunctionType, own: Mapping[FunctionType, str]) -> str:
-    """A hash of a function's code, of the numbers that it finds in its module, and of the own functions it calls."""
-    used: list[str] = []
-    for name, value in _globals_of(function):
-        if isinstance(value, FunctionType):
-            used.append(f"{name} {own.get(value) or _named(value)}")
-        else:
-            used.append(f"{name} {value!r}" if isinstance(value, (int, float, tuple)) else name)
-    content = repr((_code_in(function.__code__), function.__defaults__, function.__kwdefaults__, used))
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-@cache
-def _code_in(code: CodeType) -> str:
-    return repr(code_in(code))
-
-
 def check_code(kind: str, page: Page, terms: Any, reached: Reached) -> None:
     """Refuse code that cannot be compiled, or that keeps or reads anything but its arguments, math and the rules."""
     for function, name in reached.functions.items():
@@ -310,7 +291,7 @@ def _check_used(kind: str, where: str, function: FunctionType, name: str, value:
     if isinstance(value, tuple) and {type(x) for x in cast("tuple[Any, ...]", value)} <= {int, float}:
         return
     if isinstance(value, FunctionType):
-        if source.startswith((f"{outside.PACKAGE}.rules", f"{outside.PACKAGE}.policies")):
+        if source.startswith((f"{PACKAGE}.rules", f"{PACKAGE}.policies")):
             return
         if is_own_code(source, function.__module__):
             return

@@ -1,0 +1,245 @@
+"""Finds code from outside the package by ``module:name``, tells whose a module is, and hashes what code runs."""
+
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Iterable
+from enum import Enum
+from functools import cache
+from importlib import import_module, invalidate_caches
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, cast
+
+from fedbandit.checks import InvalidArgument, closest
+
+__all__ = [
+    "PACKAGE",
+    "code_in",
+    "digest_of",
+    "is_own_code",
+    "load",
+    "methods_of",
+    "name_of",
+    "own_function",
+    "source_of",
+]
+
+PACKAGE = __name__.partition(".")[0]
+
+
+def name_of(module: str) -> str:
+    """The name of a module, which a worker process may call otherwise."""
+    return "__main__" if module == "__mp_main__" else module
+
+
+# ---------------------------------------------------------------- loading
+
+
+def load(where: str, text: str, folder: Path | None, accepted: str) -> Any:
+    """What ``module:name`` names; the module lies in ``folder`` or, if it does not, on ``sys.path``.
+
+    The folder then goes to the front of ``sys.path``, as that of a script does: worker processes look there too.
+    """
+    name, _, qualname = text.partition(":")
+    if not all(part.isidentifier() for part in (*name.split("."), *qualname.split("."))):
+        raise InvalidArgument(where, text, accepted)
+    beside = None if folder is None else _beside(folder.resolve(), name)
+    if beside is not None and str(cast(Path, folder).resolve()) not in sys.path:
+        sys.path.insert(0, str(cast(Path, folder).resolve()))
+        invalidate_caches()
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            looked = "on sys.path" if folder is None else f"beside the file (in {folder}) or on sys.path"
+            raise InvalidArgument(where, text, f"in a module that lies {looked}") from None
+        raise InvalidArgument(where, text, "a module that can be imported", f"It fails with {error}.") from None
+    except Exception as error:
+        words = f"It fails with {type(error).__name__}: {error}"
+        raise InvalidArgument(where, text, "a module that can be imported", words) from None
+    if beside is not None and _file_of(module) != beside:
+        hint = f"Another module of that name is loaded already ({_file_of(module) or 'built in'}): rename yours."
+        raise InvalidArgument(where, text, f"found in {beside}", hint)
+    if _hash_of(vars(module)) != _hash_now(vars(module)):
+        hint = "This process still has its earlier code: start a new one."
+        raise InvalidArgument(where, text, "in a file that has not changed since it was loaded", hint)
+    found: Any = module
+    for part in qualname.split("."):
+        if not hasattr(found, part):
+            raise InvalidArgument(
+                where, text, accepted, f"{name} has no {qualname}. {closest(part, dir(found))}".rstrip()
+            )
+        found = getattr(found, part)
+    return found
+
+
+def own_function(argument: str, text: str, folder: Path) -> FunctionType:
+    """The function that ``module:function`` names."""
+    accepted = "'module:function', with a module beside the experiment file or an installed one"
+    found = load(argument, text, folder, accepted)
+    if not isinstance(found, FunctionType):
+        raise InvalidArgument(argument, text, accepted, f"{text} is not a function.")
+    return found
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    path = folder.joinpath(*name.split("."))
+    candidates = (path.with_name(f"{path.name}.py"), path / "__init__.py")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    path = getattr(module, "__file__", None)
+    return None if path is None else Path(path).resolve()
+
+
+# ---------------------------------------------------------------- source
+
+
+_LIBRARIES = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_hashes: dict[int, tuple[object, str]] = {}  # by the spec of a module, which a reload replaces
+
+
+@cache
+def is_own_code(module: str, home: str) -> bool:
+    """Whether a module belongs to the author of a policy whose module is ``home``: no library, nothing of ours."""
+    top = module.partition(".")[0]
+    if top == PACKAGE or top in sys.builtin_module_names:
+        return False
+    if top == home.partition(".")[0]:
+        return True
+    loaded = sys.modules.get(module)
+    path = None if loaded is None else _file_of(loaded)
+    return path is None or not any(path.is_relative_to(library) for library in _LIBRARIES)
+
+
+def source_of(functions: Iterable[FunctionType], home: str) -> str:
+    """A hash of the text of every own module that functions of the module ``home`` use."""
+    known = list(functions)
+    modules = {name: space for name, space in _modules_of(known).items() if is_own_code(name, home)}
+    modules.setdefault(home, vars(sys.modules[home]) if home in sys.modules else {})
+    digest = hashlib.sha256()
+    for name in sorted(modules, key=name_of):
+        text = _hash_of(modules[name])
+        if not text:  # typed at a prompt: there is no file
+            text = repr([code_in(function.__code__) for function in known if function.__module__ == name])
+        digest.update(f"{name_of(name)}\n{text}\n".encode())
+    return digest.hexdigest()
+
+
+def methods_of(base: type) -> Iterable[FunctionType]:
+    """The functions that a class defines."""
+    for value in vars(base).values():
+        inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if isinstance(inner, FunctionType) and inner.__code__.co_filename != "<string>":  # those that dataclass writes
+            yield inner
+
+
+def _modules_of(functions: Iterable[FunctionType]) -> dict[str, dict[str, Any]]:
+    """The modules of functions, and of what they use, directly or not: their contents, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    pending, known = list(functions), set[FunctionType]()
+    while pending:
+        function = pending.pop()
+        if function in known or function.__module__.partition(".")[0] == PACKAGE:
+            continue
+        known.add(function)
+        found[function.__module__] = function.__globals__
+        names = _names_in(function.__code__)
+        used = [function.__globals__[name] for name in names if name in function.__globals__]
+        modules = [value for value in used if isinstance(value, ModuleType)]
+        found |= {module.__name__: vars(module) for module in modules}
+        for value in [*used, *(getattr(module, name, None) for module in modules for name in names)]:
+            if isinstance(value, FunctionType):
+                pending.append(value)
+            elif isinstance(value, type) and value.__module__.partition(".")[0] != PACKAGE:
+                pending += methods_of(value)
+    return {name: space for name, space in found.items() if name == "__main__" or not _is_standard(name)}
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+@cache
+def _names_in(code: CodeType) -> set[str]:
+    inner = (const for const in code.co_consts if isinstance(const, CodeType))
+    return set(code.co_names).union(*(_names_in(const) for const in inner))
+
+
+def code_in(code: CodeType) -> tuple[Any, ...]:
+    """What a function does, without its place in the file."""
+    consts = tuple(code_in(const) if isinstance(const, CodeType) else repr(const) for const in code.co_consts)
+    return code.co_code, code.co_exceptiontable, code.co_names, code.co_varnames, consts
+
+
+def _hash_of(space: dict[str, Any]) -> str:
+    """The hash of a module's text as it was first asked for; ``space``: the module's contents."""
+    spec = space.get("__spec__") or space
+    if id(spec) not in _hashes:
+        _hashes[id(spec)] = (spec, _hash_now(space))
+    return _hashes[id(spec)][1]
+
+
+def _hash_now(space: dict[str, Any]) -> str:
+    path = Path(space.get("__file__") or "")
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+# ---------------------------------------------------------------- what a function computes from
+
+
+_COVERED = ("fedbandit", "math", "numba", "numpy")  # by SOURCES; by Numba's own key
+
+
+def digest_of(function: FunctionType) -> str:
+    """A hash of a function from outside this package: its code, and the functions and values that it uses.
+
+    Values of globals count too: compiled code takes them as constants.
+    """
+    digest, known = hashlib.sha256(), set[int]()
+
+    def add(value: Any) -> None:
+        value = getattr(value, "py_func", value)  # of a function that Numba has compiled
+        if isinstance(value, FunctionType):
+            if str(value.__module__).partition(".")[0] in _COVERED:
+                digest.update(f"{value.__module__}:{value.__qualname__}".encode())
+            elif id(value) not in known:
+                known.add(id(value))
+                add(value.__code__)
+                cells = [cell.cell_contents for cell in value.__closure__ or ()]
+                for part in (value.__defaults__, value.__kwdefaults__, *cells, *_used_by(value)):
+                    add(part)
+        elif isinstance(value, CodeType):
+            digest.update(repr((value.co_code, value.co_names, value.co_varnames, value.co_freevars)).encode())
+            for constant in value.co_consts:
+                add(constant)
+        elif hasattr(value, "dtype") and hasattr(value, "tolist"):  # of NumPy, which a live site does not load
+            digest.update(f"{value.dtype} {value.shape} {value.tolist()}".encode())
+        elif isinstance(value, (tuple, list)):
+            several = cast("tuple[Any, ...]", value)
+            digest.update(f"{type(several).__name__} of {len(several)}".encode())
+            for part in several:
+                add(part)
+        elif isinstance(value, (bool, int, float, complex, str, bytes, Enum, type(None))):
+            digest.update(f"{type(value).__name__} {value!r}".encode())
+        else:
+            digest.update(type(value).__name__.encode())
+        digest.update(b"\n")
+
+    add(function)
+    return digest.hexdigest()
+
+
+def _used_by(function: FunctionType) -> list[Any]:
+    """What a function finds in its globals, and in modules and classes there."""
+    names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
+    used = [function.__globals__[name] for name in names if name in function.__globals__]
+    spaces = [space for space in used if isinstance(space, (ModuleType, type)) and space.__name__ not in _COVERED]
+    return [*used, *(getattr(space, name) for space in spaces for name in names if hasattr(space, name))]
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [code, *(deeper for part in inner for deeper in _codes(part))]
