@@ -10,11 +10,12 @@ import math
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 from llvmlite import ir
 from numba import config, extending, njit, types
+from numba.core import codegen, compiler
 from numba.core.compiler_lock import global_compiler_lock
 
 __all__ = [
@@ -29,12 +30,48 @@ __all__ = [
     "leave_out",
 ]
 
+_Compiler: Any = compiler.Compiler
+_CodeLibrary: Any = codegen.JITCodeLibrary
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _jit: Any = njit
 _config: Any = config
 _extending: Any = extending
 _NO_DOORS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-INLINE: Any = {"_nrt": False, "error_model": "numpy", "forceinline": True, **_NO_DOORS}
+
+
+class _InlinedLibrary(_CodeLibrary):
+    """The code of a function that others inline. It never runs by itself, so it is neither optimised nor loaded."""
+
+    def _optimize_final_module(self) -> None:
+        """Left to the driver, into which it is linked."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """None: only compiled code can call it."""
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        """Asked for only to tell loaded code where its globals are."""
+        return SimpleNamespace(set_env=lambda name, env: None)  # pyright: ignore[reportUnknownLambdaType]
+
+
+class _InlinedCompiler(_Compiler):
+    """Numba's compiler, for functions that drivers inline: a third less work than to make each of them run."""
+
+    def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
+        super().__init__(typing, target, _InlinedLibrary(target.codegen(), "inlined"), *rest)
+
+
+INLINE: Any = {
+    "_nrt": False,
+    "error_model": "numpy",
+    "forceinline": True,
+    "pipeline_class": _InlinedCompiler,
+    **_NO_DOORS,
+}
 """Options of what runs in every round.
 
 It allocates nothing, so it needs no reference counts: with them (Numba's default, atomic ones, at every view of a row)
@@ -57,7 +94,7 @@ def compile_inner(function: _Function) -> _Function:
 
 def compile_rare(function: _Function) -> _Function:
     """Compile what runs in few rounds: not inlined, which keeps the first compilation short."""
-    return _jit(_nrt=False, error_model="numpy", **_NO_DOORS)(function)
+    return _jit(_nrt=False, error_model="numpy", pipeline_class=_InlinedCompiler, **_NO_DOORS)(function)
 
 
 def compile_driver(function: _Function) -> _Function:
