@@ -79,9 +79,9 @@ PAPER = {
         ("test_paper.py::test_line_10_the_first_of_the_largest",),
     ),
     "averaging after the increment instead of before (line 20)": Mutant(
-        "simulation/round.py",
-        '        page.network in ("gossip", "alone"),\n        page.network == "consensus",\n',
-        '        page.network == "alone",\n        page.network in ("gossip", "consensus"),\n',
+        "simulation/network.py",
+        '    "gossip": gossip,\n',
+        '    "gossip": consensus,\n',
         (LAG, "test_paper.py::test_algorithm_1_word_for_word"),
     ),
     "n~ one round early: lagging against n~(t+1)": Mutant(
@@ -174,7 +174,7 @@ PAPER = {
 
 ENGINE = {
     "several edges average without conserving the sum": Mutant(
-        "simulation/network.py",
+        "simulation/links.py",
         "                mixed[j, c] -= step\n",
         "",
         ("test_simulate.py::test_more_edges_per_round",),
@@ -255,8 +255,8 @@ REWARDS = {
     ),
     "an edited draw runs as it was": Mutant(
         "simulation/round.py",
-        "SOURCES + code_of(family)",
-        "SOURCES",
+        "SOURCES + own_code + code_of(family) + links.code",
+        "SOURCES + own_code + links.code",
         ("test_rewards.py::test_an_edited_draw_is_never_run_stale",),
     ),
     "a draw with a state": Mutant(
@@ -276,6 +276,90 @@ REWARDS = {
         "bounded=problem.rewards.bounded,",
         "bounded=True,",
         ("test_rewards.py::test_what_a_policy_is_told_of_a_draw",),
+    ),
+}
+
+CHANGING = {
+    "regret is counted with the gaps of the last means": Mutant(
+        "simulation/cpu.py",
+        "                books.settle(truth, tried)\n",
+        "",
+        ("test_changing.py::test_regret_is_counted_against_the_best_arm_of_the_moment",),
+    ),
+    "a change of the means comes one round late": Mutant(
+        "simulation/cpu.py",
+        "            to_change = changes[bisect(changes, first) :][:1]\n",
+        "            to_change = [c + 1 for c in changes[bisect(changes, first) :][:1]]\n",
+        ("test_changing.py",),
+    ),
+    "only the first graph of a schedule is used": Mutant(
+        "simulation/cpu.py",
+        "                links[bisect(link_starts, first) - 1],\n",
+        "                links[0],\n",
+        ("test_changing.py::test_a_schedule_uses_the_links_of_each_period",),
+    ),
+    "n~ spreads over contacts that are not there": Mutant(
+        "simulation/network.py",
+        "        if links.present[e]:\n            i, j = links.edges[e, 0], links.edges[e, 1]\n            for k",
+        "        if True:\n            i, j = links.edges[e, 0], links.edges[e, 1]\n            for k",
+        ("test_changing.py::test_counts_spread_over_the_links_that_exist_only",),
+    ),
+    "an edited rule for links runs as it was": Mutant(
+        "simulation/round.py",
+        "SOURCES + own_code + code_of(family) + links.code",
+        "SOURCES + own_code + code_of(family)",
+        ("test_changing.py::test_an_edited_rule_is_never_run_stale",),
+    ),
+    "a rule for links that throws dice": Mutant(
+        "simulation/rehearsal.py",
+        "    if plain != [_met(meets, *place) for place in places]:\n",
+        "    if False:\n",
+        ("test_changing.py::test_what_a_rule_does_wrong_is_said_in_words",),
+    ),
+    "parts of two versions are joined": Mutant(
+        "simulation/parts.py",
+        '_COMPUTES = ("fedbandit", "engine", "numba")',
+        "_COMPUTES = ()",
+        ("test_concat.py",),
+    ),
+}
+
+OUTSIDE = {
+    "an edited page runs as it was": Mutant(
+        "simulation/round.py",
+        "SOURCES + own_code + code_of(family) + links.code",
+        "SOURCES + code_of(family) + links.code",
+        ("test_own_policy.py::test_an_edited_file_never_runs_stale",),
+    ),
+    "an arm that does not exist is pulled": Mutant(
+        "simulation/round.py",
+        "                        if is_guarded and turn.arm >= np.uint64(num_arms):\n",
+        "                        if is_guarded and turn.arm > np.uint64(10**6):\n",
+        ("test_own_policy.py::test_an_arm_beyond_the_rows_stops_the_run",),
+    ),
+    "a subclass of a built-in policy runs": Mutant(
+        "outside/policies.py",
+        "    if isinstance(policy, tuple(POLICIES.values())) and kind not in POLICIES.values():\n",
+        "    if False:\n",
+        ("test_simulate.py", "test_own_policy.py"),
+    ),
+    "the proof does not add up what a reward is spent on": Mutant(
+        "outside/coupling.py",
+        "    if cost > epsilon * (1.0 + SAME):\n",
+        "    if cost > 2.0 * epsilon:\n",
+        ("test_testing.py::test_planted_leaks_are_accused",),
+    ),
+    "the proof forgets to look at decisions": Mutant(
+        "outside/coupling.py",
+        "        if arm != other:\n",
+        "        if False:\n",
+        ("test_testing.py::test_planted_leaks_are_accused",),
+    ),
+    "a site plays a policy that it does not trust": Mutant(
+        "agent/core/own_policy.py",
+        "    if kind != trusted:\n",
+        "    if False:\n",
+        ("test_testing.py",),
     ),
 }
 
@@ -365,9 +449,9 @@ BASELINES = {
         ("test_baselines.py::test_adap_ucb_gossiped",),
     ),
     "coop-UCB2 adds rewards after mixing": Mutant(
-        "simulation/round.py",
-        '        page.network in ("gossip", "alone"),\n        page.network == "consensus",\n',
-        '        page.network in ("gossip", "alone", "consensus"),\n        False,\n',
+        "simulation/network.py",
+        '    "consensus": consensus,\n',
+        '    "consensus": gossip,\n',
         ("test_baselines.py::test_coop_ucb2",),
     ),
     "GSE does not tell what it dropped": Mutant(
@@ -816,6 +900,8 @@ AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
     "kinds of rewards": REWARDS,
+    "worlds that change": CHANGING,
+    "code from outside": OUTSIDE,
     "FedBatch": FED_BATCH,
     "other policies": BASELINES,
     "privacy of real rewards": PRIVACY,

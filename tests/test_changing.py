@@ -12,6 +12,8 @@ Can it fail? Bugs that were planted, and what noticed:
 
 import random
 import re
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -266,7 +268,7 @@ def test_a_bad_contact_file_names_line_and_column(tmp_path, text, message):
 
 
 def throws_dice(t, i, j, u):
-    return random.random() < 0.5
+    return random.random() < 0.5  # noqa: S311
 
 
 def keeps_a_list(t, i, j, u):
@@ -302,8 +304,25 @@ def forgets_to_return(t, i, j, u):
     ],
 )
 def test_what_a_rule_does_wrong_is_said_in_words(rule, message):
-    with pytest.raises(InvalidArgument, match=f"edges_per_round must be a function .*{message}"):
+    with pytest.raises(InvalidArgument, match=f"edges_per_round must be .*{message}"):
         simulate(Problem.bernoulli(MEANS, "path:4", edges_per_round=rule), GossipUCB(), 5, trials=1)
+
+
+def test_an_edited_rule_is_never_run_stale(tmp_path):
+    """Another process finds the compiled code on disk; the rule has changed in between."""
+    script = """
+import my_rule
+from fedbandit import GossipUCB, Problem, simulate
+problem = Problem.bernoulli([[0.1, 0.9]] * 3, "path:3", edges_per_round=my_rule.meets)
+print(int(simulate(problem, GossipUCB(), 12, trials=1).messages.isel(time=-1).sum()))
+"""
+    sent = []
+    for every in (3, 4):
+        (tmp_path / "my_rule.py").write_text(f"EVERY = {every}\n\ndef meets(t, i, j, u):\n    return t % EVERY == 0\n")
+        command = [sys.executable, "-B", "-c", script]
+        told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        sent.append(int(told.stdout))
+    assert sent == [16, 12], "two edges have two ends each, in 4 rounds and in 3"
 
 
 def test_a_policy_with_links_of_its_own_refuses_a_contact_list():

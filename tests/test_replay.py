@@ -165,7 +165,7 @@ def test_a_log_has_rows_of_four(log):
 def terms_on(policy, **known):
     """A policy's terms in a Gaussian world with this sigma, or with what else is known."""
     sigma = known.pop("sigma", 1.0)
-    problem = Problem(np.zeros((4, 3)), WORLD, "gaussian", sigma, reward_range=TAPE.reward_range)
+    problem = Problem.gaussian(np.zeros((4, 3)), WORLD, sigma, TAPE.reward_range)
     return [policy.terms(setting_of(problem, 150, i)._replace(**known)) for i in range(4)]
 
 

@@ -17,7 +17,7 @@ from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.disk import journal as journal_module
 from fedbandit.agent.disk.journal import SCHEMA, JournalError, SqliteJournal
 from fedbandit.agent.disk.migration import OLD_TABLES
-from fedbandit.policies import policy_from
+from fedbandit.outside.policies import policy_from
 
 FOLDER = Path(__file__).parent / "golden" / "schema2"
 WRITTEN = json.loads((FOLDER / "expected.json").read_text())

@@ -18,7 +18,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.checks import InvalidArgument
 from fedbandit.local.processes import LocalFederation
-from fedbandit.policies import WrongPage
+from fedbandit.outside.policies import WrongPage
 from fedbandit.testing import check_policy
 
 TUTORIAL = (Path(__file__).parents[1] / "docs" / "own-policy.md").read_text()

@@ -94,7 +94,10 @@ PAGE = Page(
 
 @dataclass(frozen=True)
 class GossipUCB:
-    """Algorithm 1: gossiped estimates, the consistency rule, radius C. No privacy."""
+    """Algorithm 1: gossiped estimates, the consistency rule, radius C. No privacy.
+
+    ``FedUCB(math.inf, sampling_constant=...)`` is the same with another constant in C.
+    """
 
     kind: ClassVar[str] = "gossip_ucb"
 

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from fedbandit.checks import number_above
 from fedbandit.policies.protocol import ARMS, Count, Fields, Now, Number, Page, Setting
 from fedbandit.rules.choose import highest
-from fedbandit.rules.radius import local_spread, scaled_radius
+from fedbandit.rules.radius import CALIBRATED_ALPHA, local_scale, local_spread, scaled_radius
 
 __all__ = ["PAGE", "LocalUCB", "Terms"]
 
@@ -50,7 +51,7 @@ def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
 
 
 def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
-    """sqrt(2 log t / n), in units of the scale."""
+    """sqrt(2 log t / n), in units of the scale, which holds alpha."""
     return scaled_radius(me.spread[arm], now.root_log_t, terms.scale)
 
 
@@ -68,14 +69,23 @@ PAGE = Page(
 
 @dataclass(frozen=True)
 class LocalUCB:
-    """UCB1 on an agent's own rewards, no communication: the floor. Linear regret under local bias."""
+    """UCB1 on an agent's own rewards, no communication: the floor. Linear regret under local bias.
+
+    * ``alpha``: the radius is sqrt(alpha log t / n), in units of the rewards' scale; 2 in UCB1.
+    """
+
+    alpha: float = CALIBRATED_ALPHA
 
     kind: ClassVar[str] = "local_ucb"
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        object.__setattr__(self, "alpha", number_above("alpha", self.alpha, 0.0))
 
     @property
     def label(self) -> str:
         """The name in figures and tables."""
-        return "Local UCB1"
+        return "Local UCB1" if self.alpha == CALIBRATED_ALPHA else f"Local UCB1, alpha={self.alpha:g}"
 
     def page(self) -> Page:
         """UCB1."""
@@ -86,4 +96,4 @@ class LocalUCB:
 
     def terms(self, setting: Setting) -> Terms:
         """The unit of the radius."""
-        return Terms(setting.scale)
+        return Terms(local_scale(setting.scale, self.alpha))

@@ -26,6 +26,7 @@ __all__ = [
     "gse_mixing",
     "gse_radius",
     "is_beaten",
+    "local_scale",
     "local_spread",
     "noise_tail",
     "private_noise",
@@ -86,6 +87,11 @@ def private_noise(
 def local_spread(n: float) -> float:
     """UCB1 (Auer et al. 2002): sqrt(2 / n)."""
     return sqrt(2.0 / n)
+
+
+def local_scale(scale: float, alpha: float) -> float:
+    """The unit of UCB1's radius with another alpha than 2: sqrt(alpha log t / n)."""
+    return scale * sqrt(alpha / 2.0)
 
 
 def deviation(variance: float) -> float:

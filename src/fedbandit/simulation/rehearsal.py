@@ -40,7 +40,7 @@ _GROUPS = ceil(8.0 * log(2 * _NUM_MEANS / _FALSE_ALARMS))
 probability exp(-groups / 8): by Chebyshev an average is with probability 1/4 at most, and half of them must be."""
 
 
-_STREAM = streams.stream(0, 0, streams.REHEARSAL, 0, 0)
+_STREAM = np.uint64(0x6A09E667F3BCC908)  # of the rehearsal alone; any number will do
 
 
 @compile_small

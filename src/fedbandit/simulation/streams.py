@@ -25,7 +25,6 @@ __all__ = [
     "NOISE",
     "NORMALS",
     "PICKS",
-    "REHEARSAL",
     "REWARDS",
     "beta",
     "coarse_normal",
@@ -41,7 +40,7 @@ __all__ = [
 
 # What a stream is for.
 REWARDS, EDGES, PICKS, NOISE = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-ARRIVALS, NORMALS, REHEARSAL = np.uint64(5), np.uint64(6), np.uint64(7)
+ARRIVALS, NORMALS = np.uint64(5), np.uint64(6)
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
