@@ -20,7 +20,11 @@ HORIZON, ROUNDS = 200_000, 12
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "src" / "fedbandit" / "policies"
 COPIES = {
-    "Local UCB1": ("local_ucb", "return Terms(setting.scale)", "return Terms(1.01 * setting.scale)"),
+    "Local UCB1": (
+        "local_ucb",
+        "return Terms(local_scale(setting.scale, self.alpha))",
+        "return Terms(1.01 * setting.scale)",
+    ),
     "Gossip_UCB": ("gossip_ucb", "return terms_of(setting, 1.0)", "return terms_of(setting, 1.01)"),
     "FedBatch Thompson": ("fed_batch", "+ me.deviation[k] * me.belief[k]", "+ 1.01 * me.deviation[k] * me.belief[k]"),
 }
