@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbandit import AdaPUCB, Client, FedBatch, FedUCB, PrivacyWarning
+from fedbandit import AdaPUCB, Client, FedBatch, FedUCB, PrivacyWarning, graph
 from fedbandit.agent.config import ConfigError, read_config
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
@@ -86,9 +86,10 @@ def test_fed_ucb_as_printed_is_accused():
 
 LEAKY = """
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 from fedbandit import FedBatch
 from fedbandit.policies import fed_batch
+from fedbandit.rules.choose import highest
 
 {functions}
 
@@ -111,7 +112,60 @@ LEAKS = {
         "    return value + 0.001 * me.total[arm], weight\n",
         "published=published",
         "",
-        r"publishes rewards of arm 0 before noise is added \(round \d+, agent 0\)",
+        r"published returns rewards of arm 0 that no noise hides yet",
+    ),
+    "the last digits of a mean": (
+        "def published(me, terms, arm):\n"
+        "    value, weight = fed_batch.published(me, terms, arm)\n"
+        "    return value + 4e-10 * me.total[arm], weight\n",
+        "published=published",
+        "",
+        r"published returns rewards of arm 0 that no noise hides yet",
+    ),
+    "the last digits, by comparison": (
+        "def observe(me, terms, arm, reward, noise):\n"
+        "    fed_batch.observe(me, terms, arm, reward, noise)\n"
+        "    if reward > 0.5:\n"
+        "        me.x_mean[arm] += 1e-12\n",
+        "observe=observe",
+        "",
+        r"publishes numbers of arm \d whose last digits depend on rewards",
+    ),
+    "raw sums weigh little in the choice": (
+        "def decide(me, terms, seen, now, draws):\n"
+        "    arm = fed_batch.decide_by_thompson(me, terms, seen, now, draws)\n"
+        "    for k in range(len(me.n)):\n"
+        "        me.belief[k] += 0.001 * me.total[k]\n"
+        "    return highest(me.belief)\n",
+        "decide=decide",
+        "",
+        r"decide compares rewards that no noise hides yet",
+    ),
+    "raw sums after many pulls": (
+        "def decide(me, terms, seen, now, draws):\n"
+        "    arm = fed_batch.decide_by_thompson(me, terms, seen, now, draws)\n"
+        "    if me.n[arm] > 200 and me.total[arm] > 0.5:\n"
+        "        return 0\n"
+        "    return arm\n",
+        "decide=decide",
+        "",
+        r"decide compares rewards that no noise hides yet",
+    ),
+    "math of a reward": (
+        "def observe(me, terms, arm, reward, noise):\n"
+        "    fed_batch.observe(me, terms, arm, reward, noise)\n"
+        "    me.x_mean[arm] += 1e-3 * sqrt(reward * reward)\n",
+        "observe=observe",
+        "",
+        r"observe hands rewards that no noise hides yet to a function of math",
+    ),
+    "only in a federation of five": (
+        "def published(me, terms, arm):\n"
+        "    value, weight = fed_batch.published(me, terms, arm)\n"
+        "    return (me.total[arm] if terms.num_agents == 5 else value), weight\n",
+        "published=published",
+        "",
+        r"published returns rewards of arm 0 that no noise hides yet",
     ),
     "batch size by reward": (
         "def observe(me, terms, arm, reward, noise):\n"
@@ -126,7 +180,7 @@ LEAKS = {
         "def noise_due(me, terms, arm):\n    return fed_batch.noise_due(me, terms, arm) if arm == 0 else 0\n",
         "noise_due=noise_due",
         "",
-        r"publishes rewards of arm 1 before noise is added",
+        r"published returns rewards of arm 1 that no noise hides yet",
     ),
     "noise too small": (
         "",
@@ -146,7 +200,7 @@ LEAKS = {
         "    return arm if me.total[arm] < 1.0 else (arm + 1) % len(me.n)\n",
         "decide=decide",
         "",
-        r"decides by rewards that no noise hides yet \(round \d+, agent \d chooses arm",
+        r"decide compares rewards that no noise hides yet",
     ),
     "one draw for all releases": (
         "def noise_due(me, terms, arm):\n    return 1 if me.n[arm] + 1 == me.batch_end[arm] else 0\n",
@@ -174,8 +228,9 @@ def test_planted_leaks_are_accused(tmp_path, monkeypatch, leak):
     if leak == "nothing":
         check_policy(policy, seeds=[3], horizon=50)
         return
+    world = graph.path(5) if "five" in leak else None
     with pytest.raises(WrongPage, match=words):
-        check_policy(policy, seeds=[3], horizon=50)
+        check_policy(policy, seeds=[3], horizon=50, graph=world)
 
 
 def test_hidden_state_is_accused(tmp_path, monkeypatch):

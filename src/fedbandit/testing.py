@@ -12,7 +12,7 @@ import numpy as np
 
 from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.graph import Graph, path
-from fedbandit.outside.admission import admit, claimed_epsilon
+from fedbandit.outside.admission import admit, claimed_epsilon, scenes_of
 from fedbandit.outside.coupling import Scene, check_privacy
 from fedbandit.outside.policies import WrongPage, check_kind, kind_of, label_of
 from fedbandit.outside.stage import Script, Shown, Stage
@@ -60,6 +60,9 @@ def check_policy(
     rule: LinkRule | None = None if bring_links is None else bring_links(settings[0])
     if rule is not None and rule.presence < 1.0:
         raise InvalidArgument("policy", label_of(policy), "one whose links are present in every round of a test")
+    if claimed_epsilon(policy) < inf and rule is None:
+        for scene in scenes_of(policy, settings[0]):
+            check_privacy(scene, claimed_epsilon(policy))
     for seed in seeds:
         tape = _tape(world, num_arms, horizon, seed, reward_range)
         scene = Scene(

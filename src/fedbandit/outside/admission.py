@@ -3,11 +3,13 @@
 What was found of a page is kept: asking again costs next to nothing.
 """
 
+from collections.abc import Iterator
 from math import inf
 from statistics import NormalDist
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from fedbandit.checks import InvalidArgument
 from fedbandit.outside.coupling import Scene
 from fedbandit.outside.inspection import ARGUMENTS, Reached, check_code, check_parts, check_terms, reached_by
 from fedbandit.outside.modules import PACKAGE
@@ -15,9 +17,9 @@ from fedbandit.outside.policies import WrongPage, check_kind, is_built_in, kind_
 from fedbandit.outside.stage import Script, Shown, Stage
 from fedbandit.policies.protocol import OwnPolicy, Page, Setting
 
-__all__ = ["Admitted", "admit", "claimed_epsilon", "rehearse", "scene_of", "small"]
+__all__ = ["Admitted", "admit", "claimed_epsilon", "rehearse", "scenes_of", "small"]
 
-AGENTS, ARMS, ROUNDS = 3, 3, 40
+AGENTS, ARMS, ROUNDS, MOST_ARMS, LONG = 3, 3, 40, 20, 1500
 EDGES = [(0, 1), (0, 2), (1, 2)]
 GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, spread evenly
 
@@ -52,6 +54,7 @@ def admit(policy: OwnPolicy, setting: Setting) -> Admitted:
     check_terms(kind, page, _call(kind, "terms", policy.terms, setting))
     if terms != policy.terms(few):
         raise WrongPage(kind, "terms(setting) returns other numbers each time: they must follow from the parameters")
+    _check_claim(kind, policy, page, setting)
     verdict: Any = (
         kind,
         reached.digest,
@@ -59,13 +62,33 @@ def admit(policy: OwnPolicy, setting: Setting) -> Admitted:
         type(terms)._fields,
         terms,
         few,
+        setting.num_agents,
+        min(setting.num_arms, MOST_ARMS),
     )
     if verdict not in _admitted:
         _check_homes(kind, page, reached)
         check_code(kind, page, terms, reached)
         rehearse(kind, page, terms, few)
+        some = setting._replace(num_arms=min(setting.num_arms, MOST_ARMS))
+        rehearse(kind, page, _call(kind, "terms", policy.terms, some), some)
         _admitted.add(verdict)
     return Admitted(page, reached.digest, dict(reached.digests))
+
+
+def _check_claim(kind: str, policy: OwnPolicy, page: Page, setting: Setting) -> None:
+    """Refuse a claim of privacy that no noise or no range stands behind."""
+    epsilon = claimed_epsilon(policy)
+    if epsilon == inf:
+        return
+    if page.noise_due is None:
+        raise WrongPage(
+            kind,
+            f"claims epsilon={epsilon:g} and asks for no noise: the page has no noise_due. If its epsilon is not a "
+            "privacy, give it another name",
+        )
+    if not setting.has_range and getattr(policy, "assume_sensitivity", None) is None:
+        hint = "Without a range one reward can move a sum by any amount, and no noise hides it."
+        raise InvalidArgument("reward_range", None, f"declared for {kind}, which claims epsilon={epsilon:g}", hint)
 
 
 def small(setting: Setting) -> Setting:
@@ -87,12 +110,22 @@ def claimed_epsilon(policy: OwnPolicy) -> float:
     return float(epsilon) if isinstance(epsilon, (int, float)) else inf
 
 
-def scene_of(policy: OwnPolicy, setting: Setting) -> Scene:
-    """A small scene in which to try the policy's privacy."""
-    few = small(setting)
-    terms = [policy.terms(few)] * AGENTS
-    beyond = not setting.bounded
-    return Scene(kind_of(policy), policy.page(), terms, ARMS, EDGES, script_of(few), ROUNDS, few.low, few.high, beyond)
+def scenes_of(policy: OwnPolicy, setting: Setting) -> Iterator[Scene]:
+    """Scenes in which to try the policy's privacy: a small one, and one with the terms that agents will play."""
+    for known in (small(setting), setting._replace(num_arms=min(setting.num_arms, MOST_ARMS))):
+        yield Scene(
+            kind_of(policy),
+            policy.page(),
+            [policy.terms(known)] * AGENTS,
+            known.num_arms,
+            EDGES,
+            script_of(known),
+            ROUNDS,
+            known.low,
+            known.high,
+            not setting.bounded,
+            rounds_without_noise=LONG,
+        )
 
 
 def _call(kind: str, name: str, method: Any, *arguments: Any) -> Any:
@@ -113,12 +146,12 @@ def _check_homes(kind: str, page: Page, reached: Reached) -> None:
             raise WrongPage(kind, f"{name} is {function.__module__}.{function.__name__}, which no page may use")
 
 
-def rehearse(kind: str, page: Page, terms: Any, setting: Setting) -> list[Shown]:
+def rehearse(kind: str, page: Page, terms: Any, setting: Setting, rounds: int = ROUNDS) -> list[Shown]:
     """Play a page some rounds in plain Python on strict stand-ins, so that every function runs; what it shows."""
-    stage = Stage(kind, page, [terms] * AGENTS, ARMS, EDGES, script_of(setting), strict=True)
+    stage = Stage(kind, page, [terms] * AGENTS, setting.num_arms, EDGES, script_of(setting), strict=True)
     shown = [stage.first_round()]
     stage.try_the_rest(1)
-    for t in range(1, ROUNDS + 1):
+    for t in range(1, rounds + 1):
         shown.append(stage.next_round(t))
         stage.try_the_rest(t + 1)
     return shown

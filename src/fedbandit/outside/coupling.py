@@ -6,9 +6,10 @@ the noise of every interval that holds it, and play again. If all that is publis
 costs that reward the sum of width / b over these intervals, whatever an attacker computes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from math import ceil, floor, log2
 from typing import Any, NamedTuple
 
 from fedbandit.outside.policies import WrongPage
@@ -35,6 +36,7 @@ class Scene(NamedTuple):
     high: float
     beyond: bool  # rewards may lie outside the range: the page must clamp them
     rule: LinkRule | None = None
+    rounds_without_noise: int = 0  # how long to look for raw numbers, if longer than the horizon
 
 
 class _Play(NamedTuple):
@@ -59,14 +61,35 @@ def check_privacy(scene: Scene, epsilon: float) -> None:
         raise WrongPage(
             kind, f"claims epsilon={epsilon:g}, but the page has no interval: nobody can tell which rewards noise hides"
         )
-    script = scene.script
-    for beyond in (False, True) if scene.beyond else (False,):
-        rewards = script.reward if beyond else _clamped(script, scene.low, scene.high)
-        _check_scene(scene._replace(script=replace(script, reward=rewards)), epsilon, beyond)
+    _check_raw_numbers(scene)
+    _check_scene(scene._replace(script=_on_grid(scene)), epsilon, False)
+    if scene.beyond:
+        _check_scene(scene, epsilon, True)
 
 
-def _clamped(script: Script, low: float, high: float) -> Callable[[int, int, int], float]:
-    return lambda t, i, k: clamp(script.reward(t, i, k), low, high)
+def _check_raw_numbers(scene: Scene) -> None:
+    """Play with numbers that refuse to be compared or returned before noise is added."""
+    longest = max(scene.horizon, scene.rounds_without_noise)
+    _play(scene._replace(horizon=longest), scene.script, tainted=True)
+
+
+def _quantum(scene: Scene) -> float:
+    """A power of two, of which rewards and noise are multiples: then sums are exact, and equal means equal."""
+    return 2.0 ** (floor(log2(scene.high - scene.low)) - 12)
+
+
+def _snapped(scene: Scene, reward: float) -> float:
+    """The multiple of the quantum next to a reward, within the range."""
+    quantum = _quantum(scene)
+    inside = clamp(round(reward / quantum), ceil(scene.low / quantum), floor(scene.high / quantum))
+    return quantum * inside
+
+
+def _on_grid(scene: Scene) -> Script:
+    def reward(t: int, i: int, k: int) -> float:
+        return _snapped(scene, scene.script.reward(t, i, k))
+
+    return replace(scene.script, reward=reward, quantum=_quantum(scene))
 
 
 def _check_scene(scene: Scene, epsilon: float, beyond: bool) -> None:
@@ -84,8 +107,8 @@ def _check_scene(scene: Scene, epsilon: float, beyond: bool) -> None:
         _compare(scene, base, change, beyond)
 
 
-def _play(scene: Scene, script: Script) -> _Play:
-    stage = Stage(scene.kind, scene.page, scene.terms, scene.num_arms, scene.edges, script, scene.rule)
+def _play(scene: Scene, script: Script, tainted: bool = False) -> _Play:
+    stage = Stage(scene.kind, scene.page, scene.terms, scene.num_arms, scene.edges, script, scene.rule, tainted=tainted)
     shown = [stage.first_round(), *(stage.next_round(t) for t in range(1, scene.horizon + 1))]
     return _Play(shown, stage.intervals)
 
@@ -123,8 +146,10 @@ def _check_cost(scene: Scene, base: _Play, epsilon: float) -> None:
 def _changes(scene: Scene, base: _Play, times: dict[tuple[int, int], list[int]], beyond: bool) -> Iterator[_Change]:
     """Changed rewards of the first and the last agent, all arms, near the edges of intervals."""
     low, high, width = scene.low, scene.high, scene.high - scene.low
-    values = (low - width, high + 2.0 * width) if beyond else (low, high, (low + high) / 2.0)
-    for agent, arm in product(sorted({0, len(scene.terms) - 1}), range(scene.num_arms)):
+    inside = (_snapped(scene, value) for value in (low, high, (low + high) / 2.0))
+    values = (low - width, high + 2.0 * width) if beyond else tuple(inside)
+    arms = {0, 1, scene.num_arms // 2, scene.num_arms - 1}
+    for agent, arm in product(sorted({0, len(scene.terms) - 1}), sorted(arms)):
         last = len(times[agent, arm])
         near = {1, 2, last}
         for interval in [x for x in base.intervals if (x.agent, x.arm) == (agent, arm)][:3]:
@@ -141,14 +166,12 @@ def _compare(scene: Scene, base: _Play, change: _Change, beyond: bool) -> None:
     before = script.reward(time, agent, arm)
     delta = clamp(reward, scene.low, scene.high) - clamp(before, scene.low, scene.high)
     hiding = {x.end for x in base.intervals if (x.agent, x.arm) == (agent, arm) and x.first <= pull <= x.end}
-    shift = delta / scene.terms[agent].noise_scale
 
     def changed_reward(t: int, i: int, k: int) -> float:
         return reward if (t, i, k) == (time, agent, arm) else script.reward(t, i, k)
 
-    def shifted_noise(end: int, i: int, k: int) -> float:
-        drawn = script.noise(end, i, k)
-        return drawn - shift if (i, k) == (agent, arm) and end in hiding else drawn
+    def shift(end: int, i: int, k: int) -> float:
+        return -delta if (i, k) == (agent, arm) and end in hiding else 0.0
 
     again = Stage(
         scene.kind,
@@ -156,19 +179,19 @@ def _compare(scene: Scene, base: _Play, change: _Change, beyond: bool) -> None:
         scene.terms,
         scene.num_arms,
         scene.edges,
-        replace(script, reward=changed_reward, noise=shifted_noise),
+        replace(script, reward=changed_reward, shift=shift),
         scene.rule,
     )
     for t, expected in enumerate(base.shown):
         shown = again.first_round() if t == 0 else again.next_round(t)
-        if t >= time and (fault := _moved(scene, expected, shown, t)):
+        if t >= time and (fault := _moved(scene, expected, shown, t, beyond)):
             what = f"reward {pull} of arm {arm} at agent {agent} changed from {before:.4g} to {reward:.4g}"
             if beyond:
                 fault = f"does not clamp rewards to their range {scene.low:g} to {scene.high:g}; it {fault}"
             raise WrongPage(scene.kind, f"{fault}: {what}, and the noise that hides it changed with it")
 
 
-def _moved(scene: Scene, expected: Shown, shown: Shown, t: int) -> str:
+def _moved(scene: Scene, expected: Shown, shown: Shown, t: int, beyond: bool) -> str:
     """The first thing that differs, in words; empty if nothing does."""
     for i, (arm, other) in enumerate(zip(expected.arms, shown.arms, strict=True)):
         if arm != other:
@@ -178,6 +201,11 @@ def _moved(scene: Scene, expected: Shown, shown: Shown, t: int) -> str:
         for k, (values, others) in enumerate(zip(row, other_row, strict=True)):
             if any(abs(x - y) > SAME * (scale + abs(x)) for x, y in zip(values, others, strict=True)):
                 return f"publishes rewards of arm {k} before noise is added (round {t}, agent {i})"
+            if values != others and not beyond:  # beyond its range a reward may lie off the grid
+                return (
+                    f"publishes numbers of arm {k} whose last digits depend on rewards (round {t}, agent {i}): add "
+                    "noise to the sum of the rewards first, then compute with the noisy sum"
+                )
     if expected.announced != shown.announced:
         return f"announces counts that depend on rewards (round {t})"
     return ""

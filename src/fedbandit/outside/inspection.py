@@ -5,16 +5,14 @@ What the compiler would refuse, or accept and run differently from plain Python,
 
 import dis
 import hashlib
-import itertools
 import math
 from collections.abc import Iterator, Mapping
-from functools import cache
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, cast, get_args
 
 from fedbandit.checks import closest
-from fedbandit.outside.modules import PACKAGE, digest_of, is_own_code
+from fedbandit.outside.modules import PACKAGE, builtin_of, digest_of, globals_of, is_own_code
 from fedbandit.outside.policies import WrongPage
 from fedbandit.policies.protocol import ARMS, Field, Fields, Network, Now, Page
 
@@ -205,37 +203,9 @@ def _collect(
 
 def _used(function: FunctionType) -> Iterator[Any]:
     """What a function takes from outside: global names, and attributes of modules."""
-    for _, value in _globals_of(function):
+    for _, value in globals_of(function):
         if not isinstance(value, ModuleType):
             yield value
-
-
-@cache
-def _paths_in(code: CodeType) -> tuple[tuple[str, ...], ...]:
-    """Global names in a code, each with the attributes that are read of it at once."""
-    paths: list[tuple[str, ...]] = []
-    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
-    for position, step in enumerate(steps):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            after = itertools.takewhile(lambda s: s.opname in ("LOAD_ATTR", "LOAD_METHOD"), steps[position + 1 :])
-            paths.append((str(step.argval), *(str(attribute.argval) for attribute in after)))
-    return tuple(dict.fromkeys(paths))
-
-
-def _globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function finds in its module, or in the modules that it names."""
-    for name, *attributes in _paths_in(function.__code__):
-        value = function.__globals__.get(name, _builtin(function, name))
-        for attribute in attributes:
-            if not isinstance(value, ModuleType):
-                break
-            name, value = f"{name}.{attribute}", getattr(value, attribute, None)
-        yield name, value
-
-
-def _builtin(function: FunctionType, name: str) -> Any:
-    table: Any = function.__globals__.get("__builtins__", {})
-    return getattr(table, name, None) if isinstance(table, ModuleType) else table.get(name)
 
 
 def _named(function: FunctionType) -> str:
@@ -259,7 +229,7 @@ def check_code(kind: str, page: Page, terms: Any, reached: Reached) -> None:
         if function.__code__.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
             raise WrongPage(kind, f"{where} is a generator or asynchronous: it must return its value")
         _check_instructions(kind, where, function.__code__)
-        for used, value in _globals_of(function):
+        for used, value in globals_of(function):
             _check_used(kind, where, function, used, value)
     for name, arguments in ARGUMENTS.items():
         function = getattr(page, name)
@@ -295,9 +265,9 @@ def _check_used(kind: str, where: str, function: FunctionType, name: str, value:
             return
         if is_own_code(source, function.__module__):
             return
-    if name in _BUILTINS and value is _builtin(function, name) and name not in function.__globals__:
+    if name in _BUILTINS and value is builtin_of(function, name) and name not in function.__globals__:
         return
-    if value is None and top not in function.__globals__ and _builtin(function, top) is None:
+    if value is None and top not in function.__globals__ and builtin_of(function, top) is None:
         near = closest(name, [*function.__globals__, *_BUILTINS])
         raise WrongPage(kind, f"{where} uses {name}, which its module does not define. {near}".rstrip())
     if isinstance(value, (list, dict, set, bytearray)):

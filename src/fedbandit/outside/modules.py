@@ -1,9 +1,11 @@
 """Finds code from outside the package by ``module:name``, tells whose a module is, and hashes what code runs."""
 
+import dis
 import hashlib
+import itertools
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import cache
 from importlib import import_module, invalidate_caches
@@ -15,8 +17,10 @@ from fedbandit.checks import InvalidArgument, closest
 
 __all__ = [
     "PACKAGE",
+    "builtin_of",
     "code_in",
     "digest_of",
+    "globals_of",
     "is_own_code",
     "load",
     "methods_of",
@@ -146,26 +150,28 @@ def _modules_of(functions: Iterable[FunctionType]) -> dict[str, dict[str, Any]]:
             continue
         known.add(function)
         found[function.__module__] = function.__globals__
-        names = _names_in(function.__code__)
-        used = [function.__globals__[name] for name in names if name in function.__globals__]
-        modules = [value for value in used if isinstance(value, ModuleType)]
-        found |= {module.__name__: vars(module) for module in modules}
-        for value in [*used, *(getattr(module, name, None) for module in modules for name in names)]:
-            if isinstance(value, FunctionType):
+        for path, value in globals_of(function):
+            steps = path.split(".")
+            for length in range(1, len(steps)):  # the modules on the way
+                found |= _module_at(function, steps[:length])
+            if isinstance(value, ModuleType):
+                found[value.__name__] = vars(value)
+            elif isinstance(value, FunctionType):
                 pending.append(value)
             elif isinstance(value, type) and value.__module__.partition(".")[0] != PACKAGE:
                 pending += methods_of(value)
     return {name: space for name, space in found.items() if name == "__main__" or not _is_standard(name)}
 
 
+def _module_at(function: FunctionType, steps: list[str]) -> dict[str, dict[str, Any]]:
+    value: Any = function.__globals__.get(steps[0])
+    for step in steps[1:]:
+        value = getattr(value, step, None)
+    return {value.__name__: vars(value)} if isinstance(value, ModuleType) else {}
+
+
 def _is_standard(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names
-
-
-@cache
-def _names_in(code: CodeType) -> set[str]:
-    inner = (const for const in code.co_consts if isinstance(const, CodeType))
-    return set(code.co_names).union(*(_names_in(const) for const in inner))
 
 
 def code_in(code: CodeType) -> tuple[Any, ...]:
@@ -190,7 +196,37 @@ def _hash_now(space: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- what a function computes from
 
 
-_COVERED = ("fedbandit", "math", "numba", "numpy")  # by SOURCES; by Numba's own key
+@cache
+def _paths_in(code: CodeType) -> tuple[tuple[str, ...], ...]:
+    """Global names in a code, each with the attributes that are read of it at once."""
+    paths: list[tuple[str, ...]] = []
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    for position, step in enumerate(steps):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            after = itertools.takewhile(lambda s: s.opname in ("LOAD_ATTR", "LOAD_METHOD"), steps[position + 1 :])
+            paths.append((str(step.argval), *(str(attribute.argval) for attribute in after)))
+    return tuple(dict.fromkeys(paths))
+
+
+def globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function finds in its module, or in the modules and classes that it names, however deep."""
+    paths = dict.fromkeys(path for code in _codes(function.__code__) for path in _paths_in(code))
+    for name, *attributes in paths:
+        value = function.__globals__.get(name, builtin_of(function, name))
+        for attribute in attributes:
+            if not isinstance(value, (ModuleType, type)):
+                break
+            name, value = f"{name}.{attribute}", getattr(value, attribute, None)
+        yield name, value
+
+
+def builtin_of(function: FunctionType, name: str) -> Any:
+    """A name of Python itself."""
+    table: Any = function.__globals__.get("__builtins__", {})
+    return getattr(table, name, None) if isinstance(table, ModuleType) else table.get(name)
+
+
+_COVERED = ("fedbandit", "math", "numba", "numpy")  # by the hash of this package; by Numba's own key
 
 
 def digest_of(function: FunctionType) -> str:
@@ -198,19 +234,24 @@ def digest_of(function: FunctionType) -> str:
 
     Values of globals count too: compiled code takes them as constants.
     """
-    digest, known = hashlib.sha256(), set[int]()
+    digest, known = hashlib.sha256(), dict[int, int]()
 
     def add(value: Any) -> None:
         value = getattr(value, "py_func", value)  # of a function that Numba has compiled
         if isinstance(value, FunctionType):
             if str(value.__module__).partition(".")[0] in _COVERED:
                 digest.update(f"{value.__module__}:{value.__qualname__}".encode())
-            elif id(value) not in known:
-                known.add(id(value))
+            elif id(value) in known:
+                digest.update(f"function {known[id(value)]}".encode())
+            else:
+                known[id(value)] = len(known)
                 add(value.__code__)
                 cells = [cell.cell_contents for cell in value.__closure__ or ()]
-                for part in (value.__defaults__, value.__kwdefaults__, *cells, *_used_by(value)):
+                for part in (value.__defaults__, value.__kwdefaults__, *cells):
                     add(part)
+                for name, used in globals_of(value):
+                    digest.update(f"{name} = ".encode())
+                    add(used)
         elif isinstance(value, CodeType):
             digest.update(repr((value.co_code, value.co_names, value.co_varnames, value.co_freevars)).encode())
             for constant in value.co_consts:
@@ -222,6 +263,8 @@ def digest_of(function: FunctionType) -> str:
             digest.update(f"{type(several).__name__} of {len(several)}".encode())
             for part in several:
                 add(part)
+        elif isinstance(value, dict):
+            add(sorted(cast("dict[Any, Any]", value).items(), key=repr))
         elif isinstance(value, (bool, int, float, complex, str, bytes, Enum, type(None))):
             digest.update(f"{type(value).__name__} {value!r}".encode())
         else:
@@ -230,14 +273,6 @@ def digest_of(function: FunctionType) -> str:
 
     add(function)
     return digest.hexdigest()
-
-
-def _used_by(function: FunctionType) -> list[Any]:
-    """What a function finds in its globals, and in modules and classes there."""
-    names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
-    used = [function.__globals__[name] for name in names if name in function.__globals__]
-    spaces = [space for space in used if isinstance(space, (ModuleType, type)) and space.__name__ not in _COVERED]
-    return [*used, *(getattr(space, name) for space in spaces for name in names if hasattr(space, name))]
 
 
 def _codes(code: CodeType) -> list[CodeType]:

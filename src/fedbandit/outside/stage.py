@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from fedbandit.outside.policies import WrongPage
 from fedbandit.outside.strict import Edges, Fault, StrictDraws, strict_me, strict_now, strict_seen, strict_terms
+from fedbandit.outside.taint import Noise, Raw
 from fedbandit.policies.plain import Me, Seen
 from fedbandit.policies.protocol import ARMS, LinkRule, Page, time_of
 from fedbandit.rules.gossip import average, heard, metropolis_weight, with_news
@@ -24,7 +25,8 @@ __all__ = ["Interval", "Script", "Shown", "Stage"]
 class Script:
     """All randomness of a run, as functions of round t, agent i and arm k.
 
-    ``noise(end, i, k)`` is of scale 1 and belongs to the interval that ends at reward ``end``.
+    ``noise(end, i, k)`` is of scale 1 and belongs to the interval that ends at reward ``end``; it is rounded to
+    multiples of ``quantum``, if that is not 0, and then moved by ``shift(end, i, k)``.
     """
 
     reward: Callable[[int, int, int], float]
@@ -32,6 +34,13 @@ class Script:
     pick: Callable[[int, int], float]
     normals: Callable[[int, int], list[float]]
     noise: Callable[[int, int, int], float]
+    quantum: float = 0.0
+    shift: Callable[[int, int, int], float] = lambda end, i, k: 0.0
+
+    def noise_of(self, end: int, i: int, k: int, scale: float) -> float:
+        """The noise of an interval as a page receives it."""
+        noise = self.noise(end, i, k) * scale
+        return (round(noise / self.quantum) * self.quantum if self.quantum else noise) + self.shift(end, i, k)
 
 
 class Interval(NamedTuple):
@@ -55,7 +64,10 @@ class Shown(NamedTuple):
 
 
 class Stage:
-    """All agents of a policy on a script. ``rule``: the policy's own links; ``strict``: on stand-ins that refuse."""
+    """All agents of a policy on a script. ``rule``: the policy's own links; ``strict``: on stand-ins that refuse.
+
+    ``tainted``: rewards are ``Raw`` numbers, which refuse to be used before noise is added.
+    """
 
     def __init__(
         self,
@@ -67,9 +79,11 @@ class Stage:
         script: Script,
         rule: LinkRule | None = None,
         strict: bool = False,
+        tainted: bool = False,
     ) -> None:
         """Agents that know nothing yet."""
         self.kind, self.page, self.script, self.rule, self.strict = kind, page, script, rule, strict
+        self.tainted, self.playing = tainted, ""
         self.agents, self.arms = range(len(terms)), range(num_arms)
         self.edges, self.intervals = Edges(edges), list[Interval]()
         self.neighbours = [[j for pair in edges for j in pair if i in pair and j != i] for i in self.agents]
@@ -89,6 +103,7 @@ class Stage:
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the page; what goes wrong is said in words."""
+        self.playing = name
         try:
             return getattr(self.page, name)(*arguments)
         except Fault as fault:
@@ -169,7 +184,12 @@ class Stage:
         if any(type(end) is not int or end < 0 for end in ends) or len(ends) != (2 if isinstance(due, tuple) else 1):
             raise self._wrong("noise_due", due, "the end of an interval, or 0 for none, or a pair of them", arm)
         noise = tuple(self._noise(i, arm, end) for end in ends)
-        reward = self.script.reward(t, i, arm)
+        reward: Any = self.script.reward(t, i, arm)
+        if self.tainted:
+            reward, noise = (
+                Raw(reward, self),
+                tuple(Noise(x) if end else 0.0 for x, end in zip(noise, ends, strict=True)),
+            )
         self._call("observe", self.me[i], self.terms[i], arm, reward, noise if isinstance(due, tuple) else noise[0])
         return before, self._published(i, arm)
 
@@ -191,12 +211,16 @@ class Stage:
                 )
             self.levels[i, arm, level] = end
         self.intervals.append(Interval(i, arm, first, end, level, self.tried[i][arm]))
-        return self.script.noise(end, i, arm) * self.fixed[i].noise_scale
+        return self.script.noise_of(end, i, arm, self.fixed[i].noise_scale)
 
     def _published(self, i: int, arm: int) -> tuple[float, ...]:
         given = self._call("published", self.me[i], self.terms[i], arm)
         wanted = f"a tuple of {len(self.page.averaged)}, one number for each of {', '.join(self.page.averaged)}"
         values = cast("tuple[float, ...]", given)
+        if self.tainted and isinstance(given, tuple):
+            if any(isinstance(x, Raw) for x in values):
+                raise WrongPage(self.kind, f"published returns rewards of arm {arm} that no noise hides yet")
+            values = given = tuple(float(x) if isinstance(x, Noise) else x for x in values)
         if not isinstance(given, tuple) or len(values) != len(self.page.averaged):
             raise self._wrong("published", cast(Any, given), wanted, arm)
         if any(type(x) not in (int, float) or x != x for x in values):

@@ -10,17 +10,22 @@ import math
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
+import numpy as np
 from llvmlite import ir
 from numba import config, extending, njit, types
-from numba.core import codegen, compiler
+from numba.core import codegen, compiler, errors
 from numba.core.compiler_lock import global_compiler_lock
+
+from fedbandit.outside.modules import globals_of
 
 __all__ = [
     "INLINE",
+    "NOT_AN_ARM",
     "SOURCES",
+    "as_arm",
     "by_value",
     "compilable",
     "compile_driver",
@@ -65,6 +70,8 @@ class _InlinedCompiler(_Compiler):
         super().__init__(typing, target, _InlinedLibrary(target.codegen(), "inlined"), *rest)
 
 
+NOT_AN_ARM = "decide must return a whole number, the arm"
+
 INLINE: Any = {
     "_nrt": False,
     "error_model": "numpy",
@@ -78,6 +85,9 @@ It allocates nothing, so it needs no reference counts: with them (Numba's defaul
 the engine ran ten times slower. Only compiled code can call it: the wrappers for Python took almost
 half of the first compilation.
 """
+
+_OWN: Any = {**INLINE, "boundscheck": True, "error_model": "python"}
+"""Options of a user's functions: an index beyond a row and a division by zero stop the run, as in plain Python."""
 
 _known: set[FunctionType] = set()
 
@@ -121,14 +131,12 @@ def compilable(function: Any) -> None:
     """Let compiled code call a plain function, and the plain functions that it calls itself."""
     if isinstance(function, FunctionType) and function not in _known:
         _known.add(function)
-        names = function.__code__.co_names
-        used = [function.__globals__.get(name) for name in names]
-        used += [cell.cell_contents for cell in function.__closure__ or ()]
-        modules = [module for module in used if isinstance(module, ModuleType)]
-        for called in [*used, *(getattr(module, name, None) for module in modules for name in names)]:
+        closed_over = [cell.cell_contents for cell in function.__closure__ or ()]
+        for called in [*closed_over, *(value for _, value in globals_of(function))]:
             if isinstance(called, FunctionType):
                 compilable(called)
-        _extending.register_jitable(**INLINE)(function)
+        is_ours = function.__module__.partition(".")[0] == __name__.partition(".")[0]
+        _extending.register_jitable(**(INLINE if is_ours else _OWN))(function)
 
 
 def leave_out(function: FunctionType) -> None:
@@ -143,6 +151,23 @@ def _sqrt(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     It holds for all Numba code of the process and gives the same bits.
     """
     return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), arguments)
+
+
+def as_arm(arm: Any) -> Any:
+    """The arm that a user's ``decide`` returns, if it is a whole number."""
+    raise NotImplementedError  # compiled only
+
+
+def _as_unsigned(arm: Any) -> Any:
+    return np.uint64(arm)
+
+
+@_extending.overload(as_arm, strict=False, jit_options=INLINE)
+def _as_arm(arm: Any) -> Any:
+    if isinstance(arm, (types.Integer, types.Boolean)):
+        return _as_unsigned
+    hint = "it may return None: is a return missing?" if isinstance(arm, types.Optional) else f"it returns a {arm}"
+    raise errors.TypingError(f"{NOT_AN_ARM}: {hint}")
 
 
 def by_value(record: Any) -> Any:

@@ -82,6 +82,8 @@ def _noise(tape: Any, streams: Any, i: int, arm: Any, end: Any) -> Any:
     if end == 0:
         return 0.0
     if tape.has_noise:
+        if end < 0 or end >= len(tape.noise):
+            raise IndexError  # a user's page names an interval that the tape does not reach
         return tape.noise[end, i, arm]
     return laplace(draw(streams.noise[arm], np.uint64(end)))
 

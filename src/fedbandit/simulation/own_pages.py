@@ -1,7 +1,7 @@
 """Plays own pages in compiled code, and says in words what goes wrong there: never a traceback of the compiler."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, cast
 
@@ -10,11 +10,12 @@ from numba import njit
 from numba import typeof as _typeof  # pyright: ignore[reportUnknownVariableType]
 from numba.core.errors import NumbaError
 
-from fedbandit.outside.admission import Admitted
+from fedbandit.checks import InvalidArgument
+from fedbandit.outside.admission import rehearse
 from fedbandit.outside.inspection import ARGUMENTS
 from fedbandit.outside.policies import WrongPage
-from fedbandit.policies.protocol import Page, time_of
-from fedbandit.simulation.compiled import by_value, compilable
+from fedbandit.policies.protocol import Page, Setting, time_of
+from fedbandit.simulation.compiled import NOT_AN_ARM, as_arm, by_value, compilable
 from fedbandit.simulation.draws import DecisionDraws
 
 __all__ = ["in_words", "refuse_changed_code"]
@@ -22,37 +23,67 @@ __all__ = ["in_words", "refuse_changed_code"]
 _jit: Any = njit
 _type_of = cast(Any, _typeof)
 _compiled: dict[FunctionType, str] = {}
+_MOST_ROUNDS_IN_PYTHON = 3000
 
 
-def refuse_changed_code(kind: str, admitted: Admitted) -> None:
-    """Refuse a page whose code or constants have changed since this process compiled it, which would run as before."""
-    for function, digest in admitted.functions.items():
+def refuse_changed_code(functions: Mapping[FunctionType, str], fault: Callable[[str], InvalidArgument]) -> None:
+    """Refuse functions whose code or constants have changed since this process compiled them: they would run as before.
+
+    ``functions``: with a digest of each; ``fault`` makes the error of a sentence.
+    """
+    for function, digest in functions.items():
         if _compiled.setdefault(function, digest) != digest:
-            raise WrongPage(
-                kind,
+            raise fault(
                 f"{function.__name__}, or a constant or function that it uses, has changed since it was compiled: "
-                "constants are compiled in. Put the number into the terms, or start a new process",
+                "constants are compiled in. Define the function anew, or start a new process"
             )
 
 
-def in_words(kind: str, page: Page, play_rounds: Callable[..., None]) -> Callable[..., None]:
-    """The same loop over rounds; what the compiler refuses, and an arm that does not exist, are said in words."""
+def in_words(
+    kind: str, page: Page, setting: Setting, terms: Any, play_rounds: Callable[..., None]
+) -> Callable[..., None]:
+    """The same loop over rounds; what the compiler refuses and what stops compiled code are said in words."""
 
     def play(*arguments: Any) -> None:
-        population = arguments[4]
+        last, population = arguments[1], arguments[4]
         try:
             play_rounds(*arguments)
         except NumbaError as error:
             raise _refused(kind, page, population, arguments[7], error) from None
-        except IndexError:
-            turns, num_arms = population.turns, population.agents["tried"].shape[1]
-            i = int(np.argmax(turns["arm"] >= num_arms))
-            arm, t = turns["arm"][i].astype(np.int64), turns["clock"][i]
-            raise WrongPage(
-                kind, f"decide returns {arm}, not an arm from 0 to {num_arms - 1} (round {t}, agent {i})"
-            ) from None
+        except (IndexError, ZeroDivisionError, ValueError, OverflowError) as error:
+            raise _stopped(kind, page, setting, terms, population, error) from None
+        columns = len(page.averaged) * setting.num_arms
+        finite = np.isfinite(population.averages[:, :columns])
+        if not finite.all():
+            i, column = np.argwhere(~finite)[0].tolist()
+            name, arm = page.averaged[int(column) // setting.num_arms], int(column) % setting.num_arms
+            raise WrongPage(kind, f"published makes {name} of arm {arm} infinite or NaN (agent {i}, by round {last})")
 
     return play
+
+
+def _stopped(kind: str, page: Page, setting: Setting, terms: Any, population: Any, error: Exception) -> InvalidArgument:
+    """An error in compiled code does not tell its place: look at the arms, then play the page in plain Python."""
+    turns = population.turns
+    beyond = turns["arm"] >= setting.num_arms
+    t = int(turns["clock"].max())
+    if beyond.any():
+        i = int(beyond.argmax())
+        arm = turns["arm"][i].astype(np.int64)
+        words = f"decide returns {arm}, not an arm from 0 to {setting.num_arms - 1} (round {t}, agent {i})"
+        return WrongPage(kind, words)
+    try:
+        rehearse(kind, page, terms, setting, rounds=min(2 * t + 100, _MOST_ROUNDS_IN_PYTHON))
+    except WrongPage as found:
+        return found
+    words = f"a function of math fails ({error})"
+    if isinstance(error, (IndexError, ZeroDivisionError)):
+        words = "an index lies beyond a row" if isinstance(error, IndexError) else "something is divided by zero"
+    return WrongPage(
+        kind,
+        f"{words} in round {t}. It may be the page, a draw of rewards or a rule for links; for a page, "
+        f"fedbandit.testing.check_policy(..., num_arms={setting.num_arms}, horizon={t + 1}) names the place",
+    )
 
 
 def _refused(kind: str, page: Page, population: Any, tape: Any, error: NumbaError) -> WrongPage:
@@ -72,6 +103,7 @@ def _refused(kind: str, page: Page, population: Any, tape: Any, error: NumbaErro
 
 _ROWS = r"Record\((?:[^()]|\([^()]*\))*\)|unaligned array\([^)]*\)|nestedarray\([^)]*\)"
 _TELLING = (
+    NOT_AN_ARM,
     r"Unknown attribute|Cannot unify|Untyped|Use of unsupported|NameError|Unsupported|not supported|not defined",
     r"Function\(<built-in function|Invalid use of|No implementation of function|No match|cannot|can't|must be",
 )
@@ -96,7 +128,8 @@ def _essence(error: NumbaError) -> str:
 def _with_draws(decide: Any) -> Any:
     def probe(population: Any, tape: Any) -> None:
         me, fixed = population.agents[0], by_value(population.terms[0])
-        decide(me, fixed, me, time_of(1), DecisionDraws(0, population.turns[0].clock, population.streams[0], tape))
+        draws = DecisionDraws(0, population.turns[0].clock, population.streams[0], tape)
+        as_arm(decide(me, fixed, me, time_of(1), draws))
 
     return probe
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedbandit.policies.protocol import Page, time_of
 from fedbandit.rewards import Family
-from fedbandit.simulation.compiled import SOURCES, by_value, compilable, compile_driver, compile_inner
+from fedbandit.simulation.compiled import SOURCES, as_arm, by_value, compilable, compile_driver, compile_inner
 from fedbandit.simulation.draws import DecisionDraws, draw_noise, name_streams
 from fedbandit.simulation.links import LinkKind
 from fedbandit.simulation.network import NETWORKS, add_news, hear_n_max, hear_present_links
@@ -198,9 +198,12 @@ def _build(
                         if not world.in_step:
                             now = time_of(turn.clock)
                         draws = DecisionDraws(i, turn.clock, streams[i], tape)
-                        turn.arm = np.uint64(decide(me, fixed, me, now, draws))  # lines 6-14
-                        if is_guarded and turn.arm >= np.uint64(num_arms):
-                            raise IndexError  # beyond its rows lies other agents' memory
+                        if is_guarded:
+                            turn.arm = as_arm(decide(me, fixed, me, now, draws))
+                            if turn.arm >= np.uint64(num_arms):
+                                raise IndexError  # beyond its rows lies other agents' memory
+                        else:
+                            turn.arm = np.uint64(decide(me, fixed, me, now, draws))  # lines 6-14
             for i in range(num_agents):
                 me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
                 for k in range(turn.acts if t > 0 else num_arms):  # Algorithm 1, line 1: at t = 0 every arm once

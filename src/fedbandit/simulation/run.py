@@ -3,6 +3,8 @@
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import FunctionType
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,15 +13,17 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
 from fedbandit.graph import Contacts
 from fedbandit.outside.admission import admit
-from fedbandit.outside.policies import check_kind, kind_of, label_of
+from fedbandit.outside.policies import WrongPage, check_kind, kind_of, label_of
 from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.policies.protocol import Setting
 from fedbandit.problem import Problem
+from fedbandit.rewards import Own
 from fedbandit.simulation import cpu
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
 from fedbandit.simulation.own_pages import in_words, refuse_changed_code
 from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
+from fedbandit.simulation.rewards import code_of
 from fedbandit.simulation.round import rounds_of
 
 __all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate"]
@@ -164,10 +168,17 @@ def plan_of(
         check(known[0])
     own = admit(policy, known[0])
     page, (kind, links) = own.page, links_of(policy, problem, horizon)
+    refuse_changed_code(own.functions, partial(WrongPage, kind_of(policy)))
+    meets, rewards = problem.edges_per_round, problem.rewards
+    if isinstance(meets, FunctionType):
+        accepted = "a function that stays as it is"
+        refuse_changed_code({meets: kind.code}, partial(InvalidArgument, "edges_per_round", meets.__name__, accepted))
+    if isinstance(rewards, Own):
+        accepted = "a function that stays as it is"
+        refuse_changed_code({rewards.draw: code_of(rewards)}, partial(InvalidArgument, "draw", rewards.name, accepted))
     play_rounds = rounds_of(page, problem.rewards, kind, watches, own.digest)
-    if own.digest:
-        refuse_changed_code(kind_of(policy), own)
-        play_rounds = in_words(kind_of(policy), page, play_rounds)
+    if own.digest or kind.code or isinstance(problem.rewards, Own):
+        play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     return cpu.Plan(page, terms_of(policy, known), links, play_rounds)
 
 
@@ -180,10 +191,9 @@ def _problems(problem: Problems, trials: range) -> list[Problem]:
         return several
     if len(several) < trials.stop:
         raise InvalidArgument("problem", f"{len(several)} problems", f"one for each trial (up to {trials.stop})")
-    chosen = several[trials.start : trials.stop]
-    if any(p.kind_of_world != chosen[0].kind_of_world for p in chosen):
+    if any(p.kind_of_world != several[0].kind_of_world for p in several):
         raise InvalidArgument("problem", "several problems", "of one kind: they may differ in their means only")
-    return chosen
+    return several[trials.start : trials.stop]
 
 
 def _display(progress: bool | OnProgress) -> AbstractContextManager[OnProgress]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedbandit.agent.core.bounds import SCALES
 from fedbandit.checks import InvalidArgument
-from fedbandit.outside.admission import admit, claimed_epsilon, rehearse, scene_of, small
+from fedbandit.outside.admission import admit, claimed_epsilon, rehearse, scenes_of, small
 from fedbandit.outside.coupling import SAME, check_privacy
 from fedbandit.outside.policies import WrongPage, kind_of
 from fedbandit.policies.protocol import ARMS, Count, OwnPolicy, Page, Setting
@@ -45,7 +45,8 @@ def check_own_policy(policy: OwnPolicy, trusted: str, num_agents: int, num_arms:
     _check_noise(kind, page, terms, claimed_epsilon(policy))
     _check_published(kind, page, policy.terms(small(setting)), small(setting))
     if claimed_epsilon(policy) < inf:
-        check_privacy(scene_of(policy, setting), claimed_epsilon(policy))
+        for scene in scenes_of(policy, setting):
+            check_privacy(scene, claimed_epsilon(policy))
 
 
 def _check_page(kind: str, page: Page, has_links: bool) -> None:
