@@ -333,8 +333,8 @@ OUTSIDE = {
     ),
     "an arm that does not exist is pulled": Mutant(
         "simulation/round.py",
-        "                        if is_guarded and turn.arm >= np.uint64(num_arms):\n",
-        "                        if is_guarded and turn.arm > np.uint64(10**6):\n",
+        "                            if turn.arm >= np.uint64(num_arms):\n",
+        "                            if turn.arm > np.uint64(10**6):\n",
         ("test_own_policy.py::test_an_arm_beyond_the_rows_stops_the_run",),
     ),
     "a subclass of a built-in policy runs": Mutant(
@@ -353,6 +353,30 @@ OUTSIDE = {
         "outside/coupling.py",
         "        if arm != other:\n",
         "        if False:\n",
+        ("test_testing.py::test_planted_leaks_are_accused",),
+    ),
+    "compiled code of one's own does not check its indices": Mutant(
+        "simulation/compiled.py",
+        '"boundscheck": True, "error_model": "python"',
+        '"error_model": "python"',
+        ("test_own_policy.py::test_what_goes_wrong_late_stops_the_run",),
+    ),
+    "a digest looks one module deep": Mutant(
+        "outside/modules.py",
+        "            if not isinstance(value, (ModuleType, type)):\n                break\n",
+        "            if not isinstance(value, (ModuleType, type)) or '.' in name:\n                break\n",
+        ("test_own_policy.py::test_the_digest_follows_modules_of_modules",),
+    ),
+    "raw numbers may be compared anywhere": Mutant(
+        "outside/taint.py",
+        '        if self.stage.playing != "observe":\n',
+        "        if False:\n",
+        ("test_testing.py::test_planted_leaks_are_accused",),
+    ),
+    "the last digits of what is published do not count": Mutant(
+        "outside/coupling.py",
+        "            if values != others and not beyond:",
+        "            if False:",
         ("test_testing.py::test_planted_leaks_are_accused",),
     ),
     "a site plays a policy that it does not trust": Mutant(

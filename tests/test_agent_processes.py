@@ -66,8 +66,9 @@ class TestWhatIsRefusedAtTheStart:
         file = sqlite3.connect(folder / "old" / data.name)
         file.execute("PRAGMA user_version = 1")
         file.close()
-        (folder / "norths").mkdir()  # a copy: two processes cannot open one file at once
-        shutil.copy(data, folder / "norths")
+        for copy in ("norths", "termed", "served"):  # two processes cannot open one file at once
+            (folder / copy).mkdir()
+            shutil.copy(data, folder / copy)
         (folder / "garbage").mkdir()
         (folder / "garbage" / data.name).write_bytes(b"this is not a database at all, but long enough" * 100)
         (folder / "file").write_text("")
@@ -80,7 +81,7 @@ class TestWhatIsRefusedAtTheStart:
         try:
             cases = {
                 "terms": (
-                    attempt("terms", (r"epsilon = 1\.0", "epsilon = 2.0")),
+                    attempt("terms", (r"epsilon = 1\.0", "epsilon = 2.0"), (r'data = "data"', 'data = "termed"')),
                     "policy.epsilon: 2.0 here, 1.0 there",
                 ),
                 "name": (
@@ -98,7 +99,11 @@ class TestWhatIsRefusedAtTheStart:
                     f"cannot listen for neighbours on 127.0.0.1:{port}",
                 ),
                 "http": (
-                    attempt("http", (r"http = \"[^\"]*\"", f'http = "127.0.0.1:{port}"')),
+                    attempt(
+                        "http",
+                        (r"http = \"[^\"]*\"", f'http = "127.0.0.1:{port}"'),
+                        (r'data = "data"', 'data = "served"'),
+                    ),
                     f"cannot listen for the application on 127.0.0.1:{port}: Address already in use",
                 ),
             }

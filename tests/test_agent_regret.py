@@ -56,6 +56,7 @@ def test_all_learn(faulty):
     assert mean(regret(seed, faulty) for seed in range(4)) < 0.25 * mean(GAPS)
 
 
+@pytest.mark.slow
 def test_faults_do_not_mislead():
     """With faults the mean of 12 runs is above the mean without by less than 6.5 standard errors of the difference.
 

@@ -413,6 +413,7 @@ def test_a_bug_planted_in_a_site_is_caught(attack):
     assert not audit(attack.sample, attack.statistic, claimed=1.0, samples=500).holds
 
 
+@pytest.mark.slow
 def test_half_the_noise_of_a_later_batch_is_caught():
     """The sure bound is 1.57, its standard deviation 0.06 with 5,000 samples: missed less than once in a million."""
     attack = on_fed_batch(1.0, later=True, noise=half_the_noise())
@@ -469,6 +470,7 @@ def test_a_broken_promise_exits_with_1():
     assert re.search(r"Fed_UCB as printed\s+2\s+[345]\.\d\d\s+BROKEN", ran.output)
 
 
+@pytest.mark.slow  # each variant has a test of its own
 def test_known_bad_variants_are_shown_and_do_not_fail_the_audit():
     ran = invoke("--policy", "fed_batch", "--samples", 500, "--show-broken")
     assert ran.exit_code == 0, ran.output

@@ -53,6 +53,13 @@ def meets_by_chance(t, i, j, u):
     return u < 0.3
 
 
+UNTIL = 1000
+
+
+def meets_until(t, i, j, u):
+    return t <= UNTIL
+
+
 def never_meets(t, i, j, u):
     return False
 
@@ -133,7 +140,7 @@ def test_bad_changes(build, message):
 def test_a_schedule_of_one_graph_is_that_graph():
     scheduled = Problem.bernoulli(MEANS, graph.schedule([(0, graph.path(4)), (50, "path:4")]))
     plain = Problem.bernoulli(MEANS, "path:4")
-    policies = [GossipUCB(), FedBatch(1.0), DistUCB(), GSE()]
+    policies = [GossipUCB(), DistUCB()]
     assert same(*(simulate(p, policies, 200, trials=3, checkpoints=20) for p in (scheduled, plain)))
 
 
@@ -226,7 +233,10 @@ def test_a_saved_result_tells_the_links_and_the_changes(tmp_path):
         (lambda: graph.schedule([(5, "path:3")]), r"periods\[0\], first round must be a whole number from 0 to 0"),
         (lambda: graph.schedule([(0, "path:3"), (0, "ring:3")]), r"periods\[1\], first round .* from 1"),
         (lambda: graph.schedule([(0, "path:3"), (9, "path:4")]), r"graphs of \[3, 4\] agents"),
-        (lambda: graph.schedule([(0, [(0, 1)]), (9, [(2, 3)])]), "agent 2 is cut off.*All periods count together"),
+        (
+            lambda: graph.schedule([(0, [(0, 1)]), (9, [(2, 3)])]),
+            "agent 2 is cut off.*count together, and agents are numbered from 0",
+        ),
         (lambda: graph.schedule([(0, "path:3"), (9, [(0, 5)])]), "pairs of agents from 0 to 2"),
         (lambda: graph.schedule([(0, "path:3"), (9, [(0, 1), (1, 0)])]), "no parallel edges"),
         (lambda: graph.schedule([(0, "path:3"), 7]), r"periods\[1\] must be a first round and a graph"),
@@ -306,6 +316,14 @@ def forgets_to_return(t, i, j, u):
 def test_what_a_rule_does_wrong_is_said_in_words(rule, message):
     with pytest.raises(InvalidArgument, match=f"edges_per_round must be .*{message}"):
         simulate(Problem.bernoulli(MEANS, "path:4", edges_per_round=rule), GossipUCB(), 5, trials=1)
+
+
+def test_a_constant_of_a_rule_that_changes_is_refused(monkeypatch):
+    problem = Problem.bernoulli(MEANS, "path:4", edges_per_round=meets_until)
+    simulate(problem, GossipUCB(), 10, trials=1)
+    monkeypatch.setattr(sys.modules[__name__], "UNTIL", 500)  # the rehearsal sees 200 rounds
+    with pytest.raises(InvalidArgument, match=r"edges_per_round must be a function that stays as it is.* has changed"):
+        simulate(problem, GossipUCB(), 10, trials=1)
 
 
 def test_an_edited_rule_is_never_run_stale(tmp_path):

@@ -583,6 +583,58 @@ def test_an_arm_beyond_the_rows_stops_the_run(written):
         simulate(PROBLEM, module.Greedy(), 1000, 2)
 
 
+LATE = {
+    "an index beyond a row": (
+        "        me.belief[me.n[arm]] = 1.0\n",
+        r"observe writes me\.belief\[\d+\], beyond its row: indices go from 0 to 2",
+    ),
+    "an index far beyond": (
+        "        me.belief[1000000] = 1.0\n",
+        r"observe writes me\.belief\[1000000\], beyond its row: indices go from 0 to 2",
+    ),
+    "a division by zero": ("        me.belief[0] = 1.0 / (me.n[arm] - me.n[arm])\n", "observe divides by zero"),
+    "an infinite mean": ("        me.x_mean[arm] = reward * 1e308 * 1e308\n", "theta of arm . infinite or NaN|inf"),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_what_goes_wrong_late_stops_the_run(written, case):
+    """After 100 rewards of an arm, where no rehearsal has been: no memory is overwritten, nothing runs on."""
+    body, words = LATE[case]
+    late = change("    me.n[arm] += 1\n", f"    me.n[arm] += 1\n    if me.n[arm] > 100:\n{body}")
+    module = written(f"late_{list(LATE).index(case)}", late)
+    with pytest.raises(WrongPage, match=words):
+        simulate(PROBLEM, module.Greedy(), 1000, 2)
+
+
+def test_an_arm_is_a_whole_number_in_every_branch(written):
+    late = change("    u = uniform(draws)", "    if now.log_t > 5.3:\n        return 1.7\n    u = uniform(draws)")
+    with pytest.raises(WrongPage, match=r"decide must return a whole number, the arm: it returns a float64"):
+        simulate(PROBLEM, written("half_arm", late).Greedy(), 10, 1)
+
+
+def test_the_digest_follows_modules_of_modules(tmp_path, monkeypatch):
+    package = tmp_path / "deep_constants"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "inner.py").write_text("EXPLORE = 0.9\n")
+    text = change("    u = uniform(draws)", "    u = uniform(draws) * deep_constants.inner.EXPLORE")
+    (tmp_path / "deep_page.py").write_text(
+        text.replace("from math import sqrt", "from math import sqrt\nimport deep_constants.inner")
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    policy = importlib.import_module("deep_page").Greedy()
+    before = admit(policy, SETTING).digest
+    monkeypatch.setattr("deep_constants.inner.EXPLORE", 0.1)
+    assert admit(policy, SETTING).digest != before
+
+
+def test_a_claim_needs_noise_and_a_range(written):
+    claimed = change("    explore: float = 0.1\n", "    explore: float = 0.1\n    epsilon: float = 1.0\n")
+    with pytest.raises(WrongPage, match=r"claims epsilon=1 and asks for no noise.* give it another name"):
+        simulate(PROBLEM, written("claims", claimed).Greedy(), 10, 1)
+
+
 def test_a_repeated_call_costs_next_to_nothing(greedy, monkeypatch):
     admit(greedy.Greedy(), SETTING)
     monkeypatch.setattr("fedbandit.outside.admission.rehearse", None)

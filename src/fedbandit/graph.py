@@ -230,7 +230,7 @@ def schedule(periods: Sequence[tuple[int, Graph | str | Iterable[Sequence[int]]]
     parts: list[tuple[tuple[int, int], ...]] = []
     names: list[str] = []
     sizes: set[int] = set()
-    if isinstance(periods, str) or not periods:
+    if not isinstance(periods, Sequence) or isinstance(periods, str) or not periods:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgument("periods", periods, "a list of (first round, graph)")
     for position, period in enumerate(periods):
         where = f"periods[{position}]"
@@ -245,8 +245,10 @@ def schedule(periods: Sequence[tuple[int, Graph | str | Iterable[Sequence[int]]]
             names.append(graph.name)
             parts.append(graph.edges)
         else:
+            if not isinstance(graph, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgument(where, graph, "a first round, and a graph or a list of pairs")
             parts.append(tuple(_pair(edge, where) for edge in graph))
-            names.append(f"{len(parts[-1])} edges")
+            names.append(f"{len(parts[-1])} edge{'s' * (len(parts[-1]) != 1)}")
     if len(sizes) > 1:
         raise InvalidArgument("periods", f"graphs of {sorted(sizes)} agents", "graphs with one number of agents")
     name = "schedule of " + ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -264,11 +266,13 @@ def contacts(source: str | os.PathLike[str] | Iterable[Sequence[int]], num_agent
     name = "contacts"
     if isinstance(source, (str, os.PathLike)):
         name, rows = f"contacts:{Path(source).name}", _rows_of(source)
-    else:
+    elif isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         rows = [(f"contacts[{c}]", row) for c, row in enumerate(source)]
+    else:
+        raise InvalidArgument("contacts", source, "the path of a CSV file, or a list of (time, a, b)")
     met: set[tuple[int, int, int]] = set()
     for where, row in rows:
-        if not hasattr(row, "__len__") or len(row) != 3:
+        if not hasattr(row, "__getitem__") or isinstance(row, (str, dict)) or len(row) != 3:
             raise InvalidArgument(where, row, "a time and two agents")
         time = whole_number(f"{where}, time", row[0], 1, 10**12)
         i, j = _pair(row[1:], where)
@@ -291,11 +295,11 @@ def _rows_of(path: str | os.PathLike[str]) -> list[tuple[str, list[Any]]]:
     """The lines of a contact list, with their places."""
     rows: list[tuple[str, list[Any]]] = []
     try:
-        with Path(path).open(newline="", encoding="utf-8") as file:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             columns = ("time", "a", "b")
             if reader.fieldnames is None or set(reader.fieldnames) != set(columns):
-                raise InvalidArgument(f"columns of {path}", reader.fieldnames, "time, a, b")
+                raise InvalidArgument(f"columns of {path}", reader.fieldnames or "none", "time, a, b, with commas")
             for line in reader:
                 where = f"{path}, line {reader.line_num}"
                 values: list[Any] = []
@@ -320,7 +324,8 @@ def _union(edges: Iterable[tuple[int, int]], num_agents: int | None, name: str) 
     try:
         return from_edges(sorted(set(edges)), num_agents, name)
     except InvalidArgument as error:
-        raise InvalidArgument(error.argument, error.value, error.accepted, "All periods count together.") from None
+        hint = "All edges that there ever are count together, and agents are numbered from 0."
+        raise InvalidArgument(error.argument, error.value, error.accepted, hint) from None
 
 
 def _agents(num_agents: int) -> int:

@@ -98,12 +98,12 @@ def problem(
     almost no bias.
     """
     if split == "order":
-        if whole_number("num_hospitals", num_hospitals, 3, MAX_HOSPITALS) != 3:
+        if whole_number("num_hospitals", num_hospitals, 1, MAX_HOSPITALS) != 3:
             raise InvalidArgument("num_hospitals", num_hospitals, "3 with split 'order' (for others: split 'random')")
         counts = np.array(_ORDER_COUNTS)
         return Problem.bernoulli(counts[:, :, 1] / counts[:, :, 0], graph, **options)
     if split == "random":
-        hospitals = whole_number("num_hospitals", num_hospitals, 3, MAX_HOSPITALS)
+        hospitals = whole_number("num_hospitals", num_hospitals, 1, MAX_HOSPITALS)
         means = _random_parts(whole_number("seed", seed, 0, 2**64 - 1), hospitals)
         return Problem.bernoulli(means, graph, **options)
     raise InvalidArgument("split", split, "'order' or 'random' (for a column: load the data and use problem_from)")
@@ -189,7 +189,7 @@ def problem_from(
     """
     if "arm_1" not in table.columns:
         raise InvalidArgument("table", list(table.columns), "what hospital.load returns")
-    hospitals = whole_number("num_hospitals", num_hospitals, 3, len(table))
+    hospitals = whole_number("num_hospitals", num_hospitals, 1, len(table))
     arms = table[[f"arm_{k + 1}" for k in range(len(ARM_NAMES))]].to_numpy(bool)
     reward = table["reward"].to_numpy()
     means = np.zeros((hospitals, len(ARM_NAMES)))

@@ -99,8 +99,13 @@ class Problem:
 
     def _checked_changes(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
         last = 0
-        for position, (start, given) in enumerate(self.changes, 1):
+        if not isinstance(self.changes, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument("changes", self.changes, "a list of (first round, means)")
+        for position, change in enumerate(self.changes, 1):
             where = f"changes[{position}]"
+            if not isinstance(change, Sequence) or len(change) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+                raise InvalidArgument(where, change, "a first round and means")
+            start, given = change
             last = whole_number(f"{where}, first round", start, last + 1, _LATEST)
             means = finite_matrix(f"{where}, means", given)
             if means.shape != self.means.shape:
@@ -227,6 +232,7 @@ class Problem:
         arms = whole_number("num_arms", num_arms, 2, MAX_ARMS)
         if isinstance(graph, str):
             graph = graphs.parse(graph if ":" in graph else f"{graph}:{agents}")
+        instance("graph", graph, (Graph, Schedule, Contacts), "a Graph, a schedule, a contact list, or 'path'")
         in_graph = (graph if isinstance(graph, Graph) else graph.union).num_agents
         if in_graph != agents:
             raise InvalidArgument("num_agents", agents, f"that of the graph ({in_graph})")

@@ -32,8 +32,8 @@ _MANY = 10**9
 
 def mixing_horizon(lambda2: float, num_agents: int) -> int:
     """L (Lemma 4): the smallest whole number with lambda_2^(t/6) / (1 - lambda_2^(1/3)) < 1/(N t) for all t >= L."""
-    _check_lambda2(lambda2)
     _check_agents(num_agents)
+    _check_lambda2(lambda2)
 
     def too_early(t: float) -> bool:
         # log(N t) - log(1 - lambda_2^(1/3)) >= (t / 6) log(1 / lambda_2), i.e. the inequality fails
@@ -61,8 +61,8 @@ def alpha1(num_agents: int) -> float:
 
 def alpha2(num_agents: int, num_arms: int, lambda2: float) -> float:
     """alpha_2 (Theorem 1): pulls lost to catching up, to bad luck and to slow mixing."""
-    _check_lambda2(lambda2)
     _check_agents(num_agents)
+    _check_lambda2(lambda2)
     whole_number("num_arms", num_arms, 2, _MANY)
     mixing = 2.0 * lambda2 ** (1 / 12) / ((1.0 - lambda2 ** (1 / 3)) * (1.0 - lambda2 ** (1 / 12)))
     return (3 * num_arms - 1) * num_agents + 2.0 * pi**2 / 3.0 + mixing

@@ -150,6 +150,14 @@ def plot(
     typer.echo(f"wrote {target}")
 
 
+def _mixing_horizon(graph: Any) -> str:
+    from fedbandit import theory
+
+    if graph.num_agents < 3:
+        return "the theorem needs 3 agents"
+    return f"{theory.mixing_horizon(graph.lambda2, graph.num_agents)}"
+
+
 @app.command()
 @errors_exit_with_2
 def graph(
@@ -161,7 +169,6 @@ def graph(
     ],
 ) -> None:
     """Describe a graph: its size, diameter and lambda_2."""
-    from fedbandit import theory
     from fedbandit.graph import parse
 
     described = parse(spec)
@@ -175,7 +182,7 @@ def graph(
             ["neighbours per agent", f"{min(degrees)} to {max(degrees)}"],
             ["diameter", f"{described.diameter}"],
             ["lambda_2", f"{described.lambda2:.5f}"],
-            ["mixing horizon L", f"{theory.mixing_horizon(described.lambda2, described.num_agents)}"],
+            ["mixing horizon L", _mixing_horizon(described)],
         ],
     )
 

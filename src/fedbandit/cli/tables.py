@@ -116,6 +116,7 @@ def print_theory(graph: "Graph", num_arms: int, horizon: int, epsilon: float, ga
     from fedbandit import theory
 
     n, lambda2 = graph.num_agents, graph.lambda2
+    theory.alpha1(n)  # refuses fewer than three agents before anything else
     each = max(1.0, horizon / num_arms)  # pulls of an arm in uniform play
     rows = [
         ["lambda_2", f"{lambda2:.5f}"],

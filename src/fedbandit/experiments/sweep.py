@@ -212,6 +212,11 @@ def _run_parts(parts: Sequence[_Part], progress: OnProgress) -> None:
 # ---------------------------------------------------------------- one labelled result
 
 
+def _without_means(problem: dict[str, Any]) -> dict[str, Any]:
+    """What a sweep says of a problem: the files of its runs have the means."""
+    return {name: value for name, value in problem.items() if name not in ("means", "changes")}
+
+
 def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) -> xr.Dataset:
     """The outcome of a sweep: final numbers over run, policy and trial, with the swept values as coordinates."""
     run_coordinates: dict[str, list[Any]] = {
@@ -248,5 +253,7 @@ def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) ->
             "swept": " ".join(name.removeprefix("problem.") for name in experiments[0].swept),
             "experiment": experiments[0].text,
             "versions": results[0].dataset.attrs["versions"],
+            "policies": json.dumps(results[0].experiment["policies"]),  # with a hash of the source of own ones
+            "problems": json.dumps([_without_means(r.experiment["problem"]) for r in results]),
         },
     )

@@ -133,6 +133,9 @@ def _call(kind: str, name: str, method: Any, *arguments: Any) -> Any:
         return method(*arguments)
     except WrongPage:
         raise
+    except AttributeError as error:
+        has = f". A setting has {', '.join(Setting._fields)}" if "Setting" in str(error) else ""
+        raise WrongPage(kind, f"{name}() fails with AttributeError: {error}{has}") from None
     except Exception as error:
         raise WrongPage(kind, f"{name}() fails with {type(error).__name__}: {error}") from None
 

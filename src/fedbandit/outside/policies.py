@@ -58,8 +58,11 @@ def label_of(policy: OwnPolicy) -> str:
     label = getattr(policy, "label", None)
     if isinstance(label, str):
         return label
-    given = (f"{field.name}={getattr(policy, field.name)!r}" for field in fields(cast(Any, policy)))
-    return f"{type(policy).__name__}({', '.join(given)})"
+    values = {field.name: getattr(policy, field.name) for field in fields(cast(Any, policy))}
+    epsilon = values.pop("epsilon", None)
+    given = ", ".join(f"{name}={value!r}" for name, value in values.items())
+    name = f"{type(policy).__name__}({given})" if given else type(policy).__name__
+    return name if epsilon is None else f"{name}, eps={epsilon:g}"
 
 
 def check_kind(

@@ -172,7 +172,8 @@ class Stage:
         shown = strict_now(self.page, self.fixed[i], now) if self.strict else now
         arm = self._call("decide", self.me[i], self.terms[i], self.seen[i], shown, draws)
         if type(arm) is not int or arm not in self.arms:
-            raise self._wrong("decide", arm, f"an arm: a whole number from 0 to {len(self.arms) - 1}")
+            hint = ". Is a return missing?" if arm is None else ""
+            raise self._wrong("decide", arm, f"an arm: a whole number from 0 to {len(self.arms) - 1}{hint}")
         return arm
 
     def _pull(self, t: int, i: int, arm: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

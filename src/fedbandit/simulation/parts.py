@@ -76,8 +76,10 @@ def _facts(part: xr.Dataset, name: str) -> dict[str, Any]:
         )
     redrawn = _is_redrawn(about)
     if redrawn:
+        rounds = [[start for start, _ in changes] for changes in about["problem"].get("changes", [])]
         for name in _own_means(about):
             del about["problem"][name]  # each part knows those of its own trials
+        about["problem"]["rounds of changes"] = rounds[0] if rounds else []
     versions = json.loads(part.attrs["versions"])
     return {
         "format": int(part.attrs["fedbandit_format"]),

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedbandit.array_checks import finite_matrix
 from fedbandit.checks import InvalidArgument, instance, number_above, true_or_false, whole_number
-from fedbandit.graph import Graph
+from fedbandit.graph import Graph, parse
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import Setting
 from fedbandit.problem import Problem
@@ -89,7 +90,7 @@ class Tape:
         return len(self.rewards) - 1
 
     @classmethod
-    def logged(cls, graph: Graph, log: ArrayLike, edges: ArrayLike, **parts: Any) -> "Tape":
+    def logged(cls, graph: Graph | str, log: ArrayLike, edges: ArrayLike, **parts: Any) -> "Tape":
         """A tape from a log with a row (time, agent, arm, reward) for every pull, in any order.
 
         Agents and arms count from 0. Time 0 has every agent's first pull of every arm. ``parts`` are the other parts of
@@ -102,7 +103,11 @@ class Tape:
         if (bad := (places != rows[:, :3]) | (places < 0)).any():
             row, column = np.argwhere(bad)[0].tolist()
             raise InvalidArgument(f"log[{row}, {column}]", float(rows[row, column]), "a whole number from 0 on")
+        graph = _graph(graph)
         agents, shape = graph.num_agents, (places.max(axis=0) + 1).tolist()
+        if shape[0] * agents * shape[2] > _MOST_REWARDS:
+            hint = f"The largest time is {shape[0] - 1} and the largest arm {shape[2] - 1}."
+            raise InvalidArgument("log", f"{shape[0] * agents * shape[2]:.3g} rewards", "fewer", hint)
         if shape[1] > agents:
             row = int(places[:, 1].argmax())
             raise InvalidArgument(
@@ -120,7 +125,7 @@ class Tape:
     @classmethod
     def random(
         cls,
-        graph: Graph,
+        graph: Graph | str,
         num_arms: int,
         horizon: int,
         seed: int = 0,
@@ -131,8 +136,11 @@ class Tape:
         source = np.random.default_rng(whole_number("seed", seed, 0, 2**64 - 1))
         whole_number("horizon", horizon, 1, 10**8)
         whole_number("num_arms", num_arms, 2, 10**4)
+        graph = _graph(graph)
         agents = graph.num_agents
-        centre = source.random((agents, num_arms)) if means is None else np.asarray(means, np.float64)
+        centre = source.random((agents, num_arms)) if means is None else finite_matrix("means", means)
+        if centre.shape != (agents, num_arms):
+            raise InvalidArgument("means", f"of shape {centre.shape}", f"[{agents} agents, {num_arms} arms]")
         return cls(
             rewards=centre + source.standard_normal((horizon + 1, agents, num_arms)),
             edges=np.array(graph.edges)[source.integers(len(graph.edges), size=horizon)],
@@ -256,6 +264,18 @@ def _check_bounds(rewards: NDArray[np.float64], reward_range: tuple[float, float
     low, high = reward_range
     for t, i, k in np.argwhere((rewards < low) | (rewards > high)).tolist():
         raise InvalidArgument(f"rewards[{t}, {i}, {k}]", float(rewards[t, i, k]), f"from {low:g} to {high:g} (bounded)")
+
+
+_MOST_REWARDS = 10**9
+
+
+def _graph(graph: Graph | str) -> Graph:
+    """A graph with links, which a tape names."""
+    found = parse(graph) if isinstance(graph, str) else graph
+    instance("graph", found, Graph, "a Graph that does not change, or a text like 'path:10'")
+    if found.num_agents < 2:
+        raise InvalidArgument("graph", found.name, "one of at least 2 agents: a tape names a pair that gossips")
+    return found
 
 
 def _floats(name: str, value: Any, dimensions: int, or_nan: bool = False) -> NDArray[np.float64]:

@@ -173,6 +173,8 @@ class Result:
         Refuses parts that differ in anything but their trials, trials that are missing or there twice, and parts that
         another version of fedbandit or Numba has computed.
         """
+        if not isinstance(parts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument("parts", parts, "a list of Results")
         given = list(parts)
         for position, part in enumerate(given):
             instance(f"parts[{position}]", part, Result, "a Result")

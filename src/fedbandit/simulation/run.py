@@ -224,11 +224,10 @@ def _named(policies: Policies) -> dict[str, Policy]:
             check_kind("policies", policy)
         named = {label_of(policy): policy for policy in several}
         if len(named) != len(several):
-            raise InvalidArgument(
-                "policies",
-                several,
-                "policies with labels of their own (or a mapping from labels of your own to policies)",
-            )
+            labels = [label_of(policy) for policy in several]
+            twice = next(label for label in labels if labels.count(label) > 1)
+            hint = f'Name them: {{"one": {type(several[0]).__name__}(...), "other": ...}}.'
+            raise InvalidArgument("policies", f"{twice!r} twice", "policies with different labels", hint)
     if not named:
         raise InvalidArgument("policies", policies, "at least one policy")
     for label in named:
@@ -239,6 +238,8 @@ def _named(policies: Policies) -> dict[str, Policy]:
 
 def _trial_numbers(trials: int | range) -> range:
     if not isinstance(trials, range):
+        if isinstance(trials, (tuple, list)):
+            raise InvalidArgument("trials", trials, "a number, or a range of trial numbers such as range(0, 50)")
         return range(whole_number("trials", trials, 1, MAX_TRIALS))
     if trials.step != 1 or trials.start < 0 or len(trials) == 0 or trials.stop > MAX_TRIALS:
         raise InvalidArgument("trials", trials, f"a non-empty range of step 1 from 0 to {MAX_TRIALS}")
