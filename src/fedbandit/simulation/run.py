@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
 from fedbandit.graph import Contacts
 from fedbandit.outside.admission import admit
+from fedbandit.outside.modules import digest_of
 from fedbandit.outside.policies import WrongPage, check_kind, kind_of, label_of
 from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.policies.protocol import Setting
@@ -172,7 +173,9 @@ def plan_of(
     meets, rewards = problem.edges_per_round, problem.rewards
     if isinstance(meets, FunctionType):
         accepted = "a function that stays as it is"
-        refuse_changed_code({meets: kind.code}, partial(InvalidArgument, "edges_per_round", meets.__name__, accepted))
+        refuse_changed_code(
+            {meets: digest_of(meets)}, partial(InvalidArgument, "edges_per_round", meets.__name__, accepted)
+        )
     if isinstance(rewards, Own):
         accepted = "a function that stays as it is"
         refuse_changed_code({rewards.draw: code_of(rewards)}, partial(InvalidArgument, "draw", rewards.name, accepted))
