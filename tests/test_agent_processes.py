@@ -293,6 +293,7 @@ def test_it_takes_the_descriptors_that_it_may_have(tmp_path):
 
 
 class TestLeaving:
+    @pytest.mark.slow
     def test_those_who_remain_converge_to_their_mean(self, tmp_path):
         links = [("a", "b"), ("b", "c"), ("a", "c")]
         with running(tmp_path, links, num_agents=3) as federation:

@@ -107,6 +107,7 @@ def test_adap_ucb_gossiped(tape, epsilon):
     np.testing.assert_allclose(trace.x_mean, expected["x_mean"], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_coop_ucb2_is_biased_when_agents_see_different_means():
     """It weighs agents by their pulls: right with equal means, wrong for ever with different ones.
 

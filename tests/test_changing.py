@@ -97,6 +97,7 @@ def test_rewards_follow_the_means_of_the_moment():
     assert not np.array_equal(result.pulls.isel(time=-1), constant.pulls.isel(time=-1))
 
 
+@pytest.mark.slow
 def test_a_change_to_the_same_means_changes_nothing():
     with_change = Problem.changing([(0, MEANS), (77, MEANS)], "path:4", "bernoulli")
     without = Problem.bernoulli(MEANS, "path:4")
@@ -168,6 +169,7 @@ def test_a_contact_list_is_when_agents_meet():
     assert sent.tolist() == [[1, 2, 2, 1], [1, 2, 2, 1], [2, 2, 2, 2], [3, 3, 2, 2]]
 
 
+@pytest.mark.slow
 def test_contacts_are_the_same_as_a_rule_that_says_so():
     listed = [(t, i, i + 1) for t in range(10, 301, 10) for i in range(3)]
     by_list = Problem.bernoulli(MEANS, graph.contacts(listed))

@@ -61,6 +61,7 @@ def test_fed_batch_word_for_word(tape, index, epsilon, first):
 
 
 @given(tapes((0.0, 1.0)), st.sampled_from([0.5, 4.0, 100.0]), st.sampled_from([1, 4]))
+@pytest.mark.slow
 def test_the_kl_index_word_for_word(tape, epsilon, first):
     """max{q : d_eps(theta, q) <= log t / (N n)}."""
     agree(tape, FedBatch(epsilon, index="kl", first_batch=first))
@@ -232,6 +233,7 @@ def instances():
     return [Problem.random(10, 10, "path", seed=500 + s, rewards="bernoulli") for s in range(20)]
 
 
+@pytest.mark.slow
 def test_privacy_costs_little(instances):
     """At eps = 1 FedBatch is within 2.2 times of all pooled without privacy, Fed_UCB more than 50 times above it.
 
@@ -282,6 +284,7 @@ def test_agents_act_at_their_rates():
     np.testing.assert_allclose(table["regret_per_pull"], table["regret"] / table["pulls"])
 
 
+@pytest.mark.slow
 def test_a_slow_agent_need_not_chase_a_fast_one():
     """reading: the paper's catch-up rule makes a slow agent pull what others have pulled, for ever.
 

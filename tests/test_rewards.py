@@ -407,6 +407,7 @@ def test_a_resumed_sweep_knows_its_rewards(folder, monkeypatch):
     assert not set(before) & set(after)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_ones_own_rewards_runs_in_its_processes(folder):
     path = written(folder, "my_rewards:wide", "num_arms = 2\nvariance = [0.05, 1.0]")
     ran = CliRunner().invoke(app, ["run", str(path), "-o", str(folder / "out"), "-q"])
