@@ -288,8 +288,8 @@ CHANGING = {
     ),
     "a change of the means comes one round late": Mutant(
         "simulation/cpu.py",
-        "            to_change = changes[bisect(changes, first) :][:1]\n",
-        "            to_change = [c + 1 for c in changes[bisect(changes, first) :][:1]]\n",
+        "            next_change = changes[bisect(changes, first)]\n",
+        "            next_change = changes[bisect(changes, first)] + 1\n",
         ("test_changing.py",),
     ),
     "only the first graph of a schedule is used": Mutant(

@@ -60,6 +60,17 @@ def meets_until(t, i, j, u):
     return t <= UNTIL
 
 
+TABLE = tuple(range(300))
+
+
+def reads_a_table(t, i, j, u):
+    return TABLE[t] >= 0
+
+
+def divides_late(t, i, j, u):
+    return 1.0 / (300 - t) > u
+
+
 def never_meets(t, i, j, u):
     return False
 
@@ -318,6 +329,14 @@ def forgets_to_return(t, i, j, u):
 def test_what_a_rule_does_wrong_is_said_in_words(rule, message):
     with pytest.raises(InvalidArgument, match=f"edges_per_round must be .*{message}"):
         simulate(Problem.bernoulli(MEANS, "path:4", edges_per_round=rule), GossipUCB(), 5, trials=1)
+
+
+def test_a_rule_that_fails_late_stops_the_run():
+    """After 200 rounds, where no rehearsal has been."""
+    for rule, words in ((reads_a_table, "An index lies beyond a row"), (divides_late, "Something is divided by zero")):
+        problem = Problem.bernoulli(MEANS, "path:4", edges_per_round=rule)
+        with pytest.raises(InvalidArgument, match=rf"edges_per_round must be .*{rule.__name__}.*{words} by round 300"):
+            simulate(problem, GossipUCB(), 500, trials=1)
 
 
 def test_a_constant_of_a_rule_that_changes_is_refused(monkeypatch):

@@ -15,9 +15,9 @@ from fedbandit.outside.inspection import ARGUMENTS, Reached, check_code, check_p
 from fedbandit.outside.modules import PACKAGE
 from fedbandit.outside.policies import WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.outside.stage import Script, Shown, Stage
-from fedbandit.policies.protocol import OwnPolicy, Page, Setting
+from fedbandit.policies.protocol import Page, Policy, Setting
 
-__all__ = ["Admitted", "admit", "claimed_epsilon", "rehearse", "scenes_of", "small"]
+__all__ = ["GOLDEN", "Admitted", "admit", "claimed_epsilon", "rehearse", "scenes_of", "small"]
 
 AGENTS, ARMS, ROUNDS, MOST_ARMS, LONG = 3, 3, 40, 20, 1500
 EDGES = [(0, 1), (0, 2), (1, 2)]
@@ -34,7 +34,7 @@ class Admitted(NamedTuple):
     functions: dict[FunctionType, str]  # own functions, with a digest of each
 
 
-def admit(policy: OwnPolicy, setting: Setting) -> Admitted:
+def admit(policy: Policy, setting: Setting) -> Admitted:
     """Refuse a policy whose page cannot run as it stands, in words."""
     check_kind("policy", policy)
     if is_built_in(policy):
@@ -75,7 +75,7 @@ def admit(policy: OwnPolicy, setting: Setting) -> Admitted:
     return Admitted(page, reached.digest, dict(reached.digests))
 
 
-def _check_claim(kind: str, policy: OwnPolicy, page: Page, setting: Setting) -> None:
+def _check_claim(kind: str, policy: Policy, page: Page, setting: Setting) -> None:
     """Refuse a claim of privacy that no noise or no range stands behind."""
     epsilon = claimed_epsilon(policy)
     if epsilon == inf:
@@ -104,13 +104,13 @@ def small(setting: Setting) -> Setting:
     )
 
 
-def claimed_epsilon(policy: OwnPolicy) -> float:
+def claimed_epsilon(policy: Policy) -> float:
     """The privacy that a policy claims for one reward: its ``epsilon``, if it has a finite one; else infinity."""
     epsilon = getattr(policy, "epsilon", inf)
     return float(epsilon) if isinstance(epsilon, (int, float)) else inf
 
 
-def scenes_of(policy: OwnPolicy, setting: Setting) -> Iterator[Scene]:
+def scenes_of(policy: Policy, setting: Setting) -> Iterator[Scene]:
     """Scenes in which to try the policy's privacy: a small one, and one with the terms that agents will play."""
     for known in (small(setting), setting._replace(num_arms=min(setting.num_arms, MOST_ARMS))):
         yield Scene(

@@ -13,7 +13,6 @@ from typing import Any, cast
 from fedbandit.checks import InvalidArgument, closest
 from fedbandit.outside.modules import is_own_code, load, methods_of, name_of, source_of
 from fedbandit.policies import POLICIES, Policy
-from fedbandit.policies.protocol import OwnPolicy
 
 __all__ = ["WrongPage", "check_kind", "is_built_in", "kind_of", "label_of", "policy_from", "source_hash"]
 
@@ -53,7 +52,7 @@ def kind_of(policy: object) -> str:
     return f"{name_of(type(policy).__module__)}:{type(policy).__qualname__}"
 
 
-def label_of(policy: OwnPolicy) -> str:
+def label_of(policy: Policy) -> str:
     """The name in figures and tables: ``label``, or the class and its parameters."""
     label = getattr(policy, "label", None)
     if isinstance(label, str):
@@ -104,7 +103,7 @@ def check_kind(
 # ---------------------------------------------------------------- source
 
 
-def source_hash(policy: OwnPolicy) -> str:
+def source_hash(policy: Policy) -> str:
     """A hash of the text of every own module that the policy uses; the same on any machine and any Python."""
     home = type(policy).__module__
     functions = [part for part in policy.page() if isinstance(part, FunctionType)]
@@ -172,4 +171,4 @@ def policy_from(
             raise
         hint = f"Its constructor fails with {type(error).__name__}: {error}"
         raise InvalidArgument(where, dict(given), f"parameters that {kind} accepts", hint) from None
-    return cast(Policy, policy)
+    return policy

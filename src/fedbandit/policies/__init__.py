@@ -12,7 +12,7 @@ from fedbandit.policies.fed_ucb import MAX_HORIZON, FedUCB
 from fedbandit.policies.gossip_ucb import GossipUCB
 from fedbandit.policies.gse import GSE
 from fedbandit.policies.local_ucb import LocalUCB
-from fedbandit.policies.protocol import OwnPolicy, PrivacyWarning
+from fedbandit.policies.protocol import Policy, PrivacyWarning
 
 __all__ = [
     "GSE",
@@ -35,6 +35,3 @@ __all__ = [
 BuiltIn = GossipUCB | FedUCB | FedBatch | LocalUCB | CentralUCB | DistUCB | CoopUCB2 | Fed1UCB | AdaPUCB | GSE
 POLICIES: dict[str, type[BuiltIn]] = {policy.kind: policy for policy in get_args(BuiltIn)}
 """The policies of this package, by the name that files give them."""
-
-Policy = OwnPolicy
-"""Any policy: a built-in one, or one from outside with ``page()`` and ``terms(setting)`` (docs/own-policy.md)."""

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass, replace
 from math import inf, log, sqrt
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.rules.batch import largest_reward_variance, least_reward_variance
@@ -31,7 +31,6 @@ __all__ = [
     "LinkRule",
     "Now",
     "Number",
-    "OwnPolicy",
     "Page",
     "Policy",
     "PrivacyWarning",
@@ -205,34 +204,15 @@ class Page(NamedTuple):
     meet: Callable[..., int] | None = None
 
 
-class OwnPolicy(Protocol):
-    """The least that a policy must have, as those from outside: a frozen dataclass with these two."""
-
-    def page(self) -> Page:
-        """The functions of the policy."""
-        ...
-
-    def terms(self, setting: Setting) -> Any:
-        """The numbers of one agent fixed before the first round, a ``NamedTuple``."""
-        ...
-
-
 class Policy(Protocol):
-    """A policy of this package: a frozen record of parameters with its page and its terms."""
+    """The least that a policy has: a frozen dataclass of parameters with these two.
 
-    kind: ClassVar[str]
-
-    @property
-    def label(self) -> str:
-        """The name in figures and tables."""
-        ...
+    Those of this package also have ``kind``, the name in files, ``label``, the name in tables, and ``check(setting)``,
+    which refuses a setting that the policy cannot handle. Those from outside may have the last two.
+    """
 
     def page(self) -> Page:
         """The functions of the policy."""
-        ...
-
-    def check(self, setting: Setting) -> None:
-        """Refuse a setting that the policy cannot handle; warn if its privacy does not hold there."""
         ...
 
     def terms(self, setting: Setting) -> Any:
@@ -326,7 +306,7 @@ def reward_bounds(setting: Setting, epsilon: float) -> tuple[float, float, float
     return setting.low, setting.high, most, least_reward_variance(most)
 
 
-def needs_unit_range(policy: Policy, setting: Setting) -> None:
+def needs_unit_range(policy: Any, setting: Setting) -> None:
     """Refuse a divergence index for rewards outside [0, 1]."""
     if (setting.low, setting.high) != (0.0, 1.0):
         raise InvalidArgument(
@@ -336,13 +316,13 @@ def needs_unit_range(policy: Policy, setting: Setting) -> None:
         )
 
 
-def needs_step(policy: Policy, setting: Setting) -> None:
+def needs_step(policy: Any, setting: Setting) -> None:
     """Refuse agents with different rates."""
     if not setting.in_step:
         raise InvalidArgument("rates", "given", f"left out for {policy.label}, whose agents act in step")
 
 
-def needs_company(policy: Policy, setting: Setting) -> None:
+def needs_company(policy: Any, setting: Setting) -> None:
     """Refuse a single agent."""
     if setting.num_agents < 2:
         accepted = f"at least 2 for {policy.label}, which learns from neighbours"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, whole_number
 from fedbandit.outside.policies import label_of
 from fedbandit.policies import plain
-from fedbandit.policies.protocol import OwnPolicy, Setting
+from fedbandit.policies.protocol import Policy, Setting
 from fedbandit.privacy.ledger import Ledger
 from fedbandit.privacy.noise import GRID, NoiseSource, laplace, to_grid, to_steps
 from fedbandit.rules.batch import largest_reward_variance
@@ -56,7 +56,7 @@ def setting_in_steps(num_agents: int, num_arms: int, low: float, high: float) ->
     )
 
 
-def terms_in_steps(policy: OwnPolicy, num_agents: int, num_arms: int, low: float, high: float) -> Any:
+def terms_in_steps(policy: Policy, num_agents: int, num_arms: int, low: float, high: float) -> Any:
     """The fixed numbers of a policy's page where rewards in [low, high] are counted in steps above ``low``.
 
     Every formula is scale-equivariant: a page in steps decides as it would in units of the reward.
@@ -79,7 +79,7 @@ class Mechanism:
     """
 
     def __init__(
-        self, policy: OwnPolicy, num_agents: int, num_arms: int, low: float, high: float, noise: NoiseSource = laplace
+        self, policy: Policy, num_agents: int, num_arms: int, low: float, high: float, noise: NoiseSource = laplace
     ) -> None:
         """Nothing observed, nothing released."""
         self._low, self._high = _range(low, high)

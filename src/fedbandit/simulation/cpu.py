@@ -1,6 +1,7 @@
 """The CPU engine: trials spread over threads, each played from checkpoint to checkpoint in compiled code."""
 
 import os
+import sys
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -15,6 +16,7 @@ from fedbandit.simulation.layout import Links, World, new_population, no_tape, w
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
 
 _MOST_NUMBERS_AT_ONCE = 1_000_000
+_NEVER = sys.maxsize  # a round that no run reaches
 _MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 100_000_000
 """Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
 
@@ -118,7 +120,7 @@ def _run_trial(
     caught_up = population.agents["caught_up"] if "caught_up" in plan.page.knows else np.zeros(num_agents, np.int32)
     at_once = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE // (num_agents * num_arms)))
     truth_starts, link_starts = [truth.first for truth in truths], [first for first, _ in plan.links]
-    changes = sorted({*truth_starts, *link_starts})
+    changes = [*sorted({*truth_starts, *link_starts}), _NEVER]
     done, truth = -1, truths[0]
     for c, time in enumerate(times.tolist()):
         misses[:] = 0.0
@@ -127,8 +129,8 @@ def _run_trial(
             if truths[bisect(truth_starts, first) - 1] is not truth:
                 books.settle(truth, tried)
                 truth = truths[bisect(truth_starts, first) - 1]
-            to_change = changes[bisect(changes, first) :][:1]
-            done = min([done + at_once, time, *(change - 1 for change in to_change)])
+            next_change = changes[bisect(changes, first)]
+            done = min(done + at_once, time, next_change - 1)
             plan.play_rounds(
                 first,
                 done,

@@ -18,7 +18,7 @@ from fedbandit.policies.protocol import Page, Setting, time_of
 from fedbandit.simulation.compiled import NOT_AN_ARM, as_arm, by_value, compilable
 from fedbandit.simulation.draws import DecisionDraws
 
-__all__ = ["in_words", "refuse_changed_code"]
+__all__ = ["functions_in_words", "in_words", "refuse_changed_code"]
 
 _jit: Any = njit
 _type_of = cast(Any, _typeof)
@@ -62,6 +62,28 @@ def in_words(
     return play
 
 
+def functions_in_words(functions: Mapping[str, FunctionType], play_rounds: Callable[..., None]) -> Callable[..., None]:
+    """The same for a policy of this package and a user's draw or rule: ``functions``, by the argument's name."""
+
+    def play(*arguments: Any) -> None:
+        try:
+            play_rounds(*arguments)
+        except (IndexError, ZeroDivisionError, ValueError, OverflowError) as error:
+            t = int(arguments[4].turns["clock"].max()) + 1  # links are found before the clocks move
+            named = " or ".join(functions)
+            given = ", ".join(function.__qualname__ for function in functions.values())
+            accepted = "a function that can be computed in every round"
+            raise InvalidArgument(named, given, accepted, f"{_words(error)} by round {t}.") from None
+
+    return play
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, IndexError):
+        return "An index lies beyond a row"
+    return "Something is divided by zero" if isinstance(error, ZeroDivisionError) else f"A function fails ({error})"
+
+
 def _stopped(kind: str, page: Page, setting: Setting, terms: Any, population: Any, error: Exception) -> InvalidArgument:
     """An error in compiled code does not tell its place: look at the arms, then play the page in plain Python."""
     turns = population.turns
@@ -76,12 +98,9 @@ def _stopped(kind: str, page: Page, setting: Setting, terms: Any, population: An
         rehearse(kind, page, terms, setting, rounds=min(2 * t + 100, _MOST_ROUNDS_IN_PYTHON))
     except WrongPage as found:
         return found
-    words = f"a function of math fails ({error})"
-    if isinstance(error, (IndexError, ZeroDivisionError)):
-        words = "an index lies beyond a row" if isinstance(error, IndexError) else "something is divided by zero"
     return WrongPage(
         kind,
-        f"{words} in round {t}. It may be the page, a draw of rewards or a rule for links; for a page, "
+        f"{_words(error)} in round {t}. It may be the page, a draw of rewards or a rule for links; for a page, "
         f"fedbandit.testing.check_policy(..., num_arms={setting.num_arms}, horizon={t + 1}) names the place",
     )
 

@@ -17,6 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, shortened
+from fedbandit.outside.admission import GOLDEN
 from fedbandit.outside.modules import digest_of
 from fedbandit.problem import Problem
 from fedbandit.rewards import Own
@@ -33,7 +34,6 @@ _FALSE_ALARMS = 1e-6
 """The probability of refusing a draw that keeps its promises: that of one rehearsal, over all its tests."""
 
 _jit: Any = njit
-_GOLDEN_RATIO = 0.6180339887498949  # multiples of it, modulo 1, spread evenly
 _NUM_MEANS = 3
 _GROUPS = ceil(8.0 * log(2 * _NUM_MEANS / _FALSE_ALARMS))
 """Groups of draws. The median of their averages is further from the mean than twice the deviation of one average with
@@ -210,7 +210,7 @@ def _check_moments(family: Own, rewards: NDArray[np.float64], mean: float) -> No
 
 @cache
 def _rehearse_links(meets: FunctionType, code: str) -> None:
-    places = [(t, i, i + 1, (t * _GOLDEN_RATIO + i * 0.1) % 1.0) for t in range(1, 201) for i in range(3)]
+    places = [(t, i, i + 1, (t * GOLDEN + i * 0.1) % 1.0) for t in range(1, 201) for i in range(3)]
     plain = [_met(meets, *place) for place in places]
     if plain != [_met(meets, *place) for place in places]:
         raise _refused_rule(meets, "a function of t, i, j and u alone", "answers differently when asked again.")

@@ -18,13 +18,11 @@ from fedbandit.outside.policies import WrongPage, check_kind, kind_of, label_of
 from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.policies.protocol import Setting
 from fedbandit.problem import Problem
-from fedbandit.rewards import Own
 from fedbandit.simulation import cpu
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
-from fedbandit.simulation.own_pages import in_words, refuse_changed_code
+from fedbandit.simulation.own_pages import functions_in_words, in_words, refuse_changed_code
 from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
-from fedbandit.simulation.rewards import code_of
 from fedbandit.simulation.round import rounds_of
 
 __all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate"]
@@ -170,19 +168,23 @@ def plan_of(
     own = admit(policy, known[0])
     page, (kind, links) = own.page, links_of(policy, problem, horizon)
     refuse_changed_code(own.functions, partial(WrongPage, kind_of(policy)))
-    meets, rewards = problem.edges_per_round, problem.rewards
-    if isinstance(meets, FunctionType):
-        accepted = "a function that stays as it is"
-        refuse_changed_code(
-            {meets: digest_of(meets)}, partial(InvalidArgument, "edges_per_round", meets.__name__, accepted)
-        )
-    if isinstance(rewards, Own):
-        accepted = "a function that stays as it is"
-        refuse_changed_code({rewards.draw: code_of(rewards)}, partial(InvalidArgument, "draw", rewards.name, accepted))
+    functions = _own_functions(problem)
     play_rounds = rounds_of(page, problem.rewards, kind, watches, own.digest)
-    if own.digest or kind.code or isinstance(problem.rewards, Own):
+    if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
+    elif functions:
+        play_rounds = functions_in_words(functions, play_rounds)
     return cpu.Plan(page, terms_of(policy, known), links, play_rounds)
+
+
+def _own_functions(problem: Problem) -> dict[str, FunctionType]:
+    """The user's functions that a problem has, by the argument's name; refused if they changed since they compiled."""
+    found = {"edges_per_round": problem.edges_per_round, "draw": getattr(problem.rewards, "draw", None)}
+    functions = {name: function for name, function in found.items() if isinstance(function, FunctionType)}
+    for name, function in functions.items():
+        fault = partial(InvalidArgument, name, function.__qualname__, "a function that stays as it is")
+        refuse_changed_code({function: digest_of(function)}, fault)
+    return functions
 
 
 def _problems(problem: Problems, trials: range) -> list[Problem]:

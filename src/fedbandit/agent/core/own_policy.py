@@ -11,7 +11,7 @@ from fedbandit.checks import InvalidArgument
 from fedbandit.outside.admission import admit, claimed_epsilon, rehearse, scenes_of, small
 from fedbandit.outside.coupling import SAME, check_privacy
 from fedbandit.outside.policies import WrongPage, kind_of
-from fedbandit.policies.protocol import ARMS, Count, OwnPolicy, Page, Setting
+from fedbandit.policies.protocol import ARMS, Count, Page, Policy, Setting
 from fedbandit.privacy.mechanism import levels_of, setting_in_steps
 from fedbandit.privacy.noise import GRID
 
@@ -32,7 +32,7 @@ def check_trust(kind: str, trusted: str) -> None:
         )
 
 
-def check_own_policy(policy: OwnPolicy, trusted: str, num_agents: int, num_arms: int, low: float, high: float) -> None:
+def check_own_policy(policy: Policy, trusted: str, num_agents: int, num_arms: int, low: float, high: float) -> None:
     """Refuse an own policy that is not trusted, not sound, or that a live site cannot play."""
     kind = kind_of(policy)
     check_trust(kind, trusted)
