@@ -335,7 +335,7 @@ class EarlySite(Site):
 
     last = 0.0
 
-    def report(self, decision_id, reward):
+    def report(self, decision_id, reward, at=None):
         self.last = reward
         return super().report(decision_id, reward)
 
@@ -350,7 +350,7 @@ class CuriousSite(Site):
 
     high = False
 
-    def report(self, decision_id, reward):
+    def report(self, decision_id, reward, at=None):
         self.high = self.high or reward == 1.0
         return super().report(decision_id, reward)
 
@@ -372,7 +372,7 @@ class PartialSite(Site):
         self.arms += (step.result.arm,)
         return step
 
-    def report(self, decision_id, reward):
+    def report(self, decision_id, reward, at=None):
         self.hint = 1e-3 * reward if len(self.arms) == 5 else 0.0
         return super().report(decision_id, reward)
 

@@ -108,10 +108,10 @@ class RawSite(Site):
         self._arms[step.result.id] = step.result.arm
         return step
 
-    def report(self, decision_id: str, reward: float) -> Step[None]:
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
         """Remember the reward."""
         self._rewards[self._arms[decision_id]].append(reward)
-        return super().report(decision_id, reward)
+        return super().report(decision_id, reward, at)
 
     @property
     def own(self) -> tuple[float, ...]:
