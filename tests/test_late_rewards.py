@@ -13,6 +13,9 @@ from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.records import Life, Released, Stored
 from fedbandit.agent.core.site import MAX_SETTLED, DecisionDraws, RewardConflict, Site
 from fedbandit.agent.disk.journal import SqliteJournal
+from fedbandit.audit.known_bad import ArrivalSite
+from fedbandit.audit.live_sites import on_delays
+from fedbandit.audit.measure import audit
 from fedbandit.checks import InvalidArgument
 
 PLAIN = Federation("test", 2, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2))
@@ -328,3 +331,13 @@ def test_with_a_window_one_reward_moves_one_release_whatever_its_delay():
             if moved < len(before):  # the release that holds it, at its time; later choices may differ with it
                 assert before[moved][0] == other[moved][0]
                 assert before[moved][0] != before[moved - 1][0], "nothing moves but by a release"
+
+
+def test_an_attacker_by_delays_breaks_the_order_of_arrival_and_not_a_window():
+    """The bound of a true claim exceeds it by chance less than once in a million."""
+    broken = on_delays(1.0, open_site=ArrivalSite, window=0.0)
+    found = audit(broken.sample, broken.statistic, claimed=1.0, samples=1000)
+    assert found.lower_bound >= 4.0
+    assert not found.holds
+    kept = on_delays(1.0)
+    assert audit(kept.sample, kept.statistic, claimed=1.0, samples=1000).holds

@@ -63,7 +63,8 @@ class SiteConfig:
     * ``terms``: the terms that all sites share
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
     * ``token_file``: holds the token that applications must send
-    * ``expire_after``: seconds until a decision is forgotten, from the end of its reward window; ``keep``: the most decisions kept
+    * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
+      decisions kept
     """
 
     name: str
@@ -104,7 +105,7 @@ def _duration(value: Any) -> float:
     found = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if found is not None:
         return float(found[1]) * _SECONDS[found[2][0]]
-    if value == 0 and not isinstance(value, bool):
+    if type(value) in (int, float) and value == 0:
         return 0.0
     raise InvalidArgument("", value, "0, or a number of days, hours, minutes or seconds, such as '30 days' or '90 s'")
 

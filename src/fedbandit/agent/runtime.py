@@ -157,7 +157,7 @@ class Agent:
         self.site.close()
 
     async def _keep_house(self) -> None:
-        """Expire decisions (what is due is settled before), notice silent neighbours and certificate expiry, and check the disk."""
+        """Expire decisions, notice silent neighbours and certificate expiry, check the disk; what is due is settled."""
         said = None
         while True:
             try:

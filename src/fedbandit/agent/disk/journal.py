@@ -145,8 +145,8 @@ class SqliteJournal:
             stored = Stored(Life(epoch, decisions), born, Times(clock, late), by_arrival)
             stored.apply([Heard(tuple(json.loads(n_max)))])
             table = "SELECT epoch, number, arm, at, reward, played, late FROM decision ORDER BY number"
-            for *decision, played, late in rows(table):
-                stored.apply([Decision(*decision, bool(played), bool(late))])
+            for epoch, number, arm, at, reward, played, late in rows(table):
+                stored.apply([Decision(epoch, number, arm, at, reward, bool(played), bool(late))])
             stored.apply(Known(arm, json.loads(fields)) for arm, fields in rows("SELECT * FROM known"))
             stored.apply(Released(*row) for row in rows("SELECT * FROM released"))
             for neighbour, epoch, flow, version, writer, left in rows("SELECT * FROM link ORDER BY rowid"):

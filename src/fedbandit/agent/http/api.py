@@ -46,7 +46,7 @@ class LocalAgent(Protocol):
         ...
 
     async def report(self, decision_id: str, reward: float) -> bool:
-        """Accept a reward; False if it came too late; raises ``UnknownDecision``, ``RewardConflict`` or ``InvalidArgument``."""
+        """Accept a reward; False: too late. Raises ``UnknownDecision``, ``RewardConflict`` or ``InvalidArgument``."""
         ...
 
     async def leave(self, neighbour: str) -> None:
@@ -148,8 +148,8 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         "/v1/decisions/{decision_id}/reward",
         operation_id="reward",
         summary="Report the reward of a decision",
-        description="Within the federation's reward window, if it has one. Idempotent: repeating the same value changes "
-        "nothing.",
+        description="Within the federation's reward window, if it has one. Idempotent: repeating the same value "
+        "changes nothing.",
         status_code=204,
         response_class=Response,
         response_description="On disk.",

@@ -117,7 +117,8 @@ class SiteState(_Shown):
         "`other terms`, `message` (malformed, or out of bounds), `disk`, and failed handshakes"
     )
     warnings: list[str] = Field(
-        description="conditions that the operator should know: rewards that wait for that of an earlier decision; a policy without privacy, one that makes a slow site "
+        description="conditions that the operator should know: rewards that wait for that of an "
+        "earlier decision; a policy without privacy, one that makes a slow site "
         "chase a fast one, a radius without a theorem, a horizon that is nearly used up; gossip without certificates, "
         "a certificate that expires within 30 days, a neighbour that spoke from an earlier life"
     )
