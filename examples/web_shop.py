@@ -2,9 +2,8 @@
 
 The shop is a small web server beside an agent. It asks the agent which variant to show, reports 1 when the visitor
 buys, and 0 for visitors who have not bought after a while. Purchases come earlier than their absence is known: so the
-federation needs a ``reward_window`` that is longer than the shop's patience (docs/privacy.md). While the agent is down it
-shows its usual page. Run it,
-then open http://127.0.0.1:8000:
+federation needs a ``reward_window`` that is longer than the shop's patience (docs/privacy.md). While the agent is down
+it shows its usual page. Run it, then open http://127.0.0.1:8000:
 
     python examples/web_shop.py --agent http://127.0.0.1:8400
 """
