@@ -164,7 +164,7 @@ def test_a_sample_of_the_wrong_size_is_refused():
 
 
 def test_real_mechanisms_are_not_accused():
-    """Seven attacks, so that one is accused falsely less than seven times in a million."""
+    """Eight attacks, so that one is accused falsely less than eight times in a million."""
     rows = run_attacks([*attacks_on("fed_batch", 1.0), *attacks_on("fed_ucb", 1.0)], samples=4000)
     assert [row.attack.label for row in rows] == [
         "batches",
@@ -172,6 +172,7 @@ def test_real_mechanisms_are_not_accused():
         "site, FedBatch",
         "site, FedBatch, a later batch",
         "site, FedBatch, restarted",
+        "site, delay by outcome",
         "tree of 7 pulls",
         "site, Fed_UCB",
     ]
