@@ -1,8 +1,9 @@
 """A web shop's A/B test: each visitor sees one of the variants; a purchase is the reward and may come late.
 
 The shop is a small web server beside an agent. It asks the agent which variant to show, reports 1 when the visitor
-buys, and 0 for visitors who have not bought after a while. While the agent is down it shows its usual page. Run it,
-then open http://127.0.0.1:8000:
+buys, and 0 for visitors who have not bought after a while. Purchases come earlier than their absence is known: so the
+federation needs a ``reward_window`` that is longer than the shop's patience (docs/privacy.md). While the agent is down
+it shows its usual page. Run it, then open http://127.0.0.1:8000:
 
     python examples/web_shop.py --agent http://127.0.0.1:8400
 """
@@ -112,13 +113,15 @@ def main():
     parser.add_argument("--patience", type=float, default=600.0, help="seconds after which a visitor no longer buys")
     options = parser.parse_args()
     with Client(options.agent, options.token) as agent:
-        shop = Shop(agent, options.patience)
+        shop, window = Shop(agent, options.patience), None
         try:
-            agent.state()
+            window = agent.state().federation.reward_window
         except AgentError as error:
             print(f"without the agent every visitor sees the usual page: {error}", file=sys.stderr)
         with make_server(shop, options.port) as web:
             threading.Thread(target=give_up_now_and_then, args=(shop,), daemon=True).start()
+            if window is not None and window <= options.patience:
+                print(f"epsilon needs a reward_window above {options.patience:g} s, not {window:g} s", file=sys.stderr)
             print(f"open http://127.0.0.1:{web.server_port}", flush=True)
             try:
                 web.serve_forever()

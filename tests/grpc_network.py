@@ -44,6 +44,7 @@ class GrpcNetwork:
             self._sites[name] = DurableSite(
                 lambda name=name: SqliteJournal(folder / f"{name}.sqlite", name, terms, 1),
                 lambda stored, name=name: Site(name, terms, stored, noise),
+                lambda: 0.0,
             )
             self._links[name] = Links(name, terms, self._sites[name], tls[name], lambda: 0.0, Random(0))  # noqa: S311
             handlers = {"Exchange": self._links[name].answer_exchange, "Compare": self._links[name].answer_compare}

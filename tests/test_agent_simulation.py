@@ -40,6 +40,7 @@ UNDERSTOOD = 3  # exchanges over each link after which the sum is right: another
 SWEEPS = 60  # exchanges over each link by which all agree to 1e-6
 
 TERMS = Federation("test", 5, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=3, growth=1.5))
+WINDOW = replace(TERMS, reward_window=20.0, default_reward=0.5)
 EXACT = replace(TERMS, policy=GossipUCB())
 TREE = replace(TERMS, policy=FedUCB(10.0, horizon=15))  # so short that arms become full
 
@@ -142,7 +143,7 @@ class Story:
         )
         faults = Faults(self.random.choice([0.0, 0.1, 0.4]), self.random.choice([0.0, 0.3]), (0.0, 5.0))
         self.network = kind(terms, links, seed, faults)
-        self.full = 0
+        self.full = self.late = 0
         self.disks = []  # all that there ever were, so that no two have one id
         self.waiting, self.told, self.in_doubt, self.expired = {}, {}, {}, {}
         for name in self.network.names:
@@ -173,11 +174,17 @@ class Story:
 
     def report(self, name, decision, reward):
         self.in_doubt[name][decision.id] = (decision, reward)
+        window = self.network.terms.reward_window
         try:
-            self.network.report(name, decision.id, reward)
+            counts = self.network.report(name, decision.id, reward)
         except UnknownDecision:
             del self.in_doubt[name][decision.id]
-            assert decision.at < self.network.now - 100, "a decision was lost before its time"
+            assert decision.at + window < self.network.now - 100, "a decision was lost before its time"
+            return
+        if not counts:
+            del self.in_doubt[name][decision.id]
+            assert 0 < window <= self.network.now - decision.at, "a reward was called late before its window ended"
+            self.late += 1
             return
         self.told[name][decision.id] = self.in_doubt[name].pop(decision.id)
         if self.random.random() < 0.2:
@@ -187,11 +194,11 @@ class Story:
         name, before = self.random.choice(self.network.names), self.network.now - 100
         if name in self.network.running and self.network._disks[name].crash_at_next_write is None:
             check_rewards(self, name)
-            for key, decision in [*self.network.site(name).stored.decisions.items()]:
-                if decision.at < before and decision.reward is not None:
-                    self.expired[name][decision.arm] += 1
-                    self.told[name].pop(key, None)
+            known = dict(self.network.site(name).stored.decisions)
             self.network.expire(name, before)
+            for key in known.keys() - self.network.site(name).stored.decisions.keys():
+                self.expired[name][known[key].arm] += 1  # with its reward, or the default
+                self.told[name].pop(key, None)
 
     # ---- the network
 
@@ -264,7 +271,7 @@ class Story:
 
 
 def check_rewards(story, name):
-    """P1: acknowledged rewards are counted exactly once; those in doubt at most once; nothing else."""
+    """P1: acknowledged rewards are counted exactly once, in the order of decisions; those in doubt at most once."""
     site = story.network.site(name)
     told, doubt = story.told[name], story.in_doubt[name]
     kept = {key: decision for key, decision in site.stored.decisions.items() if decision.reward is not None}
@@ -273,7 +280,10 @@ def check_rewards(story, name):
         assert (kept[key].arm, kept[key].reward) == (decision.arm, reward)
     assert set(kept) <= set(told) | set(doubt), f"{name} counts rewards that nobody reported"
     for k in range(site.terms.num_arms):
-        counted = story.expired[name][k] + sum(decision.arm == k for decision in kept.values())
+        slots = [decision for decision in site.stored.decisions.values() if decision.arm == k]
+        played = [decision.played for decision in slots]
+        assert played == sorted(played, reverse=True), f"{name}: a slot of arm {k} was left out"
+        counted = story.expired[name][k] + sum(played)
         assert site.rewards[k] == counted, f"{name}: rewards of arm {k} lost or counted twice"
     assert max(site.tried) <= (site.terms.max_pulls or 10**9)
 
@@ -316,10 +326,14 @@ def play(seed, kind=Watched, terms=TERMS):
 
 @pytest.mark.parametrize("block", range(4))
 def test_in_spite_of_faults(block, fault_seeds):
-    """After the last fault sums are right and all agree; no acknowledged reward is lost, no interval has two noises."""
+    """After the last fault sums are right and all agree; no acknowledged reward is lost, no interval has two noises.
+
+    In every other schedule rewards have a window: they wait for its end, or come too late.
+    """
     for seed in range(block * fault_seeds // 4, (block + 1) * fault_seeds // 4):
         try:
-            play(seed)
+            late = play(seed, terms=WINDOW if seed % 2 else TERMS)[1].late
+            assert (late > 0) == seed % 2
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 

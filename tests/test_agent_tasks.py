@@ -32,6 +32,7 @@ def site_of(config):
     return DurableSite(
         lambda: SqliteJournal(config.data / "state.sqlite", "north", TERMS, 1),
         lambda stored: Site("north", TERMS, stored),
+        time.time,
     )
 
 

@@ -122,7 +122,7 @@ def outcome(call):
             [
                 "'federation.num_agents' is missing",
                 "unknown key 'federation.num_agent'. Did you mean 'num_agents'? "
-                "Known: name, num_agents, arms, rewards, policy",
+                "Known: name, num_agents, arms, rewards, reward_window, default_reward, policy",
             ],
         ),
         ('name = "north"\n', "", "'name' is missing"),
@@ -465,3 +465,22 @@ def test_reading_a_file_is_light():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     assert ran.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [('"30 days"', 2_592_000.0), ('"1 day"', 86_400.0), ('"12 hours"', 43_200.0), ('"90 s"', 90.0), ("0", 0.0)],
+)
+def test_a_reward_window_has_a_unit(text, seconds, tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(LEAST.replace("num_agents = 3", f"num_agents = 3\nreward_window = {text}\ndefault_reward = 0.5"))
+    terms = read_config(path).terms
+    assert (terms.reward_window, terms.default_reward) == (seconds, 0.5)
+
+
+@pytest.mark.parametrize("text", ['"30"', "30", "false", '"-1 s"', '"5 weeks"', '"99999999 days"'])
+def test_a_wrong_reward_window_is_named(text, tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(LEAST.replace("num_agents = 3", f"num_agents = 3\nreward_window = {text}"))
+    with pytest.raises(ConfigError, match=r"federation\.reward_window must be"):
+        read_config(path)

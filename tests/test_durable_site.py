@@ -31,6 +31,7 @@ def site(tmp_path):
     made = DurableSite(
         lambda: Disk(tmp_path / "here.db", "here", TERMS, 1),
         lambda stored: Site("here", TERMS, stored, lambda epsilon, count: [0] * count),
+        lambda: 0.0,
     )
     yield made
     made.close()

@@ -135,14 +135,14 @@ def test_a_migrated_site_shows_what_it_showed_and_goes_on_as_it_would_have(name,
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_file_is_migrated_once(name, tmp_path):
-    """The second start finds schema 3 and none of the old tables; nothing else has changed."""
+    """The second start finds the present schema and none of the old tables; nothing else has changed."""
     path = copy_of(name, tmp_path)
     first = loaded(path, name)
     raw = sqlite3.connect(path)
     tables = {row[0] for row in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     (version,) = raw.execute("PRAGMA user_version").fetchone()
     raw.close()
-    assert version == SCHEMA == 3
+    assert version == SCHEMA == 4
     assert tables == {"agent", "decision", "link", "known", "released"}
     assert loaded(path, name) == first
 
@@ -212,12 +212,12 @@ class TestACrash:
 
 
 def test_other_schemas_are_refused_with_words(tmp_path):
-    for version in (1, 4):
+    for version in (1, 5):
         path = copy_of("fed_batch", tmp_path)
         raw = sqlite3.connect(path)
         raw.execute(f"PRAGMA user_version = {version}")
         raw.close()
-        with pytest.raises(JournalError, match=f"schema is {version}, this version .* reads 3 and migrates 2"):
+        with pytest.raises(JournalError, match=f"schema is {version}, this version .* reads 4 and migrates 2 and 3"):
             opened(path, "fed_batch")
 
 

@@ -87,29 +87,29 @@ def test_known_arms_are_judged_by_the_index(index):
     assert pull(site, draws=MIDDLE) == best == 2
 
 
-def test_an_expired_decision_is_forgotten_and_its_arm_is_tried_again():
+def test_an_expired_decision_is_forgotten_and_counts_with_the_default():
+    """Its slot is taken: what follows it must not move up."""
     site = new_site()
     first = site.decide(1.0, DRAWS).result
     second = site.decide(2.0, DRAWS).result
-    assert site.expire(2.0, NEVER).records == (Forgotten(first.id),)
-    assert site.tried == (0, 1, 0)
+    step = site.expire(2.0, NEVER)
+    assert step.result == 1
+    assert step.records[0] == Forgotten(first.id)
+    assert (site.tried, site.rewards) == ((1, 1, 0), (1, 0, 0))
+    assert site.stored.known[0]["total"] == 0
     with pytest.raises(UnknownDecision, match="expired"):
         site.report(first.id, 0.5)
     site.report(second.id, 0.5)
-    assert site.expire(3.0, NEVER).result == 1
-    assert site.tried == (0, 1, 0), "a rewarded decision stays counted"
-    assert site.decide(4.0, DRAWS).result.arm == 0
+    assert site.expire(3.0, NEVER).records == (Forgotten(second.id),)
+    assert (site.tried, site.rewards) == ((1, 1, 0), (1, 1, 0))
 
 
-def test_a_clock_that_was_ahead_does_not_keep_later_decisions():
-    """Their raw rewards would stay on disk until that time."""
+def test_time_never_goes_back():
+    """A clock that was ahead and is set right: later decisions have the largest time seen."""
     site = new_site()
-    ahead = site.decide(9e9, DRAWS).result
-    later = [site.decide(at, DRAWS).result for at in (1.0, 2.0, 3.0)]
-    assert site.expire(3.0, NEVER).records == tuple(Forgotten(it.id) for it in later[:2])
-    assert site.expire(3.0, NEVER).result == 0
-    assert site.remembered == 2
-    assert site.expire(3.0, 1).records == (Forgotten(ahead.id),), "the oldest is the one that was handed out first"
+    assert [site.decide(at, DRAWS).result.at for at in (5.0, 9.0, 1.0, 9.5)] == [5.0, 9.0, 9.0, 9.5]
+    again = Site("here", TERMS, site.stored, silent)
+    assert again.clock == again.decide(2.0, DRAWS).result.at == 9.5
 
 
 def test_ids_of_another_life_are_unknown():
@@ -569,7 +569,7 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
     raw = sqlite3.connect(path)
     raw.execute("PRAGMA user_version = 1")
     raw.close()
-    with pytest.raises(JournalError, match="schema is 1, this version of the agent reads 3"):
+    with pytest.raises(JournalError, match="schema is 1, this version of the agent reads 4"):
         open_journal(path)
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(JournalError, match="not a database"):
@@ -682,13 +682,24 @@ class SiteAndJournal(RuleBasedStateMachine):
             with pytest.raises(RewardConflict):
                 self.site.report(name, reward)
         else:
-            self.do(self.site.report(name, reward))
-            self.told[name] = reward
+            late = self.now - self.site.stored.decisions[name].at >= self.terms.reward_window > 0.0
+            assert self.do(self.site.report(name, reward, self.now)) == (name in self.told or not late)
+            if name not in self.told and not late:
+                self.told[name] = reward
 
     @rule(name=ids, reward=st.integers(0, 4).map(lambda n: n / 4))
     def dies_before_the_commit(self, name, reward):
         if name in self.site.stored.decisions and name not in self.told:
-            self.site.report(name, reward)
+            self.site.report(name, reward, self.now)
+        self.restart()
+
+    @rule()
+    def settle(self):
+        self.do(self.site.settle(self.now))
+
+    @rule()
+    def dies_while_it_settles(self):
+        self.site.settle(self.now)
         self.restart()
 
     @rule()
@@ -697,11 +708,11 @@ class SiteAndJournal(RuleBasedStateMachine):
 
     @rule(age=st.integers(0, 20))
     def expire(self, age):
-        before = {name for name, d in self.site.stored.decisions.items() if d.reward is not None}
+        before = set(self.site.stored.decisions)
         self.do(self.site.expire(self.now - age, NEVER))
         self.forgotten += len(before - set(self.site.stored.decisions))
         for name in before - set(self.site.stored.decisions):
-            del self.told[name]
+            self.told.pop(name, None)
 
     @rule(target=messages)
     def offer(self):
@@ -757,7 +768,15 @@ class SiteAndJournal(RuleBasedStateMachine):
     def acknowledged_rewards_are_counted_once(self):
         stored = self.site.stored
         assert {name: d.reward for name, d in stored.decisions.items() if d.reward is not None} == self.told
-        assert sum(self.site.rewards) == len(self.told) + self.forgotten
+        defaults = sum(d.played and d.reward is None for d in stored.decisions.values())
+        assert sum(self.site.rewards) + self.site.waiting == len(self.told) + defaults + self.forgotten
+        assert defaults == 0 or self.terms.reward_window
+
+    @invariant()
+    def slots_are_played_in_order(self):
+        for k in range(3):
+            played = [d.played for d in self.site.stored.decisions.values() if d.arm == k]
+            assert played == sorted(played, reverse=True)
 
     @invariant()
     def no_interval_has_two_values(self):
@@ -776,10 +795,18 @@ class TreeAndJournal(SiteAndJournal):
     terms = replace(TERMS, policy=FedUCB(1.0, horizon=1000))
 
 
+class WindowAndJournal(SiteAndJournal):
+    """The same with a window: rewards wait, and missing ones count with the default."""
+
+    terms = replace(TERMS, reward_window=5.0, default_reward=0.25)
+
+
 TestSiteAndJournal = SiteAndJournal.TestCase
-TestSiteAndJournal.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestSiteAndJournal.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 TestTreeAndJournal = TreeAndJournal.TestCase
 TestTreeAndJournal.settings = TestSiteAndJournal.settings
+TestWindowAndJournal = WindowAndJournal.TestCase
+TestWindowAndJournal.settings = TestSiteAndJournal.settings
 
 
 def test_a_subclass_of_a_policy_is_no_term_of_a_federation():

@@ -104,6 +104,11 @@ class _DecisionBody(BaseModel):
     name: str
 
 
+class _RewardBody(BaseModel):
+    model_config = ConfigDict(strict=True)
+    counted: bool
+
+
 @dataclass(frozen=True)
 class _Call(Generic[_T]):
     """A request, the parser of its answer, and the errors after which it may be retried."""
@@ -123,6 +128,10 @@ def _nothing(_: bytes) -> None:
     return None
 
 
+def _read_counted(content: bytes) -> bool:
+    return not content or _RewardBody.model_validate_json(content).counted
+
+
 def _read_decision(content: bytes) -> Decision:
     return Decision(**_DecisionBody.model_validate_json(content).model_dump())
 
@@ -131,14 +140,14 @@ _DECIDE = _Call("POST", "/v1/decisions", _read_decision, _NOT_SENT)
 _STATE = _Call("GET", "/v1/state", SiteState.model_validate_json, _NO_HARM)
 
 
-def _reward(decision: Decision | str, value: float) -> _Call[None]:
+def _reward(decision: Decision | str, value: float) -> _Call[bool]:
     name = decision.id if isinstance(decision, Decision) else decision
     instance("decision", name, str, "a Decision or its id")
     try:
         body = {"value": finite_number("value", value)}
     except InvalidArgument as error:  # the agent would refuse it, but JSON has no such numbers
         raise InvalidRequest(str(error)) from None
-    return _Call("PUT", f"/v1/decisions/{quote(name, safe='')}/reward", _nothing, _NO_HARM, body)
+    return _Call("PUT", f"/v1/decisions/{quote(name, safe='')}/reward", _read_counted, _NO_HARM, body)
 
 
 def _neighbour(method: str, name: str) -> _Call[None]:
@@ -194,9 +203,12 @@ class Client:
         """Ask for an arm."""
         return self._run(_DECIDE)
 
-    def reward(self, decision: Decision | str, value: float) -> None:
-        """Report the reward of a decision; it is on disk when this returns. Safe to repeat."""
-        self._run(_reward(decision, value))
+    def reward(self, decision: Decision | str, value: float) -> bool:
+        """Report the reward of a decision; it is on disk when this returns. Safe to repeat.
+
+        False: the federation's reward window was over, and it does not count.
+        """
+        return self._run(_reward(decision, value))
 
     def state(self) -> SiteState:
         """The agent's state."""
@@ -245,9 +257,12 @@ class AsyncClient:
         """Ask for an arm."""
         return await self._run(_DECIDE)
 
-    async def reward(self, decision: Decision | str, value: float) -> None:
-        """Report the reward of a decision; it is on disk when this returns. Safe to repeat."""
-        await self._run(_reward(decision, value))
+    async def reward(self, decision: Decision | str, value: float) -> bool:
+        """Report the reward of a decision; it is on disk when this returns. Safe to repeat.
+
+        False: the federation's reward window was over, and it does not count.
+        """
+        return await self._run(_reward(decision, value))
 
     async def state(self) -> SiteState:
         """The agent's state."""

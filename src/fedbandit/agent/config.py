@@ -24,6 +24,8 @@ __all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "i
 POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
 LEAST_TOKEN = 16
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a header can carry, RFC 6750
+_DURATION = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) ?(days?|d|hours?|h|minutes?|min|seconds?|s)")
+_SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 MAX_RATE, MAX_HOURS, MAX_KEPT = 1000.0, 1e6, 10**8
 
 
@@ -61,7 +63,8 @@ class SiteConfig:
     * ``terms``: the terms that all sites share
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
     * ``token_file``: holds the token that applications must send
-    * ``expire_after``: seconds until a decision is forgotten; ``keep``: the most decisions kept
+    * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
+      decisions kept
     """
 
     name: str
@@ -97,6 +100,16 @@ def _file_name(value: str) -> str:
     return value
 
 
+def _duration(value: Any) -> float:
+    """Seconds; 0 is the only number without a unit."""
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        return float(found[1]) * _SECONDS[found[2][0]]
+    if type(value) in (int, float) and value == 0:
+        return 0.0
+    raise InvalidArgument("", value, "0, or a number of days, hours, minutes or seconds, such as '30 days' or '90 s'")
+
+
 _Name = Annotated[str, AfterValidator(site_name)]
 _FileName = Annotated[str, AfterValidator(_file_name)]
 _Dialled = Annotated[Address, BeforeValidator(_text(address))]
@@ -108,6 +121,8 @@ class _Federation(Section):
     num_agents: int
     arms: list[str]
     rewards: list[float]
+    reward_window: Annotated[float, BeforeValidator(_duration)] = 0.0
+    default_reward: float | None = None
     policy: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -234,7 +249,9 @@ def _terms(section: _Federation, trusted: str, folder: Path) -> Federation:
     policy = policy_from("federation.policy", given, POLICY_KINDS, folder=folder)
     low, high = section.rewards
     try:
-        return Federation(section.name, section.num_agents, tuple(section.arms), low, high, policy, trusted)
+        window, default = section.reward_window, section.default_reward
+        arms = tuple(section.arms)
+        return Federation(section.name, section.num_agents, arms, low, high, policy, trusted, window, default)
     except WrongPage:
         raise
     except InvalidArgument as error:

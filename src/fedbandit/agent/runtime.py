@@ -13,6 +13,7 @@ from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from fedbandit.agent.clock import SteadyClock
 from fedbandit.agent.config import ConfigError, SiteConfig, check_insecure, read_config
 from fedbandit.agent.core.choice import DecisionDraws
 from fedbandit.agent.core.events import NotANeighbour, Step
@@ -34,7 +35,7 @@ __all__ = ["Agent", "change_stopped"]
 STATE_FILE = "state.sqlite"
 
 EXPIRY_EVERY = 1.0
-"""Seconds between checks for expired decisions."""
+"""Seconds between checks for decisions that are due or have expired."""
 
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
@@ -69,7 +70,8 @@ class Agent:
         self._state_file: tuple[int, int] | None = None
         self._said_of_certificate: str | None = None
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.site = DurableSite(self._open_journal, self._make_site)
+        self._clock = SteadyClock()
+        self.site = DurableSite(self._open_journal, self._make_site, self._clock.now)
         measurement_of(1.0)  # loads the noise library now, not during the first release
         self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random)
         self._server: GossipServer | None = None
@@ -88,7 +90,9 @@ class Agent:
         return journal
 
     def _make_site(self, stored: Stored) -> Site:
-        return Site(self.config.name, self.terms, stored)
+        site = Site(self.config.name, self.terms, stored)
+        self._clock.catch_up(site.clock)
+        return site
 
     # ---------------------------------------------------------------- the application
 
@@ -100,11 +104,11 @@ class Agent:
     async def decide(self) -> Decision:
         """Hand out an arm."""
         draws = DecisionDraws(tuple(self._random.gauss(0.0, 1.0) for _ in self.terms.arms), self._random.random())
-        return await self.site.do(lambda site: site.decide(time.time(), draws))
+        return await self.site.do(lambda site: site.decide(self._clock.now(), draws))
 
-    async def report(self, decision_id: str, reward: float) -> None:
-        """Accept a reward."""
-        await self.site.do(lambda site: site.report(decision_id, reward))
+    async def report(self, decision_id: str, reward: float) -> bool:
+        """Accept a reward; False if it came too late."""
+        return await self.site.do(lambda site: site.report(decision_id, reward, self._clock.now()))
 
     async def leave(self, neighbour: str) -> None:
         """Record that a neighbour has left for good."""
@@ -153,14 +157,14 @@ class Agent:
         self.site.close()
 
     async def _keep_house(self) -> None:
-        """Expire decisions, notice silent neighbours and certificate expiry, and check the disk."""
+        """Expire decisions, notice silent neighbours and certificate expiry, check the disk; what is due is settled."""
         said = None
         while True:
             try:
                 await self._look_at_disk()
                 self.links.notice_silence()
                 self._notice_expiry()
-                before = time.time() - self.config.expire_after
+                before = self._clock.now() - self.config.expire_after
                 while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
                     pass
                 if said is not None:
@@ -240,7 +244,13 @@ class Agent:
             insecure=self._tls is None,
             certificate_until=None if until is None else until.timestamp(),
             federation=federation_state(self.terms),
-            decisions=DecisionState(handed_out=site.decided, pending=site.pending, remembered=site.remembered),
+            decisions=DecisionState(
+                handed_out=site.decided,
+                pending=site.pending,
+                waiting=site.waiting,
+                late=site.late,
+                remembered=site.remembered,
+            ),
             arms=arm_states(site),
             neighbours=neighbour_states(site, self.links.statuses),
             privacy=PrivacyState(**asdict(site.privacy())),

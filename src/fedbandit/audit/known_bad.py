@@ -15,12 +15,12 @@ from fedbandit.agent.core.records import Decision, Life, Stored
 from fedbandit.agent.core.site import DecisionDraws, Site, Step
 from fedbandit.audit.as_printed import on_fed_ucb_as_printed, on_unclamped_rewards
 from fedbandit.audit.attacks import Attack, on_tree, prefetched
-from fedbandit.audit.live_sites import DRAWS, on_fed_batch
+from fedbandit.audit.live_sites import DRAWS, on_delays, on_fed_batch
 from fedbandit.policies import FedUCB, PrivacyWarning
 from fedbandit.privacy.noise import GRID, NoiseSource
 from fedbandit.rules.mean import dyadic_intervals, paper_epsilon_per_node
 
-__all__ = ["RawSite", "half_the_noise", "known_bad", "site_from_old_backup"]
+__all__ = ["ArrivalSite", "RawSite", "half_the_noise", "known_bad", "site_from_old_backup"]
 
 CLAIM = 1.0
 RESTARTS = 7
@@ -36,6 +36,7 @@ def known_bad() -> list[Attack]:
             _marked("noise keyed by value", _keyed_by_value(), 4_000),
             _marked(f"redrawn after {RESTARTS} restarts", _redrawn(), 1_000),
             _marked("raw means gossiped", on_fed_batch(CLAIM, open_site=RawSite), 1_000),
+            _marked("batches by order of arrival", on_delays(CLAIM, open_site=ArrivalSite, window=0.0), 1_000),
             _marked("half the noise", on_fed_batch(CLAIM, noise=half_the_noise()), 6_000),
             _marked("floating-point noise", _floating_point(), 20_000),
             _marked("unclamped Gaussian rewards", on_unclamped_rewards(CLAIM, (0.0, 6.0)), 2_000),
@@ -108,16 +109,28 @@ class RawSite(Site):
         self._arms[step.result.id] = step.result.arm
         return step
 
-    def report(self, decision_id: str, reward: float) -> Step[None]:
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
         """Remember the reward."""
         self._rewards[self._arms[decision_id]].append(reward)
-        return super().report(decision_id, reward)
+        return super().report(decision_id, reward, at)
 
     @property
     def own(self) -> tuple[float, ...]:
         """Raw means, then weights."""
         rewards = self._rewards.values()
         return (*(sum(known) / max(len(known), 1) for known in rewards), *(1.0 if known else 0.0 for known in rewards))
+
+
+class ArrivalSite(Site):
+    """A site whose rewards count in the order in which they come, as they did before there were slots."""
+
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+        """Take the reward of a decision before all that wait."""
+        for slots in self._slots._open:  # pyright: ignore[reportPrivateUsage]  # spoilt on purpose
+            if decision_id in slots:
+                slots.remove(decision_id)
+                slots.appendleft(decision_id)
+        return super().report(decision_id, reward, at)
 
 
 def half_the_noise() -> NoiseSource:

@@ -10,7 +10,7 @@ runs both worlds without noise. If this public part differs between them, it dec
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ __all__ = [
     "Plan",
     "Seen",
     "first_batch_sums",
+    "on_delays",
     "on_fed_batch",
     "on_fed_ucb",
     "on_plan",
@@ -47,6 +48,7 @@ VICTIM, NEIGHBOUR, EPOCH = "victim", "neighbour", 1
 BATCH = 2  # small, so that a short run releases two; what a release costs does not depend on its size
 HORIZON = 6  # in a tree of 7 pulls the first reward lies in three intervals
 REST, REST_STEPS = 0.5, GRID // 2  # every reward but the changed one, and its steps on the grid
+WAIT = 4.0  # the reward window of an attack by delays, longer than any of them
 DRAWS = DecisionDraws((0.0, 0.0), 0.5)  # the attacker even knows what decisions are drawn with
 
 OpenSite = Callable[[str, Federation, Stored, NoiseSource], Site]
@@ -67,6 +69,7 @@ class Plan:
     * ``changed``: the decision, counted from 1, whose reward is 0 or 1
     * ``loads``, ``loads_after``: how often the site is restarted from its disk, each time before another exchange, and
       after the exchange of which decision
+    * ``delay``: how many decisions later the changed reward is reported if it is 1; if it is 0: at once
     * ``open_site``: makes the site from what its disk holds; known-bad variants plant theirs here
     """
 
@@ -75,6 +78,7 @@ class Plan:
     decisions: int
     loads: int = 0
     loads_after: int = 3
+    delay: int = 0
     open_site: OpenSite = Site
 
 
@@ -160,15 +164,23 @@ class _Attacked(MemoryNetwork):
 def play(plan: Plan, neighbour: Neighbour, changed: float, noise: NoiseSource) -> list[Seen]:
     """Run the victim from an empty disk; what its neighbour sees, message by message.
 
-    They talk after every reward. The neighbour begins the first exchange, with its lie, and one after each restart. The
-    victim begins all others; the neighbour answers where the victim has changed the link since its last lie.
+    There is a decision every second, and they talk after each. The neighbour begins the first exchange, with its lie,
+    and one after each restart. The victim begins all others; the neighbour answers where the victim has changed the
+    link since its last lie.
     """
     neighbour.begin()
     network = _Attacked(plan, neighbour, noise)
+    late: tuple[int, str] | None = None
     for number in range(1, plan.decisions + 1):
+        network.run(float(number))
         decision = network.decide(VICTIM, DRAWS)
         neighbour.watch(decision.arm)
-        network.report(VICTIM, decision.id, changed if number == plan.changed else REST)
+        if number == plan.changed and changed and plan.delay:
+            late = number + plan.delay, decision.id
+        else:
+            network.report(VICTIM, decision.id, changed if number == plan.changed else REST)
+        if late is not None and late[0] == number:
+            network.report(VICTIM, late[1], changed)
         network.exchange(*(VICTIM, NEIGHBOUR) if number > 1 else (NEIGHBOUR, VICTIM))
         network.run()
         for _ in range(plan.loads if number == plan.loads_after else 0):
@@ -265,6 +277,26 @@ def on_fed_batch(
     changed, decisions = (5, 6) if later else (1, 5) if loads else (1, 3)
     plan = Plan(_terms(FedBatch(epsilon, first_batch=BATCH)), changed, decisions, loads, open_site=open_site)
     return on_plan(label, plan, epsilon, _second_batch(epsilon) if later else _first_batch(epsilon), noise)
+
+
+def on_delays(
+    epsilon: float, open_site: OpenSite = Site, window: float = WAIT, noise: NoiseSource | None = None
+) -> Attack:
+    """The first reward is reported at once if it is bad, and after the next decisions of its arm if it is good."""
+    terms = replace(_terms(FedBatch(epsilon, first_batch=BATCH)), reward_window=window)
+    plan = Plan(terms, 1, 7, delay=3, open_site=open_site)
+    return on_plan("site, delay by outcome", plan, epsilon, _delayed(epsilon), noise)
+
+
+def _delayed(epsilon: float) -> Callable[[list[Seen]], float]:
+    """The first value that is seen of arm 0 is the noisy mean of its first batch, whenever that is."""
+    rest = (BATCH - 1) * REST_STEPS
+
+    def statistic(view: list[Seen]) -> float:
+        first = next((it.own[0] for it in view if it.own[len(it.pulls)]), None)
+        return 0.0 if first is None else log_ratio(round(first * BATCH * GRID), rest, rest + GRID, epsilon)
+
+    return statistic
 
 
 def _first_batch(epsilon: float) -> Callable[[list[Seen]], float]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedbandit.audit.attacks import Attack, on_batches, on_tree
-from fedbandit.audit.live_sites import on_fed_batch, on_fed_ucb
+from fedbandit.audit.live_sites import on_delays, on_fed_batch, on_fed_ucb
 from fedbandit.audit.measure import SAMPLES, Finding, audit
 from fedbandit.checks import InvalidArgument, closest
 from fedbandit.policies import FedUCB
@@ -51,6 +51,7 @@ def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[Attack]
             on_fed_batch(epsilon),
             on_fed_batch(epsilon, later=True),
             on_fed_batch(epsilon, loads=1),
+            on_delays(epsilon),
         ]
     return [on_tree(epsilon), on_fed_ucb(epsilon)]
 

@@ -31,6 +31,9 @@ MAX_SPEED, MAX_RATE = 1000.0, 1000.0
 IN_FLIGHT = 2
 """Concurrent patients of a site; more wait. The client slows down with the number of connections."""
 
+WINDOW = 1.0
+"""The reward window in seconds: simulated patients report at once, but for a busy machine."""
+
 LOOK_EVERY = 0.5
 """Seconds between polls of the agents."""
 
@@ -67,7 +70,7 @@ class Setting:
     def terms(self) -> Federation:
         """The terms that the sites share."""
         policy = FedBatch(epsilon=self.epsilon)
-        return Federation(self.title, len(self.names), self.arms, 0.0, 1.0, policy)
+        return Federation(self.title, len(self.names), self.arms, 0.0, 1.0, policy, reward_window=WINDOW)
 
     @property
     def links(self) -> list[tuple[str, str]]:

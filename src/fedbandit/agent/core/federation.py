@@ -20,7 +20,10 @@ from fedbandit.policies.protocol import Page
 from fedbandit.privacy.mechanism import Mechanism, terms_in_steps
 from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
 
-__all__ = ["Federation"]
+__all__ = ["MAX_WINDOW", "Federation"]
+
+MAX_WINDOW = 1e9
+"""The longest reward window in seconds, about 30 years."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class Federation:
       chase a fast one's counts for ever (docs/fedbatch.md); or, with that rule, ``FedUCB`` with a finite epsilon and a
       horizon, the most decisions of an arm at a site after the first; or ``GossipUCB``, which is not private; or an
       own policy that is trusted (docs/own-policy.md)
+    * ``reward_window``: seconds from a decision until its reward counts, if it has come by then; 0: rewards are
+      reported at once, and count as soon as those of all earlier decisions of the arm are there
+    * ``default_reward``: counts where no reward came; None: the lowest
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
@@ -44,6 +50,8 @@ class Federation:
     high: float
     policy: Policy
     trusted: str = field(default="", compare=False, repr=False)
+    reward_window: float = 0.0
+    default_reward: float | None = None
 
     def __post_init__(self) -> None:
         """Check the terms."""
@@ -61,6 +69,7 @@ class Federation:
             object.__setattr__(self, name, value)
         if not self.low < self.high:
             raise InvalidArgument("high", self.high, f"above low ({self.low:g})")
+        self._check_window()
         self._check_policy()
         largest = Bounds.of(self).value
         if largest > LARGEST:
@@ -70,6 +79,18 @@ class Federation:
                 f"such that what sites gossip stays below {LARGEST:g}",
                 f"With this range, epsilon and num_agents it could reach {largest:g}.",
             )
+
+    def _check_window(self) -> None:
+        window = finite_number("reward_window", self.reward_window)
+        if not 0.0 <= window <= MAX_WINDOW:
+            raise InvalidArgument("reward_window", window, f"0 to {MAX_WINDOW:g} seconds")
+        object.__setattr__(self, "reward_window", window)
+        if self.default_reward is None:
+            return
+        default = finite_number("default_reward", self.default_reward)
+        if not self.low <= default <= self.high:
+            raise InvalidArgument("default_reward", default, f"a reward, from {self.low:g} to {self.high:g}")
+        object.__setattr__(self, "default_reward", None if default == self.low else default)  # equal terms are equal
 
     def _check_policy(self) -> None:
         policy = self.policy
@@ -100,6 +121,11 @@ class Federation:
     def num_arms(self) -> int:
         """M."""
         return len(self.arms)
+
+    @property
+    def missing_reward(self) -> float:
+        """What counts where no reward came."""
+        return self.low if self.default_reward is None else self.default_reward
 
     @cached_property
     def page(self) -> Page:
@@ -136,9 +162,16 @@ class Federation:
         return self.page.announced is not None
 
     def terms(self) -> dict[str, Any]:
-        """The terms in plain text, numbers, lists and mappings, fit for JSON."""
+        """The terms in plain text, numbers, lists and mappings, fit for JSON.
+
+        Window and default are left out where they are what they were before they could be chosen.
+        """
         plain = asdict(self)
         del plain["trusted"]
+        if self.reward_window == 0.0:
+            del plain["reward_window"]
+        if self.default_reward is None:
+            del plain["default_reward"]
         source = {} if is_built_in(self.policy) else {"source": source_hash(self.policy)}
         return {**plain, "arms": list(self.arms), "policy": {"kind": kind_of(self.policy), **source, **plain["policy"]}}
 

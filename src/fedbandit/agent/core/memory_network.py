@@ -106,9 +106,9 @@ class MemoryNetwork:
         )
         return self._do(name, lambda site: site.decide(self.now, drawn))
 
-    def report(self, name: str, decision_id: str, reward: float) -> None:
-        """Tell an agent a reward. It is acknowledged if this returns."""
-        self._do(name, lambda site: site.report(decision_id, reward))
+    def report(self, name: str, decision_id: str, reward: float) -> bool:
+        """Tell an agent a reward. It is acknowledged if this returns; False: it came too late."""
+        return self._do(name, lambda site: site.report(decision_id, reward, self.now))
 
     def expire(self, name: str, before: float, keep: int = 10**9) -> int:
         """Let an agent forget old decisions, and all but the newest ``keep``."""
@@ -118,8 +118,13 @@ class MemoryNetwork:
         return forgotten
 
     def _do(self, name: str, event: Callable[[Site], Step[_Result]]) -> _Result:
-        """One event: on disk before anything comes of it."""
-        step = event(self.site(name))
+        """One event, after what is due: on disk before anything comes of it."""
+        site = self.site(name)
+        while site.is_due(self.now):
+            self._commit(name, site.settle(self.now))
+        return self._commit(name, event(site))
+
+    def _commit(self, name: str, step: Step[_Result]) -> _Result:
         try:
             self._disks[name].commit(step.records)
         except Crashed as crash:

@@ -1,9 +1,10 @@
 """What a site tells its operator in words: its privacy promise and its warnings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.slots import HeldUp
 from fedbandit.outside.admission import claimed_epsilon
 from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
@@ -48,12 +49,30 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
         epsilon,
         releases,
         f"Changing one reward changes the probability of anything that all other sites together see by a factor of at "
-        f"most e^{epsilon:g}, {lasts}. It is not hidden that somebody was treated, nor how often.",
+        f"most e^{epsilon:g}, {lasts}{_delays(terms)}. It is not hidden that somebody was treated, nor how often.",
     )
 
 
-def warnings_of(terms: Federation, tried: Sequence[int], n_max: Sequence[int]) -> tuple[str, ...]:
+def _delays(terms: Federation) -> str:
+    if terms.reward_window > 0.0:
+        return f", whenever it is reported: it counts {terms.reward_window:g} s after its decision"
+    return ", if when a reward is reported does not depend on its value"
+
+
+def warnings_of(
+    terms: Federation, tried: Sequence[int], n_max: Sequence[int], held_up: Iterable[HeldUp] = ()
+) -> tuple[str, ...]:
     """What an operator should know before it hurts."""
+    said = [
+        f"{it.rewards} rewards of {terms.arms[it.arm]} wait for that of decision {it.by.id}, which came before them; "
+        "when it expires without one, the default counts. A reward_window would not wait."
+        for it in held_up
+        if it.rewards >= terms.first_batch
+    ]
+    return (*said, *_warnings_of_policy(terms, tried, n_max))
+
+
+def _warnings_of_policy(terms: Federation, tried: Sequence[int], n_max: Sequence[int]) -> tuple[str, ...]:
     policy, kind = terms.policy, kind_of(terms.policy)
     said: list[str] = []
     if not is_built_in(policy):

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Known, Record, Released, Stored
+from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM, Seen, new_seen
 from fedbandit.policies.protocol import Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
@@ -26,9 +27,12 @@ class Player:
         self._own = federation.mechanism(noise)
         self._own.restore(stored.known, stored.released)
         self.terms, self.me = self._own.terms, self._own.me
-        self.me.tried[:] = self.me.n  # decisions so far: rewarded ones, and those that wait
+        self.me.tried[:] = self.me.n  # decisions so far: those that were played, and those that wait
         for decision in stored.decisions.values():
-            self.me.tried[decision.arm] += decision.reward is None
+            self.me.tried[decision.arm] += not decision.played
+        most = federation.max_pulls
+        if most is not None and max(self.me.tried) > most:  # ``decide`` leaves room for each: a file was changed
+            raise InvalidArgument("decisions of an arm", max(self.me.tried), f"at most {most}: policy.horizon's")
         self.seen: Seen = new_seen(self.page, federation.num_arms)
         self._has_weights = "weight" in self.page.averaged
         self._unknown = [True] * federation.num_arms
@@ -37,7 +41,7 @@ class Player:
 
     @property
     def rewards(self) -> tuple[int, ...]:
-        """How many rewards of each arm were taken, released or not."""
+        """How many rewards of each arm were taken, released or not; defaults are among them."""
         return tuple(self.me.n)
 
     @property
@@ -70,15 +74,19 @@ class Player:
             return ()
         return tuple(self.page.announced(self.me, self.terms, k) for k in range(self._federation.num_arms))
 
-    def take(self, arm: int, reward: float) -> tuple[Record, ...]:
-        """Take a reward: what must be on disk before anybody sees what came of it."""
-        interval = self._own.take(arm, reward)
-        records: list[Record] = [Known(arm, self._own.kept(arm))]
-        if single := self._own.kept(NO_ARM):
-            records.append(Known(NO_ARM, single))
-        if interval is not None:
-            records.append(Released(arm, interval.level, interval.last))
-        return tuple(records)
+    def take(self, rewards: Iterable[tuple[int, float]]) -> tuple[Record, ...]:
+        """Take rewards of arms: what must be on disk before anybody sees what came of them."""
+        arms: dict[int, None] = {}
+        released: list[Record] = []
+        for arm, reward in rewards:
+            interval = self._own.take(arm, reward)
+            arms[arm] = None
+            if interval is not None:
+                released.append(Released(arm, interval.level, interval.last))
+        known: list[Record] = [Known(arm, self._own.kept(arm)) for arm in arms]
+        if known and (single := self._own.kept(NO_ARM)):
+            known.append(Known(NO_ARM, single))
+        return *known, *released
 
     @property
     def known(self) -> dict[int, dict[str, Any]]:

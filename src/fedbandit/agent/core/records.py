@@ -20,6 +20,7 @@ __all__ = [
     "Record",
     "Released",
     "Stored",
+    "Times",
 ]
 
 
@@ -33,18 +34,32 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An arm that was handed out at a time, and its reward once it is known."""
+    """An arm that was handed out at a time, and its reward once it is known.
+
+    * ``played``: the page has observed its reward, or the default; without a reward it was the default
+    * ``late``: a reward came after the window, and does not count
+    """
 
     epoch: int
     number: int
     arm: int
     at: float
     reward: float | None = None
+    played: bool = False
+    late: bool = False
 
     @property
     def id(self) -> str:
         """Its name, also among decisions of lives whose disk was lost."""
         return f"{self.epoch:x}-{self.number}"
+
+
+@dataclass(frozen=True)
+class Times:
+    """The largest time by which anything was judged, and how many rewards came too late."""
+
+    clock: float
+    late: int
 
 
 @dataclass(frozen=True)
@@ -97,7 +112,7 @@ class Link:
     left: bool = False
 
 
-Record = Life | Decision | Forgotten | Known | Released | Link | Heard
+Record = Life | Times | Decision | Forgotten | Known | Released | Link | Heard
 
 
 @dataclass
@@ -105,11 +120,14 @@ class Stored:
     """All that survives: the last record of everything that has a name.
 
     * ``born``: the epoch with which the file was made: the one time that no neighbour can move
+    * ``by_arrival``: decisions up to this number are from before there were slots: their rewards count as they come
     * ``known``: the fields of each arm; ``released``: the last pull released of each arm and level
     """
 
     life: Life
     born: int
+    times: Times = Times(0.0, 0)
+    by_arrival: int = 0
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
     known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     released: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
@@ -122,6 +140,8 @@ class Stored:
             match record:
                 case Life():
                     self.life = record
+                case Times():
+                    self.times = record
                 case Decision():
                     self.decisions[record.id] = record
                 case Forgotten():

@@ -8,6 +8,7 @@ which ``player`` plays; privacy is in ``fedbandit.privacy.mechanism``. The drive
 * discards the site and loads it from the journal if a commit fails, or if an event raises anything else
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -26,7 +27,8 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
 from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of
 from fedbandit.agent.core.player import Player
-from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record, Stored
+from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record, Stored, Times
+from fedbandit.agent.core.slots import Slots
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.privacy.noise import NoiseSource, laplace
 from fedbandit.rules import flow
@@ -34,6 +36,7 @@ from fedbandit.rules.gossip import heard
 
 __all__ = [
     "MAX_EXPIRED",
+    "MAX_SETTLED",
     "DecisionDraws",
     "HorizonReached",
     "NotANeighbour",
@@ -48,6 +51,9 @@ __all__ = [
 MAX_EXPIRED = 1000
 """The most decisions that one call forgets, so that its transaction stays short."""
 
+MAX_SETTLED = 1000
+"""The most rewards that one call lets the page observe, for the same reason."""
+
 _Result = TypeVar("_Result")
 
 
@@ -61,6 +67,8 @@ class Site:
         self._player = Player(terms, stored, noise)
         self._tried: list[int] = self._player.me.tried
         self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
+        self._slots = Slots(terms, self._stored.decisions, stored.by_arrival)
+        self._clock = max([stored.times.clock, *(decision.at for decision in stored.decisions.values())])
         self._look()
 
     @property
@@ -92,12 +100,12 @@ class Site:
 
     @property
     def rewards(self) -> tuple[int, ...]:
-        """How many rewards of each arm were taken, released or not."""
+        """How many rewards of each arm the page has observed, released or not; defaults are among them."""
         return self._player.rewards
 
     @property
     def tried(self) -> tuple[int, ...]:
-        """Decisions for each arm, pending ones counted, expired ones without a reward not."""
+        """Decisions for each arm, pending ones counted."""
         return tuple(self._tried)
 
     @property
@@ -118,7 +126,22 @@ class Site:
     @property
     def pending(self) -> int:
         """Decisions that wait for their reward."""
-        return sum(self._tried) - sum(self.rewards)
+        return sum(self._tried) - sum(self.rewards) - self.waiting
+
+    @property
+    def waiting(self) -> int:
+        """Rewards that were reported and do not count yet: their window, or an earlier slot, is still open."""
+        return self._slots.waiting()
+
+    @property
+    def late(self) -> int:
+        """Rewards that came after their window, and do not count."""
+        return self._stored.times.late
+
+    @property
+    def clock(self) -> float:
+        """The largest time that this site was told of: it never goes back."""
+        return self._clock
 
     @property
     def remembered(self) -> int:
@@ -162,20 +185,25 @@ class Site:
 
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know."""
-        return warnings_of(self.terms, self._tried, self.n_max)
+        return warnings_of(self.terms, self._tried, self.n_max, self._slots.held_up())
 
     # ---------------------------------------------------------------- the application
 
     def decide(self, at: float, draws: DecisionDraws) -> Step[Decision]:
-        """Hand out an arm."""
+        """Hand out an arm, and with it the next slot of the arm."""
         arm = choice(self.terms, self._player, self.n_max, draws)
         life = Life(self.epoch, self._stored.life.decisions + 1)
-        decision = Decision(life.epoch, life.decisions, arm, finite_number("at", at))
+        decision = Decision(life.epoch, life.decisions, arm, self._tick(at))
         self._tried[arm] += 1
-        return self._step(decision, life, decision)
+        step = self._step(decision, life, decision)
+        self._slots.add(decision)
+        return step
 
-    def report(self, decision_id: str, reward: float) -> Step[None]:
-        """Take the reward of a decision. Idempotent."""
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+        """Take the reward of a decision; False if it came too late, and does not count. Idempotent.
+
+        ``at`` is the time now, by which a window is judged; None: the largest time seen so far.
+        """
         decision = self._stored.decisions.get(decision_id)
         if decision is None:
             raise UnknownDecision(f"no decision has the id {decision_id!r}, or it has expired")
@@ -185,34 +213,74 @@ class Site:
         if decision.reward is not None:
             if decision.reward != reward:
                 raise RewardConflict(f"decision {decision_id} has another reward already")
-            return Step(None)
-        most = self.terms.max_pulls
-        if most is not None and self.rewards[decision.arm] >= most:  # ``decide`` leaves room: a file was changed
-            raise HorizonReached(f"arm {decision.arm} has had {most} rewards, for which policy.horizon pays")
-        own = self._player.take(decision.arm, reward)
-        step = self._step(None, replace(decision, reward=reward))
-        self._look(decision.arm)
-        return replace(step, records=(*step.records, *own))
+            return Step(True)
+        if decision.late:
+            return Step(False)
+        now = self._tick(at)
+        if decision.played or self._slots.is_over(decision, now):
+            return self._step(False, replace(decision, late=True), Times(now, self.late + 1))
+        decision = replace(decision, reward=reward)
+        self._stored.apply([decision])
+        due: list[Decision] = []
+        if decision.number <= self._stored.by_arrival:
+            due = [decision]
+        elif self.terms.reward_window == 0.0:
+            due = self._slots.take_due(now, MAX_SETTLED)
+        return self._played(True, due, *(() if decision in due else (decision,)))
+
+    def is_due(self, now: float) -> bool:
+        """Whether ``settle`` has anything to do."""
+        return self._slots.is_due(max(now, self._clock))
+
+    def settle(self, now: float) -> Step[int]:
+        """Let the page observe what is due, oldest first in each arm; how many.
+
+        With a window: each decision whose window is over, with its reward, or the default if none came. So contents and
+        times of releases depend on decisions and the clock alone. At most ``MAX_SETTLED`` at once: call it again until
+        it says 0. The driver calls it before other events, and now and then.
+        """
+        now = self._tick(now)
+        due = self._slots.take_due(now, MAX_SETTLED)
+        return self._played(len(due), due, *((Times(now, self.late),) if due else ()))
 
     def expire(self, before: float, keep: int) -> Step[int]:
-        """Forget decisions handed out before a time, and the oldest beyond the newest ``keep``; how many.
+        """Forget decisions whose window ended before a time, and the oldest beyond the newest ``keep``; how many.
 
-        At most ``MAX_EXPIRED`` at once: call it again until it says 0. Those without a reward no longer count as tried.
+        Before that every one is played: without a window, one that has no reward counts with the default now. With
+        one, those that have not been settled stay. At most ``MAX_EXPIRED`` at once: call it again until it says 0.
         """
         before = finite_number("before", before)
         surplus = len(self._stored.decisions) - whole_number("keep", keep, 0, MAX_COUNT)
-        forgotten: list[Record] = []
-        newest = next((it.at for it in reversed(self._stored.decisions.values())), before)
-        for decision in self._stored.decisions.values():  # in the order of time, but where the clock was set back
-            if len(forgotten) == MAX_EXPIRED:
+        window, gone, due = self.terms.reward_window, list[Record](), list[Decision]()
+        for decision in self._stored.decisions.values():  # in the order of time: the clock never goes back
+            if len(gone) == MAX_EXPIRED or (decision.at + window >= before and len(gone) >= surplus):
                 break
-            if decision.at >= before and len(forgotten) >= surplus:
-                if decision.at <= newest:
+            if decision.number <= self._stored.by_arrival:
+                self._tried[decision.arm] -= not decision.played
+            elif not decision.played:
+                if window or not self._slots.is_next(decision):
                     break
-                continue  # the clock was ahead: those that follow must not wait for that time
-            forgotten.append(Forgotten(decision.id))
-            self._tried[decision.arm] -= decision.reward is None
-        return self._step(len(forgotten), *forgotten)
+                due.append(self._slots.take(decision.arm))
+            gone.append(Forgotten(decision.id))
+        return self._played(len(gone), self._slots.take_due(self._clock, MAX_SETTLED), *gone, gone=due)
+
+    def _tick(self, at: float | None) -> float:
+        """The time of an event: no earlier than that of any before."""
+        if at is not None:
+            self._clock = max(self._clock, finite_number("at", at))
+        return self._clock
+
+    def _played(
+        self, result: _Result, due: Sequence[Decision], *records: Record, gone: Sequence[Decision] = ()
+    ) -> Step[_Result]:
+        """A step after which the page has observed what is due; before that, what is ``gone`` after this step."""
+        if not due and not gone:
+            return self._step(result, *records)
+        missing = self.terms.missing_reward
+        own = self._player.take((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
+        step = self._step(result, *records, *(replace(it, played=True) for it in due))
+        self._look(*dict.fromkeys(it.arm for it in (*gone, *due)))
+        return replace(step, records=(*step.records, *own))
 
     # ---------------------------------------------------------------- neighbours
 

@@ -7,7 +7,7 @@ costs latency, not throughput.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fedbandit.agent.core.events import Refused, Step
 from fedbandit.agent.core.records import Record, Stored
@@ -27,10 +27,15 @@ class DurableSite:
     from the file at the next event. So a full disk requires no restart.
     """
 
-    def __init__(self, open_journal: Callable[[], SqliteJournal], make_site: Callable[[Stored], Site]) -> None:
-        """Open the file and load the site; raises ``JournalError`` if that fails."""
-        self._open_journal, self._make_site = open_journal, make_site
-        self._waiting: list[tuple[tuple[Record, ...], asyncio.Future[None]]] = []
+    def __init__(
+        self,
+        open_journal: Callable[[], SqliteJournal],
+        make_site: Callable[[Stored], Site],
+        now: Callable[[], float],
+    ) -> None:
+        """Open the file and load the site; raises ``JournalError`` if that fails. ``now`` tells what is due."""
+        self._open_journal, self._make_site, self._now = open_journal, make_site, now
+        self._waiting: list[tuple[tuple[Record, ...], asyncio.Future[None] | None]] = []
         self._journal: SqliteJournal | None = None
         self._site: Site | None = None
         self.problem: JournalError | None = None
@@ -38,10 +43,23 @@ class DurableSite:
         self._loaded()
 
     async def do(self, event: Callable[[Site], Step[_Result]]) -> _Result:
-        """Run an event and return its result. ``Refused`` and ``InvalidArgument`` mean that nothing has changed."""
+        """Run an event and return its result. ``Refused`` and ``InvalidArgument`` mean that nothing has changed.
+
+        All that is due is settled before it, so that no decision or message depends on how many events there were.
+        """
+        now = self._now()
+        while self._loaded().is_due(now):
+            self._wait(self._stepped(lambda site: site.settle(now)), None)
+        step = self._stepped(event)
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wait(step, written)
+        await written
+        return step.result
+
+    def _stepped(self, event: Callable[[Site], Step[_Result]]) -> Step[_Result]:
         site = self._loaded()
         try:
-            step = event(site)
+            return event(site)
         except (Refused, InvalidArgument):
             self._commit()  # the reason of a refusal must survive a crash
             raise
@@ -49,13 +67,11 @@ class DurableSite:
             self._commit()
             self._forget()  # half of the event may be in memory
             raise
-        loop = asyncio.get_running_loop()
-        written: asyncio.Future[None] = loop.create_future()
+
+    def _wait(self, step: Step[Any], written: asyncio.Future[None] | None) -> None:
         if not self._waiting:
-            loop.call_soon(self._commit_quietly)
+            asyncio.get_running_loop().call_soon(self._commit_quietly)
         self._waiting.append((step.records, written))
-        await written
-        return step.result
 
     def look(self) -> Site:
         """The site, for reading: everything it shows is on disk."""
@@ -95,11 +111,11 @@ class DurableSite:
             self._forget()
             self.problem = _told(error)
             for _, written in waiting:
-                if not written.done():
+                if written is not None and not written.done():
                     written.set_exception(_told(error))
             raise
         for _, written in waiting:
-            if not written.done():
+            if written is not None and not written.done():
                 written.set_result(None)
 
     def _commit_quietly(self) -> None:

@@ -1,8 +1,8 @@
 """Stores a site's records in one SQLite file, one transaction per event.
 
 ``commit`` returns when the records are on disk (WAL, synchronous=FULL): until then nobody may be told. Refuses a file
-of another schema, federation or agent, and one that another process holds. A file of schema 2 is migrated when it is
-opened.
+of another schema, federation or agent, and one that another process holds. A file of schema 2 or 3 is migrated when it
+is opened.
 """
 
 import json
@@ -22,21 +22,24 @@ from fedbandit.agent.core.records import (
     Record,
     Released,
     Stored,
+    Times,
 )
-from fedbandit.agent.disk.migration import OLD_TABLES, records_of_schema_2
+from fedbandit.agent.disk.migration import OLD_TABLES, SLOTS_FROM_SCHEMA_3, records_of_schema_2
 from fedbandit.checks import whole_number
 
 __all__ = ["SCHEMA", "JournalError", "SqliteJournal"]
 
-SCHEMA = 3
+SCHEMA = 4
 """The version of the tables."""
 
 _TABLES = """
 CREATE TABLE agent (
     one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, born INTEGER, epoch INTEGER,
-    decisions INTEGER, n_max TEXT
+    decisions INTEGER, n_max TEXT, clock REAL, late INTEGER, by_arrival INTEGER
 ) STRICT;
-CREATE TABLE decision (id TEXT PRIMARY KEY, epoch INTEGER, number INTEGER, arm INTEGER, at REAL, reward REAL) STRICT;
+CREATE TABLE decision (
+    id TEXT PRIMARY KEY, epoch INTEGER, number INTEGER, arm INTEGER, at REAL, reward REAL, played INTEGER, late INTEGER
+) STRICT;
 CREATE TABLE link (
     neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER
 ) STRICT;
@@ -94,13 +97,15 @@ class SqliteJournal:
             self._make(_TABLES)
             self._make(_POLICY_TABLES)
             self._file.execute(
-                "INSERT INTO agent VALUES (1, ?, ?, ?, ?, ?, 0, '[]')",
+                "INSERT INTO agent VALUES (1, ?, ?, ?, ?, ?, 0, '[]', 0.0, 0, 0)",
                 (name, terms.digest(), json.dumps(terms.terms()), epoch, epoch),
             )
             self._file.execute(f"PRAGMA user_version = {SCHEMA}")
             return
-        if version not in (2, SCHEMA):
-            raise self._refuse(f"its schema is {version}, this version of the agent reads {SCHEMA} and migrates 2")
+        if version not in (2, 3, SCHEMA):
+            raise self._refuse(
+                f"its schema is {version}, this version of the agent reads {SCHEMA} and migrates 2 and 3"
+            )
         its_name, its_digest, its_terms = self._file.execute("SELECT name, federation, terms FROM agent").fetchone()
         if its_name != name:
             raise self._refuse(f"it belongs to the agent {its_name!r}, not to {name!r}")
@@ -109,13 +114,16 @@ class SqliteJournal:
             raise self._refuse(f"it belongs to a federation with other terms ('there' is the file). {differ}")
         if version == 2:
             self._migrate(terms)
+        if version < SCHEMA:
+            self._make(SLOTS_FROM_SCHEMA_3)
+            self._file.execute(f"PRAGMA user_version = {SCHEMA}")
 
     def _make(self, tables: str) -> None:
         for statement in tables.split(";\n"):
             self._file.execute(statement)
 
     def _migrate(self, terms: Federation) -> None:
-        """From schema 2, in the transaction that is open: after a crash the old file is still there."""
+        """From schema 2 to 3, in the transaction that is open: after a crash the old file is still there."""
         try:
             records = records_of_schema_2(self._file, terms)
             migrated = Stored(Life(1, 0), 1)
@@ -127,17 +135,18 @@ class SqliteJournal:
             self._file.execute(f"DROP TABLE {table}")
         self._make(_POLICY_TABLES)
         self._write(records)
-        self._file.execute(f"PRAGMA user_version = {SCHEMA}")
 
     def load(self) -> Stored:
         """What the committed records add up to."""
         rows = self._file.execute
         try:
-            epoch, decisions, born, n_max = rows("SELECT epoch, decisions, born, n_max FROM agent").fetchone()
-            stored = Stored(Life(epoch, decisions), born)
+            agent = "SELECT epoch, decisions, born, n_max, clock, late, by_arrival FROM agent"
+            epoch, decisions, born, n_max, clock, late, by_arrival = rows(agent).fetchone()
+            stored = Stored(Life(epoch, decisions), born, Times(clock, late), by_arrival)
             stored.apply([Heard(tuple(json.loads(n_max)))])
-            for row in rows("SELECT epoch, number, arm, at, reward FROM decision ORDER BY number"):
-                stored.apply([Decision(*row)])
+            table = "SELECT epoch, number, arm, at, reward, played, late FROM decision ORDER BY number"
+            for epoch, number, arm, at, reward, played, late in rows(table):
+                stored.apply([Decision(epoch, number, arm, at, reward, bool(played), bool(late))])
             stored.apply(Known(arm, json.loads(fields)) for arm, fields in rows("SELECT * FROM known"))
             stored.apply(Released(*row) for row in rows("SELECT * FROM released"))
             for neighbour, epoch, flow, version, writer, left in rows("SELECT * FROM link ORDER BY rowid"):
@@ -180,11 +189,13 @@ def _statement(record: Record) -> tuple[str, tuple[Any, ...]]:
     match record:
         case Life(epoch, decisions):
             return "UPDATE agent SET epoch = ?, decisions = ?", (epoch, decisions)
-        case Decision(epoch, number, arm, at, reward):
+        case Times(clock, late):
+            return "UPDATE agent SET clock = ?, late = ?", (clock, late)
+        case Decision(epoch, number, arm, at, reward, played, late):
             return (
-                "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (id) DO UPDATE SET reward = excluded.reward",
-                (record.id, epoch, number, arm, at, reward),
+                "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                "reward = excluded.reward, played = excluded.played, late = excluded.late",
+                (record.id, epoch, number, arm, at, reward, int(played), int(late)),
             )
         case Forgotten(name):
             return "DELETE FROM decision WHERE id = ?", (name,)

@@ -1,4 +1,4 @@
-"""Converts the tables of schema 2 to today's records.
+"""Converts the tables of schema 2 to today's records, and adds the columns that schema 3 lacks.
 
 Nothing is drawn and nothing is lost: releases, sums and noise are those of the file. ``SqliteJournal`` writes the
 records and drops the old tables in one transaction.
@@ -18,10 +18,21 @@ from fedbandit.privacy.mechanism import Mechanism
 from fedbandit.privacy.noise import to_steps
 from fedbandit.rules.mean import last_end, trailing_zeros
 
-__all__ = ["OLD_TABLES", "records_of_schema_2"]
+__all__ = ["OLD_TABLES", "SLOTS_FROM_SCHEMA_3", "records_of_schema_2"]
 
 OLD_TABLES = ("batch", "release", "arm_sum", "arm_tree")
 """What schema 3 no longer has."""
+
+SLOTS_FROM_SCHEMA_3 = """
+ALTER TABLE agent ADD COLUMN clock REAL;
+ALTER TABLE agent ADD COLUMN late INTEGER;
+ALTER TABLE agent ADD COLUMN by_arrival INTEGER;
+UPDATE agent SET clock = 0.0, late = 0, by_arrival = decisions;
+ALTER TABLE decision ADD COLUMN played INTEGER;
+ALTER TABLE decision ADD COLUMN late INTEGER;
+UPDATE decision SET played = (reward IS NOT NULL), late = 0;
+"""
+"""Rewards counted as they came. Later ones of a decision of that time do so still: its slot was given to others."""
 
 
 def records_of_schema_2(file: sqlite3.Connection, terms: Federation) -> list[Record]:

@@ -26,6 +26,7 @@ from fedbandit.agent.http.schemas import (
     Alive,
     DecisionBody,
     HttpError,
+    LateBody,
     Ready,
     read_nothing,
     read_reward,
@@ -44,8 +45,8 @@ class LocalAgent(Protocol):
         """Hand out a decision; it is on disk when this returns."""
         ...
 
-    async def report(self, decision_id: str, reward: float) -> None:
-        """Accept a reward; raises ``UnknownDecision``, ``RewardConflict`` or ``InvalidArgument``."""
+    async def report(self, decision_id: str, reward: float) -> bool:
+        """Accept a reward; False: too late. Raises ``UnknownDecision``, ``RewardConflict`` or ``InvalidArgument``."""
         ...
 
     async def leave(self, neighbour: str) -> None:
@@ -119,7 +120,7 @@ are acknowledged."""
 
 def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     terms = agent.terms
-    names = [json.dumps(name) for name in terms.arms]
+    names, late = [json.dumps(name) for name in terms.arms], LateBody().model_dump_json()
     nothing = {"type": "object", "additionalProperties": False, "maxProperties": 0}
     link = {"operationId": "reward", "parameters": {"decision_id": "$response.body#/id"}}
 
@@ -147,11 +148,15 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         "/v1/decisions/{decision_id}/reward",
         operation_id="reward",
         summary="Report the reward of a decision",
-        description="However late. Idempotent: repeating the same value changes nothing.",
+        description="Within the federation's reward window, if it has one. Idempotent: repeating the same value "
+        "changes nothing.",
         status_code=204,
         response_class=Response,
         response_description="On disk.",
-        responses=errors(400, 404, 409, 413, 415, 422, 503),
+        responses={
+            200: {"model": LateBody, "description": "It came too late, and does not count; that is on disk."},
+            **errors(400, 404, 409, 413, 415, 422, 503),
+        },
         openapi_extra={
             "parameters": [path_parameter("decision_id", "The id of the decision.", "19a8c3f2b10-42")],
             "requestBody": {"required": True, "content": {"application/json": {"schema": reward_schema(terms)}}},
@@ -162,10 +167,10 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         value = read_reward(await read_body(request.receive), terms)
         with metrics.reward_seconds.time():
             try:
-                await agent.report(request.path_params["decision_id"], value)
+                counts = await agent.report(request.path_params["decision_id"], value)
             except InvalidArgument as error:  # as the application knows it
                 raise InvalidArgument("value", error.value, error.accepted, error.hint) from None
-        return Response(status_code=204)
+        return Response(status_code=204) if counts else Response(late, media_type="application/json")
 
     _ = decide, reward  # the app keeps them
 

@@ -84,6 +84,8 @@ def _decisions(state: SiteState) -> Iterator[Metric]:
     decisions = state.decisions
     yield CounterMetricFamily("fedbandit_decisions", "Decisions handed out, over all runs.", decisions.handed_out)
     yield _gauge("fedbandit_decisions_pending", "Decisions without a reward.", decisions.pending)
+    yield _gauge("fedbandit_rewards_waiting", "Rewards that do not count yet.", decisions.waiting)
+    yield CounterMetricFamily("fedbandit_rewards_late", "Rewards that came too late to count.", decisions.late)
     yield _gauge("fedbandit_decisions_remembered", "Decisions that have not expired.", decisions.remembered)
 
 
@@ -92,8 +94,10 @@ def _arms(state: SiteState) -> Iterator[Metric]:
         return _by("arm", name, says, zip((arm.name for arm in state.arms), values, strict=True), kind)
 
     arms = state.arms
-    says = "Decisions for the arm, pending ones included, those that expired without a reward excluded."
-    yield each("fedbandit_arm_pulls", says, [arm.pulls for arm in arms])  # a gauge: expiry subtracts some
+    says = "Decisions for the arm, pending ones included."
+    yield each(
+        "fedbandit_arm_pulls", says, [arm.pulls for arm in arms]
+    )  # a gauge: expiry in an old file subtracts some
     yield each("fedbandit_arm_rewards", "Rewards of the arm.", [arm.rewards for arm in arms], CounterMetricFamily)
     yield each("fedbandit_arm_releases", "Releases of the arm.", [arm.releases for arm in arms], CounterMetricFamily)
     yield each("fedbandit_arm_estimate", "Mean over all sites; absent while unknown.", [arm.estimate for arm in arms])

@@ -20,6 +20,7 @@ __all__ = [
     "ErrorBody",
     "ErrorDetail",
     "HttpError",
+    "LateBody",
     "Ready",
     "RewardBody",
     "read_nothing",
@@ -67,6 +68,14 @@ class RewardBody(_Body):
     """The reward of a decision."""
 
     value: float = Field(allow_inf_nan=False, description="In the federation's range.", examples=[0.5])
+
+
+class LateBody(_Body):
+    """The reward came after its window: it does not count, and need not be reported again."""
+
+    counted: Literal[False] = False
+    code: Literal["too_late"] = "too_late"
+    message: str = "the reward window of this decision is over: the federation's default counts"
 
 
 class Alive(_Body):

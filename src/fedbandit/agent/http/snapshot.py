@@ -19,6 +19,8 @@ def federation_state(terms: Federation) -> FederationState:
         arms=list(terms.arms),
         low=terms.low,
         high=terms.high,
+        reward_window=terms.reward_window,
+        default_reward=terms.missing_reward,
         policy=label_of(terms.policy),
         digest=terms.digest(),
     )

@@ -21,6 +21,10 @@ class FederationState(_Shown):
     arms: list[str] = Field(description="names of the arms, in order")
     low: float = Field(description="lowest possible reward")
     high: float = Field(description="highest possible reward")
+    reward_window: float = Field(
+        description="seconds from a decision until its reward counts, if it has come; 0: rewards are reported at once"
+    )
+    default_reward: float = Field(description="reward that counts where none came")
     policy: str = Field(description="how arms are chosen, in words")
     digest: str = Field(description="hash of all the terms; sites with different digests refuse each other")
 
@@ -44,10 +48,8 @@ class ArmState(_Shown):
         description="share of the federation in the estimate; it approaches 1. 0.75: a quarter of the sites "
         "have not released this arm yet, or gossip has not mixed yet"
     )
-    pulls: int = Field(
-        description="decisions for this arm, pending ones included; those that expired without a reward do not count"
-    )
-    rewards: int = Field(description="decisions for this arm that have their reward")
+    pulls: int = Field(description="decisions for this arm, pending ones included")
+    rewards: int = Field(description="rewards of this arm that count already; where none came, the default counts")
     releases: int = Field(description="noisy means of this arm that this site has published")
 
 
@@ -85,7 +87,12 @@ class DecisionState(_Shown):
 
     handed_out: int = Field(description="decisions handed out since the data folder was created")
     pending: int = Field(description="decisions without a reward that have not expired")
-    remembered: int = Field(description="pending decisions, and those whose reward can still be repeated")
+    waiting: int = Field(
+        description="rewards that were reported and do not count yet: their window is open, or without a window that "
+        "of an earlier decision of the arm is missing"
+    )
+    late: int = Field(description="rewards that came after their window, and do not count")
+    remembered: int = Field(description="decisions that have not expired: their reward can be reported or repeated")
 
 
 class SiteState(_Shown):
@@ -110,7 +117,8 @@ class SiteState(_Shown):
         "`other terms`, `message` (malformed, or out of bounds), `disk`, and failed handshakes"
     )
     warnings: list[str] = Field(
-        description="conditions that the operator should know: a policy without privacy, one that makes a slow site "
+        description="conditions that the operator should know: rewards that wait for that of an "
+        "earlier decision; a policy without privacy, one that makes a slow site "
         "chase a fast one, a radius without a theorem, a horizon that is nearly used up; gossip without certificates, "
         "a certificate that expires within 30 days, a neighbour that spoke from an earlier life"
     )

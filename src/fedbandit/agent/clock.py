@@ -1,0 +1,29 @@
+"""The time by which an agent judges its decisions: it never goes back, and it never stands still.
+
+A reward window needs both. If the system's clock is set back, time goes on from where it was, at its usual pace. If it
+jumps ahead, so does the agent's time, for good: windows that were open end at once.
+"""
+
+import time  # noqa: TID251  # where the clock enters
+from collections.abc import Callable
+
+__all__ = ["SteadyClock"]
+
+
+class SteadyClock:
+    """Seconds since 1970, as long as the system's clock is not set back."""
+
+    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
+        """Begin with the system's time."""
+        self._wall, self._steady = wall, steady
+        self._last, self._tick = wall(), steady()
+
+    def now(self) -> float:
+        """The time: the system's, or later."""
+        tick = self._steady()
+        self._last, self._tick = max(self._wall(), self._last + tick - self._tick), tick
+        return self._last
+
+    def catch_up(self, at: float) -> None:
+        """Go on from this time, if it is later: a file knows a time that has been."""
+        self._last = max(self.now(), at)
