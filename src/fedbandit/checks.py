@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from math import inf
 from numbers import Real
 from sys import float_info
-from typing import Any
+from typing import Any, Literal
 
 __all__ = [
+    "Counts",
     "FileError",
     "InvalidArgument",
+    "checked_counts",
     "closest",
     "finite_number",
     "instance",
@@ -44,6 +46,17 @@ class InvalidArgument(ValueError):
     def at(self, place: str) -> "InvalidArgument":
         """The same error, with the argument's name as the caller knows it."""
         return InvalidArgument(f"{place}.{self.argument}", self.value, self.accepted, self.hint)
+
+
+Counts = Literal["sites", "patients"]
+"""Whose average decides which arm is best: every site counts alike (the paper), or every patient."""
+
+
+def checked_counts(counts: str) -> str:
+    """Whose average counts, or an error."""
+    if counts not in ("sites", "patients"):
+        raise InvalidArgument("counts", counts, "sites or patients")
+    return counts
 
 
 class FileError(ValueError):

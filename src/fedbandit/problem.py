@@ -15,7 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from fedbandit import graph as graphs
 from fedbandit.array_checks import checked_rates, checked_weights, finite_matrix
 from fedbandit.checks import (
+    Counts,
     InvalidArgument,
+    checked_counts,
     instance,
     number_between,
     true_or_false,
@@ -41,6 +43,7 @@ class _Options(TypedDict, total=False):
     weights: ArrayLike | None
     edges_per_round: EdgesPerRound
     rates: ArrayLike | None
+    counts: Counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,8 @@ class Problem:
     * ``rates``: how often each agent acts: in a round it pulls with this probability (above 0, at most 1).
       Each agent's clock t then counts its own pulls; gossip continues in every round. Default: all in step, as in
       the paper.
+    * ``counts``: whose average decides which arm is best: ``"sites"`` count alike (the paper) or by ``weights``;
+      with ``"patients"`` each agent has the weight of its rate. FedBatch then measures rates; others are told them.
     """
 
     means: NDArray[np.float64]
@@ -70,6 +75,7 @@ class Problem:
     edges_per_round: EdgesPerRound = "one"
     rates: NDArray[np.float64] | None = None
     changes: tuple[tuple[int, NDArray[np.float64]], ...] = ()  # first round of new means, and the means
+    counts: Counts = "sites"
     over_time: Schedule | Contacts | None = None  # links that change; ``graph`` then has all edges that there ever are
 
     def __post_init__(self) -> None:
@@ -90,12 +96,21 @@ class Problem:
         whole_number("num_arms (columns of means)", self.means.shape[1], 2, MAX_ARMS)
         instance("rewards", self.rewards, Family, "a family of fedbandit.rewards")
         self.rewards.check(self.means)
-        object.__setattr__(self, "weights", checked_weights(self.weights, self.num_agents))
         object.__setattr__(self, "rates", checked_rates(self.rates, self.num_agents))
+        object.__setattr__(self, "weights", self._checked_weights())
         object.__setattr__(self, "edges_per_round", _checked_edges_per_round(self.edges_per_round))
         if isinstance(self.over_time, Contacts) and self.edges_per_round != "one":
             raise InvalidArgument("edges_per_round", self.edges_per_round, "left out: the contact list has all links")
         object.__setattr__(self, "changes", tuple(self._checked_changes()))
+
+    def _checked_weights(self) -> NDArray[np.float64]:
+        weights = self.weights
+        if checked_counts(self.counts) == "patients" and self.rates is not None:
+            by_rate = self.rates / self.rates.sum()
+            if weights is not None and not np.array_equal(weights, by_rate):  # pyright: ignore[reportUnnecessaryComparison]
+                raise InvalidArgument("weights", weights, "left out where patients count: they follow from the rates")
+            weights = by_rate
+        return checked_weights(weights, self.num_agents)
 
     def _checked_changes(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
         last = 0
@@ -330,7 +345,7 @@ class Problem:
     @property
     def kind_of_world(self) -> tuple[object, ...]:
         """Everything but the means: problems that run together must agree on it."""
-        rates = None if self.rates is None else tuple(self.rates)
+        rates = (None if self.rates is None else tuple(self.rates)), self.counts
         starts, links = tuple(start for start, _ in self.changes), (self.graph.edges, self.over_time)
         return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, self.edges_per_round)
 

@@ -26,6 +26,7 @@ ARGUMENTS = {
     "observe": ("me", "terms", "arm", "reward", "noise"),
     "published": ("me", "terms", "arm"),
     "announced": ("me", "terms", "arm"),
+    "reweigh": ("me", "terms", "elapsed"),
     "believe": ("me", "terms", "seen", "arm"),
     "estimate": ("me", "terms", "seen", "arm"),
     "radius": ("me", "terms", "seen", "now", "arm"),
@@ -111,6 +112,8 @@ def check_parts(kind: str, page: Any) -> None:
         _check_function(kind, name, getattr(page, name))
     if page.interval is not None and page.noise_due is None:
         raise WrongPage(kind, "interval stands without noise_due, which says when noise is due")
+    if page.reweigh is not None and (page.noise_due is None or page.believe is None):
+        raise WrongPage(kind, "reweigh is called after a release: it stands with noise_due and believe")
     if page.network == "server" and page.meet is None:
         raise WrongPage(kind, "network is 'server', where only meet changes the averages, and meet is None")
 

@@ -152,8 +152,12 @@ class Stage:
         if page.network == "pooled":
             for arm in dict.fromkeys(arms):
                 self._pool(arm)
-        elif page.believe is not None:
-            released = {interval.agent for interval in self.intervals[asked:]}
+        released = {interval.agent for interval in self.intervals[asked:]}
+        if page.reweigh is not None:
+            for i in released:
+                self._reweigh(i, t)
+            mixed |= released
+        if page.believe is not None and page.network != "pooled":
             for i in self.agents:
                 if i in mixed:
                     self._believe(i, self.arms)
@@ -193,6 +197,13 @@ class Stage:
             )
         self._call("observe", self.me[i], self.terms[i], arm, reward, noise if isinstance(due, tuple) else noise[0])
         return before, self._published(i, arm)
+
+    def _reweigh(self, i: int, t: int) -> None:
+        """After a release: the agent's weight, and what that changes of any arm."""
+        before = [self._published(i, k) for k in self.arms]
+        self._call("reweigh", self.me[i], self.terms[i], float(t))
+        for k in self.arms:
+            self._add(i, k, before[k], self._published(i, k))
 
     def _noise(self, i: int, arm: int, end: int) -> float:
         if end == 0:

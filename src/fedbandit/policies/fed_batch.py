@@ -7,10 +7,10 @@ zero. Derivations and measurements are in docs/fedbatch.md, the privacy proof in
 """
 
 from dataclasses import dataclass
-from math import log
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false, whole_number
+from fedbandit.policies import protocol
 from fedbandit.policies.protocol import (
     ARMS,
     INDICES,
@@ -22,36 +22,18 @@ from fedbandit.policies.protocol import (
     Number,
     Page,
     Setting,
-    check_sensitivity,
-    checked_index,
     fill_with_normals,
-    needs_unit_range,
-    reward_bounds,
-    sensitivity,
     uniform,
 )
-from fedbandit.rules import batch
+from fedbandit.rules import batch, gossip
+from fedbandit.rules import radius as radii
 from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lagging
-from fedbandit.rules.gossip import is_known, ratio
 from fedbandit.rules.kl import kl_index, lasting_kl_index
 from fedbandit.rules.mean import clamp
-from fedbandit.rules.radius import (
-    CALIBRATED_ALPHA,
-    alpha1,
-    calibrated_factor,
-    calibrated_radius,
-    clean_radius,
-    deviation,
-    gossip_spread,
-    noise_tail,
-    tail_level,
-    tail_slope,
-    tail_tilt,
-)
 
 __all__ = ["FedBatch", "Terms", "add_release", "keep_safe_radius"]
 
-FACTOR = calibrated_factor(CALIBRATED_ALPHA)
+FACTOR = radii.calibrated_factor(radii.CALIBRATED_ALPHA)
 
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
@@ -62,11 +44,14 @@ KNOWS = Fields(
     x_mean=Number[ARMS],  # of all releases, weighted by 1/v
     precision=Number[ARMS],  # sum of 1/v
     square=Number[ARMS],  # sum of 1/(v^2 m)
-    deviation=Number[ARMS],  # of theta: Thompson sampling draws with it
-    worth=Number[ARMS],  # how many rewards theta is worth, for the divergence
+    deviation=Number[ARMS],  # of theta; where patients count, of x_mean
+    worth=Number[ARMS],  # how many rewards theta is worth; where patients count, x_mean
     safe_spread=Number[ARMS],  # the safe radius, but for the time
     slope=Number[ARMS],  # the tail of its noise: slope log t + level
     level=Number[ARMS],
+    share=Number,  # in the average over agents
+    spread=Number[ARMS].passing,  # the standard deviation of theta: Thompson sampling draws with it
+    rewards=Number[ARMS].passing,  # how many rewards theta is worth, for the divergence
     winner=Count.passing,  # by divergence
     winner_until=Number.passing,  # the log t up to which it stays the winner
     theta=Number[ARMS].passing,
@@ -81,7 +66,8 @@ class Terms(NamedTuple):
     """Numbers that are fixed before the first round."""
 
     num_agents: int
-    share: float
+    by_rate: int  # whether agents count by their rate
+    share: float  # the agent's weight; by rate, before it is measured
     averaging: float  # variance of theta / variance of an agent's own mean, after mixing: 1 / N
     sampling_constant: float
     scale: float
@@ -102,10 +88,12 @@ class Terms(NamedTuple):
 def start(me: Any, terms: Terms) -> None:
     """Before the first reward every arm is unknown."""
     me.num_unknown = len(me.n)
+    me.share = terms.share
     for k in range(len(me.n)):
         me.unknown[k] = 1
         me.batch_end[k] = terms.first_batch
-        me.worth[k] = 1.0
+        me.deviation[k] = radii.deviation(terms.most_variance / batch.PRIOR_REWARDS)
+        me.worth[k] = batch.PRIOR_REWARDS
 
 
 def _first(me: Any, terms: Terms, seen: Any, draws: Any) -> int:
@@ -126,7 +114,7 @@ def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -
         return arm
     fill_with_normals(me.belief, draws)
     for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + me.deviation[k] * me.belief[k]
+        me.belief[k] = me.theta[k] + me.spread[k] * me.belief[k]
     return highest(me.belief)
 
 
@@ -157,13 +145,9 @@ def decide_by_divergence(me: Any, terms: Terms, seen: Any, now: Now, draws: Any)
         return arm
     if now.log_t >= me.winner_until:
         for k in range(len(me.belief)):
-            me.belief[k] = _in_unit_range(terms, me.theta[k])
-        me.winner, me.winner_until = lasting_kl_index(me.belief, me.worth, now.log_t, terms.epsilon)
+            me.belief[k] = me.theta[k] / terms.width
+        me.winner, me.winner_until = lasting_kl_index(me.belief, me.rewards, now.log_t, terms.epsilon)
     return me.winner
-
-
-def _in_unit_range(terms: Terms, theta: float) -> float:
-    return theta / terms.width
 
 
 def announced(me: Any, terms: Terms, arm: int) -> int:
@@ -214,7 +198,7 @@ def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> 
         me.x_mean[arm], 1.0 / precision, terms.low, terms.high, terms.least_variance, terms.most_variance
     )
     variance = terms.averaging * batch.mean_variance(precision, square, terms.most_variance, learnt)
-    me.deviation[arm] = deviation(variance)
+    me.deviation[arm] = radii.deviation(variance)
     me.worth[arm] = n / terms.averaging
 
 
@@ -223,28 +207,38 @@ def keep_safe_radius(me: Any, terms: Terms, arm: int, size: int) -> None:
     variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
     weight = batch.last_weight(me.precision[arm], variance)
     equivalent = batch.equivalent_rewards(me.precision[arm], me.square[arm])
-    me.safe_spread[arm] = gossip_spread(equivalent, terms.num_agents, terms.sampling_constant)
-    # Batches grow, and with them the share of one reward: the newest noise has the largest coefficient.
-    largest = terms.noise_scale * weight / size
-    # Depends only on the number of releases, like the sizes: a choice by time would depend on the noise.
-    tilt = tail_tilt(me.releases[arm], 2.0 * log(max(me.n[arm], 2)))
-    me.slope[arm] = tail_slope(largest, tilt)
-    me.level[arm] = tail_level(largest, me.releases[arm], tilt)
+    me.safe_spread[arm] = radii.gossip_spread(equivalent, terms.num_agents, terms.sampling_constant)
+    tail = radii.batch_tail(terms.noise_scale * weight / size, me.releases[arm], me.n[arm])
+    me.slope[arm], me.level[arm] = tail
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
     """Value and weight: nothing before the first release."""
-    return terms.share * me.x_mean[arm], (terms.share if me.releases[arm] > 0 else 0.0)
+    return me.share * me.x_mean[arm], (me.share if me.releases[arm] > 0 else 0.0)
+
+
+def reweigh(me: Any, terms: Terms, elapsed: float) -> None:
+    """Where patients count, the agent's weight is its rate."""
+    if terms.by_rate:
+        me.share = gossip.rate(me.tried, elapsed)
 
 
 def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
     """The ratio of value and weight, once the weight suffices to judge the arm."""
-    unknown = not is_known(seen.weight[arm], me.releases[arm], terms.share, terms.num_agents)
+    weight = seen.weight[arm]
+    unknown = not (
+        gossip.is_known_to_others(weight, seen.weight)
+        if terms.by_rate
+        else gossip.is_known(weight, me.releases[arm], terms.share, terms.num_agents)
+    )
     me.num_unknown += int(unknown) - me.unknown[arm]
     me.unknown[arm] = unknown
     me.winner_until = 0.0
     if not unknown:
-        me.theta[arm] = ratio(seen.value[arm], seen.weight[arm])
+        me.theta[arm] = gossip.ratio(seen.value[arm], weight)
+        share = gossip.share_of_all(me.share, weight, terms.num_agents) if terms.by_rate else 1.0
+        me.spread[arm] = radii.shared_deviation(me.deviation[arm], share)
+        me.rewards[arm] = me.worth[arm] / share
 
 
 def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
@@ -259,24 +253,24 @@ def unknown(me: Any, arm: int) -> bool:
 
 def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """Calibrated: sqrt(2 log t V / N), without a theorem."""
-    return calibrated_radius(me.deviation[arm], FACTOR, now.root_log_t)
+    return radii.calibrated_radius(me.spread[arm], FACTOR, now.root_log_t)
 
 
 def safe_radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """The paper's C with a proved bound on the noise."""
-    return clean_radius(me.safe_spread[arm], now.root_log_t, terms.scale, terms.offset) + noise_tail(
+    return radii.clean_radius(me.safe_spread[arm], now.root_log_t, terms.scale, terms.offset) + radii.noise_tail(
         me.slope[arm], me.level[arm], now.log_t
     )
 
 
 def thompson_margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """The standard deviation of the draw."""
-    return me.deviation[arm]
+    return me.spread[arm]
 
 
 def divergence_margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """How far the index lies above theta."""
-    index = kl_index(_in_unit_range(terms, me.theta[arm]), now.log_t / me.worth[arm], terms.epsilon)
+    index = kl_index(me.theta[arm] / terms.width, now.log_t / me.rewards[arm], terms.epsilon)
     return terms.width * index - me.theta[arm]
 
 
@@ -290,6 +284,7 @@ THOMPSON = Page(
     interval=interval,
     observe=observe,
     published=published,
+    reweigh=reweigh,
     believe=believe,
     estimate=estimate,
     unknown=unknown,
@@ -310,16 +305,15 @@ class FedBatch:
     * ``epsilon``: the privacy of one reward; may be infinite.
     * ``index``: ``"thompson"`` draws theta + sqrt(V / N) z, V the variance of the agent's own mean; ``"ucb"`` takes
       theta + radius; ``"kl"`` the largest mean that the divergence d_eps does not rule out (rewards with a range).
+      Where patients count, the agent's share of them stands for 1 / N.
     * ``radius``, for ``"ucb"``: ``"calibrated"`` is sqrt(2 log t V / N), without a theorem; ``"safe"`` is the paper's C
       with a proved bound on the noise.
     * ``first_batch``: rewards in the first batch of an arm; default: ``rules.batch.default_first_batch``.
     * ``growth``: a batch makes the number of released rewards grow by this factor.
-    * ``sigma``: the standard deviation of one reward, if known. Without it, releases are weighted as if it were
-      (high - low) / 2, the largest possible, and V is learnt from the private means
-      (``rules.batch.learnt_reward_variance``); for Gaussian rewards it is the problem's.
+    * ``sigma``: the standard deviation of one reward, if known. Otherwise it is learnt (docs/fedbatch.md).
     * ``catches_up=True`` adds the paper's consistency rule, for comparison and for the proof of the safe radius.
-    * ``assume_sensitivity``: for a problem without a ``reward_range``, pretend that one reward moves a sum
-      by at most this much, as the paper does with Gaussian rewards. Epsilon then does not hold; a run warns.
+    * ``assume_sensitivity``: for rewards without a range, pretend that one moves a sum by at most this much, as the
+      paper does with Gaussian ones. Epsilon then does not hold; a run warns.
     """
 
     epsilon: float
@@ -336,7 +330,7 @@ class FedBatch:
     def __post_init__(self) -> None:
         """Check the parameters."""
         object.__setattr__(self, "epsilon", number_above("epsilon", self.epsilon, 0.0, allow_inf=True))
-        checked_index(self.index)
+        protocol.checked_index(self.index)
         if self.radius not in ("calibrated", "safe"):
             raise InvalidArgument("radius", self.radius, "one of calibrated, safe")
         if self.radius == "safe" and self.index != "ucb":
@@ -363,24 +357,28 @@ class FedBatch:
         return page._replace(announced=announced) if self.catches_up else page
 
     def check(self, setting: Setting) -> None:
-        """Refuse unbounded rewards without ``assume_sensitivity``, and a divergence for rewards outside [0, 1]."""
+        """Refuse rewards that the epsilon or the index cannot handle."""
         if self.index == "kl":
-            needs_unit_range(self, setting)
-        check_sensitivity(self, setting)
+            protocol.needs_unit_range(self, setting)
+        if self.radius == "safe" and setting.counts == "patients" and not setting.in_step:
+            raise InvalidArgument("radius", self.radius, "calibrated where patients count: its proof knows the weights")
+        protocol.check_sensitivity(self, setting)
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
-        scale = batch.noise_scale(sensitivity(setting, self.assume_sensitivity), self.epsilon)
-        low, high, most, least = reward_bounds(setting, self.epsilon)
+        scale = batch.noise_scale(protocol.sensitivity(setting, self.assume_sensitivity), self.epsilon)
+        low, high, most, least = protocol.reward_bounds(setting, self.epsilon)
         if self.sigma is not None:
             most = least = (self.sigma * setting.unit) ** 2
+        by_rate = setting.counts == "patients"
         return Terms(
             num_agents=setting.num_agents,
-            share=setting.share,
-            averaging=setting.sum_of_squares,
+            by_rate=int(by_rate),
+            share=gossip.first_rate(setting.in_step) if by_rate else setting.share,
+            averaging=1.0 if by_rate else setting.sum_of_squares,
             sampling_constant=setting.mean_square_share,
             scale=setting.scale,
-            offset=alpha1(setting.num_agents),
+            offset=radii.alpha1(setting.num_agents),
             epsilon=self.epsilon,
             epsilon_per_release=self.epsilon,
             noise_scale=scale,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import inf, log, sqrt
 from typing import Any, Literal, NamedTuple, Protocol
 
-from fedbandit.checks import InvalidArgument
+from fedbandit.checks import Counts, InvalidArgument
 from fedbandit.rules.batch import largest_reward_variance, least_reward_variance
 
 __all__ = [
@@ -117,6 +117,7 @@ class Setting(NamedTuple):
     * ``reward_variance``: a known upper bound on the variance of one reward; infinite if there is none
     * ``unit``: a reward of 1 in the units of this setting: a live site counts in steps of a grid
     * ``rewards``: the kind of rewards, for messages
+    * ``counts``: whether sites count alike (or by given weights), or by their patients, that is by their rates
     """
 
     num_agents: int
@@ -135,6 +136,7 @@ class Setting(NamedTuple):
     reward_variance: float
     unit: float
     rewards: str
+    counts: Counts = "sites"
 
     @property
     def has_range(self) -> bool:
@@ -177,6 +179,8 @@ class Page(NamedTuple):
     * ``observe(me, terms, arm, reward, noise)``: update the agent's own numbers after a reward
     * ``published(me, terms, arm)``: what the network averages, a number for each name in ``averaged``
     * ``announced(me, terms, arm)``: what spreads by maximum
+    * ``reweigh(me, terms, elapsed)``: after a release: the agent's weight, which may change what it publishes of every
+      arm; ``elapsed`` is the time since its first decision, in rounds, at a live site in seconds
     * ``believe(me, terms, seen, arm)``: refresh what derives from the averages of this arm, which have changed
     * ``estimate(me, terms, seen, arm)``: the estimate of the arm's mean over all agents
     * ``radius(me, terms, seen, now, arm)``: how far the estimate may be off
@@ -198,6 +202,7 @@ class Page(NamedTuple):
     noise_due: Callable[..., Any] | None = None
     interval: Callable[..., tuple[int, int]] | None = None
     announced: Callable[..., int] | None = None
+    reweigh: Callable[..., None] | None = None
     believe: Callable[..., None] | None = None
     margin: Callable[..., float] | None = None
     unknown: Callable[..., bool] | None = None

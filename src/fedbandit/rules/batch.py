@@ -10,6 +10,7 @@ from math import ceil, inf
 
 __all__ = [
     "BATCH_GROWTH",
+    "PRIOR_REWARDS",
     "batch_size",
     "default_first_batch",
     "equivalent_rewards",
@@ -31,6 +32,11 @@ MAX_BATCH = 10**9  # more than any agent will ever fill
 
 BATCH_GROWTH = 1.25
 """The default factor by which a batch increases the number of released rewards."""
+
+
+PRIOR_REWARDS = 3.0
+"""What an agent without a release of an arm knows of it, in rewards: (high - low)^2 / 4 of variance for each of three
+makes (high - low)^2 / 12, that of a mean anywhere in the range."""
 
 
 def default_first_batch(epsilon: float) -> int:

@@ -3,7 +3,20 @@
 An estimate is theta itself, as in the paper, or (beyond it) a pair of value and weight, whose ratio is theta.
 """
 
-__all__ = ["average", "heard", "is_known", "metropolis_weight", "ratio", "with_news"]
+from collections.abc import Sequence
+
+__all__ = [
+    "average",
+    "first_rate",
+    "heard",
+    "is_known",
+    "is_known_to_others",
+    "metropolis_weight",
+    "rate",
+    "ratio",
+    "share_of_all",
+    "with_news",
+]
 
 
 def heard(known: int, neighbour_n_max: int) -> int:
@@ -49,3 +62,46 @@ def is_known(weight: float, releases: int, share: float, num_agents: int) -> boo
     everyone after mixing, share / N: with less, the next release would swing the ratio too far.
     """
     return releases > 0 and weight > 0.0 and weight * num_agents >= 0.5 * share
+
+
+# ---------------------------------------------------------------- where patients count, not sites (beyond the paper)
+
+LEAST_SHARE = 1e-9
+"""Of a site that has not measured its rate yet: it follows the network without exploring."""
+
+
+def first_rate(in_step: bool) -> float:
+    """A site's weight before its first release: 1 where all act in every round, else none, until it is measured."""
+    return 1.0 if in_step else 0.0
+
+
+def rate(tried: Sequence[int], elapsed: float) -> float:
+    """A site's weight: its decisions per unit of time after the first of each arm, all arms together.
+
+    Never the pulls of the arm itself: that is coop-UCB2's bias. Arrivals do not depend on rewards, so neither does the
+    weight: where it is right, theta is as unbiased as the sites' means (docs/fedbatch.md).
+    """
+    decided = 0
+    for k in range(len(tried)):
+        decided += tried[k] - 1
+    return decided / elapsed
+
+
+def is_known_to_others(weight: float, weights: Sequence[float]) -> bool:
+    """Whether an arm may be judged by what the network knows, also before an own release.
+
+    It must have half the weight of the arm that has the most: sites that have released the arm then stand for the rest.
+    """
+    most = weight
+    for k in range(len(weights)):
+        most = max(most, weights[k])
+    return weight > 0.0 and weight >= 0.5 * most
+
+
+def share_of_all(own: float, weight: float, num_agents: int) -> float:
+    """w_i / sum_j w_j, from the gossiped average of all weights; at most 1.
+
+    V_i, the variance of a site's own mean, times this share is the variance of theta where all sites divide their
+    patients among the arms alike. V_j is then c / w_j, and sum_j (w_j / sum w)^2 V_j = c / sum w = V_i w_i / sum w.
+    """
+    return max(min(own / (num_agents * weight), 1.0), LEAST_SHARE)

@@ -13,6 +13,7 @@ __all__ = [
     "CALIBRATED_ALPHA",
     "NOISE_CONSTANT",
     "alpha1",
+    "batch_tail",
     "calibrated_factor",
     "calibrated_radius",
     "clean_radius",
@@ -33,6 +34,7 @@ __all__ = [
     "private_radius",
     "pulls_per_phase",
     "scaled_radius",
+    "shared_deviation",
     "tail_level",
     "tail_slope",
     "tail_tilt",
@@ -102,6 +104,11 @@ def deviation(variance: float) -> float:
     no theorem for it: other agents may know less than this one, and theta may not have mixed yet.
     """
     return sqrt(variance)
+
+
+def shared_deviation(deviation: float, share: float) -> float:
+    """The standard deviation of theta, from that of a site's own mean and the share of theta's variance in its own."""
+    return deviation * sqrt(share)
 
 
 def calibrated_factor(alpha: float) -> float:
@@ -182,6 +189,16 @@ def tail_slope(largest: float, tilt: float) -> float:
 def tail_level(largest: float, num_releases: int, tilt: float) -> float:
     """The part of ``largest`` B(E, 2 log t) that does not change with t: see ``tail_slope``."""
     return -largest * num_releases * log(1.0 - tilt * tilt) / tilt
+
+
+def batch_tail(largest: float, num_releases: int, n: int) -> tuple[float, float]:
+    """Slope and level of the tail of the noise in a mean of releases, of n rewards in all.
+
+    ``largest`` is the newest noise's coefficient: batches grow, and with them the share of one reward. The tilt depends
+    only on the number of releases, like the sizes: a choice by time would depend on the noise.
+    """
+    tilt = tail_tilt(num_releases, 2.0 * log(max(n, 2)))
+    return tail_slope(largest, tilt), tail_level(largest, num_releases, tilt)
 
 
 def noise_tail(slope: float, level: float, log_t: float) -> float:

@@ -82,6 +82,7 @@ class Population(NamedTuple):
     turns: Any  # [N] records of what each does in the current round
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled
+    before: Any  # [M, ...]: what an agent published of each arm before it was reweighed; scratch
 
 
 def _dtype_of(page: Page, num_arms: int) -> np.dtype[Any]:
@@ -120,6 +121,7 @@ def new_population(page: Page, terms: Any, num_arms: int) -> Population:
         turns=np.zeros(num_agents, np.dtype([*turn, ("released", "i8"), ("acts", "i8")])),
         streams=np.zeros(num_agents, np.dtype(stream)),
         pooled=np.zeros(num_arms, np.int64),
+        before=np.zeros((num_arms, columns)),
     )
 
 
@@ -168,6 +170,7 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
         reward_variance=problem.rewards.variance,
         unit=1.0,
         rewards=problem.rewards.name,
+        counts=problem.counts,
     )
 
 

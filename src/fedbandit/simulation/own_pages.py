@@ -190,6 +190,13 @@ def _of_start(start: Any) -> Any:
     return probe
 
 
+def _of_elapsed(reweigh: Any) -> Any:
+    def probe(population: Any, tape: Any) -> None:
+        reweigh(population.agents[0], by_value(population.terms[0]), 1.0)
+
+    return probe
+
+
 def _of_unknown(unknown: Any) -> Any:
     def probe(population: Any, tape: Any) -> None:
         unknown(population.agents[0], np.uint64(0))
@@ -204,6 +211,7 @@ _PROBES: dict[str, Callable[[Any], Any]] = {
     "observe": _of_reward,
     "published": _of_arm,
     "announced": _of_arm,
+    "reweigh": _of_elapsed,
     "believe": _of_seen,
     "estimate": _of_seen,
     "radius": _of_time,

@@ -39,6 +39,10 @@ def _no_belief(me: Any, terms: Any, seen: Any, arm: Any) -> None:
     """Nothing is derived from the averages."""
 
 
+def _no_reweighing(me: Any, terms: Any, elapsed: Any) -> None:
+    """The agent's weight is fixed."""
+
+
 def _nothing_unknown(me: Any, arm: Any) -> bool:
     return False
 
@@ -76,6 +80,21 @@ def _count_misses(
                 misses[i] += 1
 
 
+@compile_inner
+def _reweigh(published: Any, reweigh: Any, population: Any, i: int, fixed: Any, elapsed: float) -> None:
+    """After a release: set the agent's weight anew, and tell what that changes of any arm."""
+    me, before = population.agents[i], population.before
+    num_arms, columns = len(me.tried), before.shape[1]
+    for k in range(num_arms):
+        told = published(me, fixed, np.uint64(k))
+        for c in range(columns):
+            before[k, c] = told[c]
+    reweigh(me, fixed, elapsed)
+    for k in range(num_arms):
+        add_news(population.averages, i, np.uint64(k), num_arms, published(me, fixed, np.uint64(k)), before[k])
+    population.turns[i].mixed = 1  # every arm is to be believed anew
+
+
 # ---------------------------------------------------------------- the round
 
 
@@ -95,6 +114,7 @@ def rounds_of(page: Page, family: Family, links: LinkKind, watches: bool, own_co
         page.noise_due or _no_noise_due,
         page.observe,
         page.published,
+        page.reweigh or _no_reweighing,
         page.believe or _no_belief,
         page.estimate,
         page.radius or _no_radius,
@@ -109,6 +129,7 @@ def rounds_of(page: Page, family: Family, links: LinkKind, watches: bool, own_co
         page.network == "pooled",
         links.mark is not None,
         page.announced is not None,
+        page.reweigh is not None,
         page.believe is not None,
         page.noise_due is not None,
         page.meet is not None,
@@ -125,6 +146,7 @@ def _build(
     is_pooled: bool,
     has_marks: bool,
     announces: bool,
+    reweighs: bool,
     believes: bool,
     is_private: bool,
     meets: bool,
@@ -138,6 +160,7 @@ def _build(
     noise_due: Any,
     observe: Any,
     published: Any,
+    reweigh: Any,
     believe: Any,
     estimate: Any,
     radius: Any,
@@ -148,7 +171,7 @@ def _build(
     """Compile the loop. What is fixed here is known to the compiler: branches that a page never takes are left out."""
     for function in (draw_reward, exchange, average_links, mark_links, start, decide, noise_due, observe):
         compilable(function)
-    for function in (published, believe, estimate, radius, unknown, meet, announced):
+    for function in (published, reweigh, believe, estimate, radius, unknown, meet, announced):
         compilable(function)
 
     @compile_driver
@@ -235,6 +258,10 @@ def _build(
             if is_pooled or t > 0:
                 columns = num_averaged * num_arms
                 exchange(published, believe, average_links, population, columns, links, tape, t, bits)
+            if reweighs and t > 0:
+                for i in range(num_agents):
+                    if turns[i].released > 0:
+                        _reweigh(published, reweigh, population, i, by_value(terms[i]), float(t))
             if believes and not is_pooled:
                 for i in range(num_agents):
                     me, turn = agents[i], turns[i]
