@@ -27,7 +27,7 @@ NAME = "a"
 def terms_of(name):
     given = WRITTEN[name]["terms"]
     policy = {key: value for key, value in given["policy"].items() if value is not None}
-    return Federation(**{**given, "policy": policy_from("policy", policy)})
+    return Federation(**{**given, "policy": policy_from("policy", policy), "counts": "sites"})
 
 
 def copy_of(name, folder):

@@ -18,7 +18,7 @@ from fedbandit.agent.disk.journal import SCHEMA, SqliteJournal
 FOLDER = Path(__file__).parent / "golden" / "schema3"
 WRITTEN = json.loads((FOLDER / "expected.json").read_text())
 TERMS = {
-    "fed_batch": Federation("batch", 3, ("red", "green"), 0.0, 1.0, FedBatch(1.0, first_batch=3)),
+    "fed_batch": Federation("batch", 3, ("red", "green"), 0.0, 1.0, FedBatch(1.0, first_batch=3), counts="sites"),
     "fed_ucb": Federation("tree", 3, ("red", "green"), -1.0, 1.0, FedUCB(2.0, horizon=100)),
     "gossip_ucb": Federation("exact", 3, ("red", "green"), 0.0, 5.0, GossipUCB()),
 }

@@ -29,7 +29,7 @@ from fedbandit.agent.core.site import (
 )
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 
-TERMS = Federation("test", 3, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2))
+TERMS = Federation("test", 3, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites")
 DRAWS = DecisionDraws((0.3, -0.2, 0.1), 0.6)
 MIDDLE = DecisionDraws((0.0, 0.0, 0.0), 0.0)
 NEVER = 10**9  # decisions are kept
@@ -151,7 +151,7 @@ def test_a_release_is_among_the_records_of_its_reward():
     """The noisy value is committed with the reward that completes the batch, and the raw sum is gone."""
     site = new_site(noise=lambda epsilon, count: [1000] * count)
     ids = [site.decide(0.0, DRAWS).result.id for _ in range(4)]
-    _, known = site.report(ids[0], 0.5).records
+    _, known, _ = site.report(ids[0], 0.5).records
     assert (type(known), known.arm, known.fields["n"], known.fields["total"]) == (Known, 0, 1, 2**15)
     _, known, released = site.report(ids[3], 0.5).records
     assert (known.arm, known.fields["n"], known.fields["total"]) == (0, 2, 0)

@@ -52,10 +52,10 @@ Counts = Literal["sites", "patients"]
 """Whose average decides which arm is best: every site counts alike (the paper), or every patient."""
 
 
-def checked_counts(counts: str) -> str:
+def checked_counts(argument: str, counts: Any) -> Counts:
     """Whose average counts, or an error."""
     if counts not in ("sites", "patients"):
-        raise InvalidArgument("counts", counts, "sites or patients")
+        raise InvalidArgument(argument, counts, "sites or patients")
     return counts
 
 

@@ -105,7 +105,7 @@ class Problem:
 
     def _checked_weights(self) -> NDArray[np.float64]:
         weights = self.weights
-        if checked_counts(self.counts) == "patients" and self.rates is not None:
+        if checked_counts("counts", self.counts) == "patients" and self.rates is not None:
             by_rate = self.rates / self.rates.sum()
             if weights is not None and not np.array_equal(weights, by_rate):  # pyright: ignore[reportUnnecessaryComparison]
                 raise InvalidArgument("weights", weights, "left out where patients count: they follow from the rates")

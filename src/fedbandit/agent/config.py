@@ -15,7 +15,7 @@ from fedbandit.agent.addresses import Address, address, listening_address, site_
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.own_policy import check_trust
 from fedbandit.agent.disk.secret_files import read_secret
-from fedbandit.checks import FileError, InvalidArgument, number_between, whole_number
+from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
 from fedbandit.outside.policies import WrongPage, policy_from
 from fedbandit.toml_files import Section, checked, read_toml
 
@@ -123,6 +123,7 @@ class _Federation(Section):
     rewards: list[float]
     reward_window: Annotated[float, BeforeValidator(_duration)] = 0.0
     default_reward: float | None = None
+    counts: str | None = None
     policy: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -249,9 +250,18 @@ def _terms(section: _Federation, trusted: str, folder: Path) -> Federation:
     policy = policy_from("federation.policy", given, POLICY_KINDS, folder=folder)
     low, high = section.rewards
     try:
-        window, default = section.reward_window, section.default_reward
-        arms = tuple(section.arms)
-        return Federation(section.name, section.num_agents, arms, low, high, policy, trusted, window, default)
+        return Federation(
+            section.name,
+            section.num_agents,
+            tuple(section.arms),
+            low,
+            high,
+            policy,
+            trusted,
+            section.reward_window,
+            section.default_reward,
+            None if section.counts is None else checked_counts("counts", section.counts),
+        )
     except WrongPage:
         raise
     except InvalidArgument as error:

@@ -249,6 +249,7 @@ class Agent:
                 pending=site.pending,
                 waiting=site.waiting,
                 late=site.late,
+                per_day=site.per_day,
                 remembered=site.remembered,
             ),
             arms=arm_states(site),

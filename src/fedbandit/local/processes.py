@@ -88,6 +88,7 @@ class LocalFederation:
                     "num_agents": terms.num_agents,
                     "arms": terms.arms,
                     "rewards": (terms.low, terms.high),
+                    "counts": terms.counted,
                 }
                 | ({"reward_window": f"{terms.reward_window} s"} if terms.reward_window else {})
                 | ({} if terms.default_reward is None else {"default_reward": terms.default_reward}),

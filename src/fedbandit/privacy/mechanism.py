@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-from fedbandit.checks import LARGEST, InvalidArgument, finite_number, whole_number
+from fedbandit.checks import LARGEST, Counts, InvalidArgument, finite_number, whole_number
 from fedbandit.outside.policies import label_of
 from fedbandit.policies import plain
 from fedbandit.policies.protocol import Policy, Setting
@@ -34,7 +34,7 @@ class Interval(NamedTuple):
     last: int
 
 
-def setting_in_steps(num_agents: int, num_arms: int, low: float, high: float) -> Setting:
+def setting_in_steps(num_agents: int, num_arms: int, low: float, high: float, counts: Counts = "sites") -> Setting:
     """The world of a live site, where rewards in [low, high] are counted in steps above ``low``."""
     return Setting(
         num_agents=num_agents,
@@ -53,15 +53,18 @@ def setting_in_steps(num_agents: int, num_arms: int, low: float, high: float) ->
         reward_variance=largest_reward_variance(0.0, float(GRID)),
         unit=GRID / (high - low),
         rewards="bounded",
+        counts=counts,
     )
 
 
-def terms_in_steps(policy: Policy, num_agents: int, num_arms: int, low: float, high: float) -> Any:
+def terms_in_steps(
+    policy: Policy, num_agents: int, num_arms: int, low: float, high: float, counts: Counts = "sites"
+) -> Any:
     """The fixed numbers of a policy's page where rewards in [low, high] are counted in steps above ``low``.
 
     Every formula is scale-equivariant: a page in steps decides as it would in units of the reward.
     """
-    return policy.terms(setting_in_steps(num_agents, num_arms, low, high))
+    return policy.terms(setting_in_steps(num_agents, num_arms, low, high, counts))
 
 
 def levels_of(terms: Any) -> int:
@@ -79,14 +82,21 @@ class Mechanism:
     """
 
     def __init__(
-        self, policy: Policy, num_agents: int, num_arms: int, low: float, high: float, noise: NoiseSource = laplace
+        self,
+        policy: Policy,
+        num_agents: int,
+        num_arms: int,
+        low: float,
+        high: float,
+        noise: NoiseSource = laplace,
+        counts: Counts = "sites",
     ) -> None:
         """Nothing observed, nothing released."""
         self._low, self._high = _range(low, high)
         self.num_arms = whole_number("num_arms", num_arms, 1, 10**6)
         num_agents = whole_number("num_agents", num_agents, 1, 10**6)
         self.page = policy.page()
-        self.terms = terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high)
+        self.terms = terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high, counts)
         self.me: Any = plain.new_me(self.page, self.terms, self.num_arms)
         self.max_pulls: int | None = getattr(self.terms, "max_pulls", None)
         self.ledger: Ledger | None = None

@@ -12,7 +12,7 @@ from fedbandit.checks import InvalidArgument
 if TYPE_CHECKING:
     from fedbandit.agent.core.federation import Federation
 
-__all__ = ["CENTURY", "HELD", "SAFETY", "SCALES", "Bounds"]
+__all__ = ["CENTURY", "HELD", "LARGEST_RATE", "SAFETY", "SCALES", "Bounds"]
 
 SCALES = 100.0
 """A Laplace draw exceeds this many scales with probability e^-100."""
@@ -25,6 +25,9 @@ near this factor (docs/agent.md)."""
 HELD = 0.25
 """An exchange may bring a site to at most this share of the bounds. The rest is room for means that move and links that
 are dropped before the next exchange."""
+
+LARGEST_RATE = 100.0
+"""The most decisions per second by which a site counts where patients count; one that is faster counts as this fast."""
 
 CENTURY = 36525 * 24 * 3600 * 1000
 """100 years in milliseconds, the unit of epochs."""
@@ -43,7 +46,7 @@ class Bounds:
     @classmethod
     def of(cls, terms: "Federation") -> "Bounds":
         """What the terms allow."""
-        most = SAFETY * terms.num_agents
+        most = SAFETY * terms.num_agents * (LARGEST_RATE if terms.counted == "patients" else 1.0)
         return cls(
             value=most * _largest_own(terms),
             weight=most,

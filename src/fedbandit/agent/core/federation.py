@@ -13,7 +13,16 @@ from typing import Any, cast
 
 from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.own_policy import check_own_policy
-from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, shortened, whole_number
+from fedbandit.checks import (
+    LARGEST,
+    Counts,
+    InvalidArgument,
+    checked_counts,
+    finite_number,
+    instance,
+    shortened,
+    whole_number,
+)
 from fedbandit.outside.policies import check_kind, is_built_in, kind_of, source_hash
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB, Policy
 from fedbandit.policies.protocol import Page
@@ -40,6 +49,8 @@ class Federation:
     * ``reward_window``: seconds from a decision until its reward counts, if it has come by then; 0: rewards are
       reported at once, and count as soon as those of all earlier decisions of the arm are there
     * ``default_reward``: counts where no reward came; None: the lowest
+    * ``counts``: whose average decides which arm is best: ``"patients"``, the default for ``FedBatch``, or ``"sites"``,
+      which count alike, as in the paper
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
@@ -52,6 +63,7 @@ class Federation:
     trusted: str = field(default="", compare=False, repr=False)
     reward_window: float = 0.0
     default_reward: float | None = None
+    counts: Counts | None = None
 
     def __post_init__(self) -> None:
         """Check the terms."""
@@ -71,6 +83,7 @@ class Federation:
             raise InvalidArgument("high", self.high, f"above low ({self.low:g})")
         self._check_window()
         self._check_policy()
+        self._check_counts()
         largest = Bounds.of(self).value
         if largest > LARGEST:
             raise InvalidArgument(
@@ -91,6 +104,25 @@ class Federation:
         if not self.low <= default <= self.high:
             raise InvalidArgument("default_reward", default, f"a reward, from {self.low:g} to {self.high:g}")
         object.__setattr__(self, "default_reward", None if default == self.low else default)  # equal terms are equal
+
+    def _check_counts(self) -> None:
+        if self.counts is None:
+            return
+        counts, default = checked_counts("counts", self.counts), self._default_counts
+        if (counts, default) == ("patients", "sites"):
+            hint = "Only fed_batch measures how many patients a site has; its safe radius is proved for known weights."
+            raise InvalidArgument("counts", counts, f"sites for {kind_of(self.policy)} with these parameters", hint)
+        object.__setattr__(self, "counts", None if counts == default else counts)  # equal terms are equal
+
+    @property
+    def _default_counts(self) -> Counts:
+        can_weigh = isinstance(self.policy, FedBatch) and self.policy.radius != "safe"
+        return "patients" if can_weigh else "sites"
+
+    @property
+    def counted(self) -> Counts:
+        """Whose average decides which arm is best."""
+        return self.counts or self._default_counts
 
     def _check_policy(self) -> None:
         policy = self.policy
@@ -135,11 +167,11 @@ class Federation:
     @cached_property
     def page_terms(self) -> Any:
         """The fixed numbers of the page, in steps of the grid: the one source of first batch, horizon and noise."""
-        return terms_in_steps(self.policy, self.num_agents, self.num_arms, self.low, self.high)
+        return terms_in_steps(self.policy, self.num_agents, self.num_arms, self.low, self.high, self.counted)
 
     def mechanism(self, noise: NoiseSource = laplace) -> Mechanism:
         """A site's own numbers before the first reward."""
-        return Mechanism(self.policy, self.num_agents, self.num_arms, self.low, self.high, noise)
+        return Mechanism(self.policy, self.num_agents, self.num_arms, self.low, self.high, noise, self.counted)
 
     @property
     def first_batch(self) -> int:
@@ -164,7 +196,7 @@ class Federation:
     def terms(self) -> dict[str, Any]:
         """The terms in plain text, numbers, lists and mappings, fit for JSON.
 
-        Window and default are left out where they are what they were before they could be chosen.
+        Window, default and what counts are left out where they are what they were before they could be chosen.
         """
         plain = asdict(self)
         del plain["trusted"]
@@ -172,6 +204,9 @@ class Federation:
             del plain["reward_window"]
         if self.default_reward is None:
             del plain["default_reward"]
+        plain["counts"] = self.counted
+        if self.counted == "sites":
+            del plain["counts"]
         source = {} if is_built_in(self.policy) else {"source": source_hash(self.policy)}
         return {**plain, "arms": list(self.arms), "policy": {"kind": kind_of(self.policy), **source, **plain["policy"]}}
 

@@ -7,6 +7,7 @@ averages one number, a weight travels with it: 1 once the site has a reward of t
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fedbandit.agent.core.bounds import LARGEST_RATE
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Known, Record, Released, Stored
 from fedbandit.checks import InvalidArgument
@@ -15,7 +16,10 @@ from fedbandit.policies.protocol import Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
 from fedbandit.rules.gossip import is_known, ratio
 
-__all__ = ["Player"]
+__all__ = ["LEAST_ELAPSED", "Player"]
+
+LEAST_ELAPSED = 24 * 3600.0
+"""A rate is measured over a day at least: a busy first hour says little about the years to come."""
 
 
 class Player:
@@ -36,6 +40,7 @@ class Player:
         self.seen: Seen = new_seen(self.page, federation.num_arms)
         self._has_weights = "weight" in self.page.averaged
         self._unknown = [True] * federation.num_arms
+        self._single = stored.known.get(NO_ARM)  # as the journal knows them; None: it does not
 
     # ---------------------------------------------------------------- what the site owns
 
@@ -74,8 +79,16 @@ class Player:
             return ()
         return tuple(self.page.announced(self.me, self.terms, k) for k in range(self._federation.num_arms))
 
-    def take(self, rewards: Iterable[tuple[int, float]]) -> tuple[Record, ...]:
-        """Take rewards of arms: what must be on disk before anybody sees what came of them."""
+    @property
+    def decided(self) -> int:
+        """Decisions after the first of each arm: the paper's t."""
+        return sum(self.me.tried) - self._federation.num_arms
+
+    def take(self, rewards: Iterable[tuple[int, float]], elapsed: float) -> tuple[Record, ...]:
+        """Take rewards of arms: what must be on disk before anybody sees what came of them.
+
+        ``elapsed``: seconds since the first decision, by which the site's rate is measured.
+        """
         arms: dict[int, None] = {}
         released: list[Record] = []
         for arm, reward in rewards:
@@ -83,17 +96,25 @@ class Player:
             arms[arm] = None
             if interval is not None:
                 released.append(Released(arm, interval.level, interval.last))
+        if released and self.page.reweigh is not None:
+            self.page.reweigh(self.me, self.terms, max(elapsed, LEAST_ELAPSED, self.decided / LARGEST_RATE))
         known: list[Record] = [Known(arm, self._own.kept(arm)) for arm in arms]
-        if known and (single := self._own.kept(NO_ARM)):
+        if known and (single := self._own.kept(NO_ARM)) and single != self._single:
+            self._single = single
             known.append(Known(NO_ARM, single))
         return *known, *released
+
+    def concerned(self, records: Sequence[Record]) -> tuple[int, ...]:
+        """The arms whose own numbers ``take`` has changed; none means all: a release may move the site's weight."""
+        if self.page.reweigh is not None and any(isinstance(record, Released) for record in records):
+            return ()
+        return tuple(record.arm for record in records if isinstance(record, Known) and record.arm != NO_ARM)
 
     @property
     def known(self) -> dict[int, dict[str, Any]]:
         """What the journal has been told: of each arm that had a reward, and of the single numbers."""
         rows = {k: self._own.kept(k) for k in range(self._federation.num_arms) if self.me.n[k] > 0}
-        single = self._own.kept(NO_ARM)
-        return {**rows, NO_ARM: single} if rows and single else rows
+        return rows if self._single is None else {**rows, NO_ARM: self._single}
 
     @property
     def marks(self) -> dict[tuple[int, int], int]:
@@ -124,7 +145,7 @@ class Player:
     @property
     def now(self) -> Now:
         """The time of the next decision: t counts the site's own, after the first of each arm."""
-        return time_of(sum(self.me.tried) + 1 - self._federation.num_arms)
+        return time_of(self.decided + 1)
 
     def theta(self, arm: int) -> float | None:
         """The estimate of the arm in units of the reward; None while it is unknown."""

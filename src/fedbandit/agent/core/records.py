@@ -56,10 +56,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Times:
-    """The largest time by which anything was judged, and how many rewards came too late."""
+    """The largest time by which anything was judged, how many rewards came too late, and the first decision's time."""
 
     clock: float
     late: int
+    since: float | None = None
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,14 @@ from fedbandit.agent.core.events import (
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
 from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of
+from fedbandit.agent.core.player import LEAST_ELAPSED as DAY
 from fedbandit.agent.core.player import Player
-from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record, Stored, Times
+from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record, Stored
 from fedbandit.agent.core.slots import Slots
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.privacy.noise import NoiseSource, laplace
 from fedbandit.rules import flow
-from fedbandit.rules.gossip import heard
+from fedbandit.rules.gossip import heard, ratio
 
 __all__ = [
     "MAX_EXPIRED",
@@ -86,7 +87,8 @@ class Site:
     @property
     def own_means(self) -> tuple[float | None, ...]:
         """The own mean of each arm, as others may see it; None before its first release."""
-        return tuple(x if n else None for x, n in zip(self.own, self.releases, strict=False))
+        values, weights = self.own[: self.terms.num_arms], self.own[self.terms.num_arms :]
+        return tuple(ratio(x, weight) if weight > 0.0 else None for x, weight in zip(values, weights, strict=True))
 
     @property
     def releases(self) -> tuple[int, ...]:
@@ -169,6 +171,22 @@ class Site:
         return flow.gossiped(self.own, [link.register[0] for link in self._stored.links.values()])
 
     @property
+    def weights(self) -> tuple[float, ...]:
+        """How much of the federation has released each arm, as far as is known here: 1 where all have.
+
+        Where patients count, it is relative to the arm that has the most.
+        """
+        row = self.gossiped[self.terms.num_arms :]
+        most = max(row) if self.terms.counted == "patients" else 1.0
+        return tuple(weight / most if most > 0.0 else 0.0 for weight in row)
+
+    @property
+    def per_day(self) -> float | None:
+        """Decisions per day, by which this site counts; None before its first release, or where sites count alike."""
+        by_rate = self.terms.counted == "patients" and any(self.releases)
+        return self._player.me.share * DAY if by_rate else None
+
+    @property
     def theta(self) -> tuple[float | None, ...]:
         """The estimate of each arm; None for an arm that is unknown."""
         return tuple(self._player.theta(k) for k in range(self.terms.num_arms))
@@ -195,7 +213,8 @@ class Site:
         life = Life(self.epoch, self._stored.life.decisions + 1)
         decision = Decision(life.epoch, life.decisions, arm, self._tick(at))
         self._tried[arm] += 1
-        step = self._step(decision, life, decision)
+        times = (replace(self._stored.times, since=decision.at),) if self._stored.times.since is None else ()
+        step = self._step(decision, life, decision, *times)
         self._slots.add(decision)
         return step
 
@@ -218,7 +237,9 @@ class Site:
             return Step(False)
         now = self._tick(at)
         if decision.played or self._slots.is_over(decision, now):
-            return self._step(False, replace(decision, late=True), Times(now, self.late + 1))
+            return self._step(
+                False, replace(decision, late=True), replace(self._stored.times, clock=now, late=self.late + 1)
+            )
         decision = replace(decision, reward=reward)
         self._stored.apply([decision])
         due: list[Decision] = []
@@ -241,7 +262,7 @@ class Site:
         """
         now = self._tick(now)
         due = self._slots.take_due(now, MAX_SETTLED)
-        return self._played(len(due), due, *((Times(now, self.late),) if due else ()))
+        return self._played(len(due), due, *((replace(self._stored.times, clock=now),) if due else ()))
 
     def expire(self, before: float, keep: int) -> Step[int]:
         """Forget decisions whose window ended before a time, and the oldest beyond the newest ``keep``; how many.
@@ -264,6 +285,11 @@ class Site:
             gone.append(Forgotten(decision.id))
         return self._played(len(gone), self._slots.take_due(self._clock, MAX_SETTLED), *gone, gone=due)
 
+    @property
+    def _elapsed(self) -> float:
+        since = self._stored.times.since
+        return 0.0 if since is None else self._clock - since
+
     def _tick(self, at: float | None) -> float:
         """The time of an event: no earlier than that of any before."""
         if at is not None:
@@ -277,9 +303,10 @@ class Site:
         if not due and not gone:
             return self._step(result, *records)
         missing = self.terms.missing_reward
-        own = self._player.take((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
+        rewards = ((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
+        own = self._player.take(rewards, self._elapsed)
         step = self._step(result, *records, *(replace(it, played=True) for it in due))
-        self._look(*dict.fromkeys(it.arm for it in (*gone, *due)))
+        self._look(*self._player.concerned(own))
         return replace(step, records=(*step.records, *own))
 
     # ---------------------------------------------------------------- neighbours

@@ -35,7 +35,7 @@ SCHEMA = 4
 _TABLES = """
 CREATE TABLE agent (
     one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, born INTEGER, epoch INTEGER,
-    decisions INTEGER, n_max TEXT, clock REAL, late INTEGER, by_arrival INTEGER
+    decisions INTEGER, n_max TEXT, clock REAL, late INTEGER, by_arrival INTEGER, since REAL
 ) STRICT;
 CREATE TABLE decision (
     id TEXT PRIMARY KEY, epoch INTEGER, number INTEGER, arm INTEGER, at REAL, reward REAL, played INTEGER, late INTEGER
@@ -97,7 +97,7 @@ class SqliteJournal:
             self._make(_TABLES)
             self._make(_POLICY_TABLES)
             self._file.execute(
-                "INSERT INTO agent VALUES (1, ?, ?, ?, ?, ?, 0, '[]', 0.0, 0, 0)",
+                "INSERT INTO agent VALUES (1, ?, ?, ?, ?, ?, 0, '[]', 0.0, 0, 0, NULL)",
                 (name, terms.digest(), json.dumps(terms.terms()), epoch, epoch),
             )
             self._file.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -140,9 +140,9 @@ class SqliteJournal:
         """What the committed records add up to."""
         rows = self._file.execute
         try:
-            agent = "SELECT epoch, decisions, born, n_max, clock, late, by_arrival FROM agent"
-            epoch, decisions, born, n_max, clock, late, by_arrival = rows(agent).fetchone()
-            stored = Stored(Life(epoch, decisions), born, Times(clock, late), by_arrival)
+            agent = "SELECT epoch, decisions, born, n_max, clock, late, by_arrival, since FROM agent"
+            epoch, decisions, born, n_max, clock, late, by_arrival, since = rows(agent).fetchone()
+            stored = Stored(Life(epoch, decisions), born, Times(clock, late, since), by_arrival)
             stored.apply([Heard(tuple(json.loads(n_max)))])
             table = "SELECT epoch, number, arm, at, reward, played, late FROM decision ORDER BY number"
             for epoch, number, arm, at, reward, played, late in rows(table):
@@ -189,8 +189,8 @@ def _statement(record: Record) -> tuple[str, tuple[Any, ...]]:
     match record:
         case Life(epoch, decisions):
             return "UPDATE agent SET epoch = ?, decisions = ?", (epoch, decisions)
-        case Times(clock, late):
-            return "UPDATE agent SET clock = ?, late = ?", (clock, late)
+        case Times(clock, late, since):
+            return "UPDATE agent SET clock = ?, late = ?, since = ?", (clock, late, since)
         case Decision(epoch, number, arm, at, reward, played, late):
             return (
                 "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "

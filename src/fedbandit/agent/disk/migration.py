@@ -27,6 +27,7 @@ SLOTS_FROM_SCHEMA_3 = """
 ALTER TABLE agent ADD COLUMN clock REAL;
 ALTER TABLE agent ADD COLUMN late INTEGER;
 ALTER TABLE agent ADD COLUMN by_arrival INTEGER;
+ALTER TABLE agent ADD COLUMN since REAL;
 UPDATE agent SET clock = 0.0, late = 0, by_arrival = decisions;
 ALTER TABLE decision ADD COLUMN played INTEGER;
 ALTER TABLE decision ADD COLUMN late INTEGER;

@@ -21,6 +21,7 @@ def federation_state(terms: Federation) -> FederationState:
         high=terms.high,
         reward_window=terms.reward_window,
         default_reward=terms.missing_reward,
+        counts=terms.counted,
         policy=label_of(terms.policy),
         digest=terms.digest(),
     )
@@ -28,14 +29,14 @@ def federation_state(terms: Federation) -> FederationState:
 
 def arm_states(site: Site) -> list[ArmState]:
     """Every arm, as the site sees it."""
-    row, own, theta, radius = site.gossiped, site.own_means, site.theta, site.radius
+    weights, own, theta, radius = site.weights, site.own_means, site.theta, site.radius
     return [
         ArmState(
             name=name,
             estimate=theta[k],
             radius=radius[k],
             own_mean=own[k],
-            weight=row[site.terms.num_arms + k],
+            weight=weights[k],
             pulls=site.tried[k],
             rewards=site.rewards[k],
             releases=site.releases[k],

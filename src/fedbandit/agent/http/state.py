@@ -25,6 +25,9 @@ class FederationState(_Shown):
         description="seconds from a decision until its reward counts, if it has come; 0: rewards are reported at once"
     )
     default_reward: float = Field(description="reward that counts where none came")
+    counts: str = Field(
+        description="whose average decides which arm is best: `patients`, or `sites`, which count alike"
+    )
     policy: str = Field(description="how arms are chosen, in words")
     digest: str = Field(description="hash of all the terms; sites with different digests refuse each other")
 
@@ -46,7 +49,7 @@ class ArmState(_Shown):
     )
     weight: float = Field(
         description="share of the federation in the estimate; it approaches 1. 0.75: a quarter of the sites "
-        "have not released this arm yet, or gossip has not mixed yet"
+        "(where patients count, of their patients) have not released this arm yet, or gossip has not mixed yet"
     )
     pulls: int = Field(description="decisions for this arm, pending ones included")
     rewards: int = Field(description="rewards of this arm that count already; where none came, the default counts")
@@ -92,6 +95,10 @@ class DecisionState(_Shown):
         "of an earlier decision of the arm is missing"
     )
     late: int = Field(description="rewards that came after their window, and do not count")
+    per_day: float | None = Field(
+        description="decisions per day, by which this site counts where patients count; null before its first release, "
+        "or where sites count alike"
+    )
     remembered: int = Field(description="decisions that have not expired: their reward can be reported or repeated")
 
 
