@@ -49,11 +49,14 @@ class Site:
         s2 = min(self.s2, max(self.s2 / 2, (x - self.low) * (self.high - x) + 1 / total))
         return sum((1 / vi / total) ** 2 * wi for vi, wi in zip(v, self.variances(k, s2), strict=True))
 
-    def bonus(self, k, t, z):
+    def bonus(self, k, t, z, share=None):
+        """``share``: the agent's share of all patients, where they count."""
+        share = 1 / self.num_agents if share is None else share
+        own = self.variance(k) if self.releases[k] else self.s2 / 3
         if self.index == "thompson":
-            return math.sqrt(self.variance(k) / self.num_agents) * z
+            return math.sqrt(own * share) * z
         if not self.safe:
-            return math.sqrt(2 * math.log(t) * self.variance(k) / self.num_agents)
+            return math.sqrt(2 * math.log(t) * own * share)
         v, sizes = self.variances(k), [m for m, _ in self.releases[k]]
         share = [1 / vi / sum(1 / vj for vj in v) for vi in v]
         worth = 1 / sum(p * p / m for p, m in zip(share, sizes, strict=True))
@@ -93,8 +96,14 @@ def kl_index(x, limit, epsilon):
     return low
 
 
-def fed_batch(tape, epsilon, first, growth, index, safe=False, last_only=False, catches_up=False):
-    """Arms, own means, gossiped values and weights, and theta, for every round."""
+def fed_batch(
+    tape, epsilon, first, growth, index, safe=False, last_only=False, catches_up=False, patients=False, acts=None
+):
+    """Arms, own means, gossiped values and weights, and theta, for every round.
+
+    ``patients`` count: a weight is an agent's decisions per round at its last release; ``acts[t - 1, i]`` says who
+    decides. The arm of one that does not is -1.
+    """
     horizon, num_agents, num_arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
     low, high = tape.reward_range
     sites = [
@@ -104,16 +113,28 @@ def fed_batch(tape, epsilon, first, growth, index, safe=False, last_only=False, 
     n = np.zeros((num_agents, num_arms), int)
     n_max = {0: np.ones_like(n), 1: np.ones_like(n)}
     committed = [[] for _ in range(num_agents)]
+    acts = np.ones((horizon, num_agents), bool) if acts is None else acts
+    rate, decided = np.full(num_agents, 1.0 if acts.all() or not patients else 0.0), np.zeros(num_agents, int)
     history = {"arms": [], "value": [], "weight": [], "x_mean": []}
 
     def observe(t, i, k):
-        """The change of the agent's own (value, weight)."""
-        site = sites[i]
-        before = site.mean(k) if site.releases[k] else 0.0
+        """The change of the agent's own (value, weight) of every arm; None without a release."""
+        site, before = sites[i], own(i)
         n[i, k] += 1
         if not site.observe(k, tape.rewards[t, i, k], lambda end: tape.noise[end, i, k]):
-            return 0.0, 0.0
-        return site.mean(k) - before, float(len(site.releases[k]) == 1)
+            return None
+        if patients and t > 0:
+            rate[i] = decided[i] / t
+        return own(i) - before
+
+    def own(i):
+        means = np.array([sites[i].mean(k) if sites[i].releases[k] else 0.0 for k in range(num_arms)])
+        return rate[i] * np.array([means, [float(len(releases) > 0) for releases in sites[i].releases]])
+
+    def is_unknown(i, k):
+        if patients:
+            return weight[i, k] == 0 or weight[i, k] < weight[i].max() * (0.5 - 1e-6)
+        return not sites[i].releases[k] or weight[i, k] < 0.5 / num_agents
 
     def keep():
         history["value"].append(value.copy())
@@ -123,9 +144,10 @@ def fed_batch(tape, epsilon, first, growth, index, safe=False, last_only=False, 
 
     for i in range(num_agents):
         for k in range(num_arms):
-            dv, dw = observe(0, i, k)
-            value[i, k] += dv
-            weight[i, k] += dw
+            news = observe(0, i, k)
+            if news is not None:
+                value[i] += news[0]
+                weight[i] += news[1]
     keep()
     for t in range(1, horizon + 1):
         n_max[t + 1] = n.copy()
@@ -134,7 +156,12 @@ def fed_batch(tape, epsilon, first, growth, index, safe=False, last_only=False, 
                 n_max[t + 1][i] = np.maximum(n_max[t + 1][i], n_max[t][j])
         arms = []
         for i, site in enumerate(sites):
-            unknown = [k for k in range(num_arms) if not site.releases[k] or weight[i, k] < 0.5 / num_agents]
+            if not acts[t - 1, i]:
+                arms.append(-1)
+                continue
+            decided[i] += 1
+            now = decided[i]
+            unknown = [k for k in range(num_arms) if is_unknown(i, k)]
             lagging = [k for k in range(num_arms) if catches_up and n[i, k] < n_max[t][i, k] - num_agents]
             if committed[i]:
                 arms.append(committed[i].pop())
@@ -148,18 +175,21 @@ def fed_batch(tape, epsilon, first, growth, index, safe=False, last_only=False, 
             theta = value[i] / weight[i]
             if index == "kl":
                 counts = [num_agents * sum(m for m, _ in site.releases[k]) for k in range(num_arms)]
-                belief = [(kl_index(theta[k], math.log(t) / counts[k], epsilon), theta[k]) for k in range(num_arms)]
+                belief = [(kl_index(theta[k], math.log(now) / counts[k], epsilon), theta[k]) for k in range(num_arms)]
             else:
-                belief = [theta[k] + site.bonus(k, t, tape.normals[t - 1, i, k]) for k in range(num_arms)]
+                share = [rate[i] / (num_agents * weight[i, k]) if patients else None for k in range(num_arms)]
+                share = [s if s is None else min(max(s, 1e-9), 1.0) for s in share]
+                belief = [theta[k] + site.bonus(k, now, tape.normals[t - 1, i, k], share[k]) for k in range(num_arms)]
             arms.append(belief.index(max(belief)))
             if last_only:
                 committed[i] = [arms[-1]] * (n[i, arms[-1]] - 1)  # until its count has doubled
-        news = [observe(t, i, k) for i, k in enumerate(arms)]
+        news = [observe(t, i, k) if k >= 0 else None for i, k in enumerate(arms)]
         pair = list(tape.edges[t - 1])
         value[pair], weight[pair] = value[pair].mean(axis=0), weight[pair].mean(axis=0)
-        for i, k in enumerate(arms):
-            value[i, k] += news[i][0]
-            weight[i, k] += news[i][1]
+        for i, change in enumerate(news):
+            if change is not None:
+                value[i] += change[0]
+                weight[i] += change[1]
         history["arms"].append(arms)
         keep()
     return {name: np.array(rows) for name, rows in history.items()}

@@ -52,6 +52,7 @@ class PlainEngine:
 
     def _round(self, t):
         before, announces, network = self._averages(), self.page.announced is not None, self.page.network
+        releases = [sum(getattr(me, "releases", [])) for me in self.me]
         n_max = self._heard_from_neighbours() if announces and not self.by_exchange else None
         arms = [self._decide(t, i) for i in self.agents]
         changes = [self._pull(t, i, arm) for i, arm in enumerate(arms)]
@@ -68,6 +69,10 @@ class PlainEngine:
             self._mix(t)
         if network == "pooled":
             self._pool(set(arms))
+        if self.page.reweigh is not None:
+            for i in self.agents:
+                if sum(self.me[i].releases) > releases[i]:
+                    self._reweigh(t, i)
         self._believe(before)
         if self.page.meet is not None:
             self.page.meet(self.me, self.terms, self.seen, np.array(self.edges), [1] * len(self.edges))
@@ -88,6 +93,16 @@ class PlainEngine:
         noise = tuple(self._noise(i, arm, end) for end in due) if isinstance(due, tuple) else self._noise(i, arm, due)
         page.observe(me, terms, arm, float(self.tape.rewards[t, i, arm]), noise)
         return [y - x for x, y in zip(before, page.published(me, terms, arm), strict=True)]
+
+    def _reweigh(self, t, i):
+        """After a release: the agent's weight, what that changes of any arm, and what it means for others."""
+        page, me, terms = self.page, self.me[i], self.terms[i]
+        before = [page.published(me, terms, k) for k in self.arms]
+        page.reweigh(me, terms, float(t))
+        for k in self.arms:
+            self._add(i, k, [y - x for x, y in zip(before[k], page.published(me, terms, k), strict=True)])
+        for k in self.arms:
+            page.believe(me, terms, self.seen[i], k)
 
     def _noise(self, i, arm, end):
         if end == 0:

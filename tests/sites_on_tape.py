@@ -38,13 +38,13 @@ def in_memory(terms, links, noise):
 class SitesOnTape:
     """A site for each agent of a tape, after its first pull of every arm; ``noise`` is in steps."""
 
-    def __init__(self, tape, noise, policy, make_network=in_memory):
+    def __init__(self, tape, noise, policy, make_network=in_memory, counts="sites"):
         _, agents, num_arms = tape.rewards.shape
         self.tape, self._noise = tape, noise
         self.pulls, self._current = np.zeros((agents, num_arms), int), (0, 0)
         self.names = [f"a{i}" for i in range(agents)]
         arms = tuple(f"arm {k}" for k in range(num_arms))
-        self.terms = Federation("tape", agents, arms, *tape.reward_range, policy)
+        self.terms = Federation("tape", agents, arms, *tape.reward_range, policy, counts=counts)
         links = [(self.names[i], self.names[j]) for i, j in tape.graph.edges]
         self.network = make_network(self.terms, links, self._from_tape)
         for i, name in enumerate(self.names):

@@ -120,7 +120,8 @@ class Watched(MemoryNetwork):
             for arm, (releases, mean) in enumerate(zip(site.releases, site.own_means, strict=True)):
                 key = (message.sender, id(self._disks[message.sender]), arm, releases)
                 self.seen.setdefault(key, mean)  # the mean after so many releases tells the noise of each of them
-                assert self.seen[key] == mean or self.seen[key] == pytest.approx(mean, rel=1e-12), f"{key} was released as {self.seen[key]} and as {mean}"
+                same = self.seen[key] == mean or self.seen[key] == pytest.approx(mean, rel=1e-12)  # a weight has moved
+                assert same, f"{key} was released as {self.seen[key]} and as {mean}"
         for row in (message.flow, getattr(message, "gossiped", ())):
             for c, x in enumerate(row):
                 most = self.bounds.value if c < self.terms.num_arms else self.bounds.weight

@@ -66,6 +66,7 @@ class _ProblemSection(Section):
     weights: list[float] | None = None
     edges_per_round: str | float = "one"
     rates: list[float] | None = None
+    counts: str | None = None
 
 
 class _File(Section):
@@ -135,7 +136,7 @@ def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> li
 _SWEPT = {
     "": ("graph", "num_agents", "horizon"),
     "problem": (
-        *("num_arms", "seed", "edges_per_round", "same_means", "hospital"),
+        *("num_arms", "seed", "edges_per_round", "same_means", "hospital", "counts"),
         *("sigma", "concentration", "degrees_of_freedom", "scale", "samples", "variance"),
     ),
 }
@@ -223,7 +224,7 @@ _PARAMETERS = {
 
 def _problem(section: _ProblemSection, graph: AnyGraph, folder: Path) -> Problem:
     given = section.model_dump(exclude_none=True)
-    options = {name: given[name] for name in ("weights", "edges_per_round", "rates") if name in given}
+    options = {name: given[name] for name in ("weights", "edges_per_round", "rates", "counts") if name in given}
     if ":" in str(section.edges_per_round):
         options["edges_per_round"] = own_function("problem.edges_per_round", str(section.edges_per_round), folder)
     own = ":" in section.rewards

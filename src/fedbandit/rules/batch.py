@@ -24,6 +24,7 @@ __all__ = [
     "release_square",
     "release_variance",
     "released",
+    "scheduled_variance",
     "weighted_mean",
 ]
 
@@ -116,6 +117,18 @@ def mean_variance(precision: float, square: float, reward_variance: float, learn
     reward_variance * square / precision^2.
     """
     return 1.0 / precision - (reward_variance - learnt) * square / (precision * precision)
+
+
+def scheduled_variance(
+    released: int, first_batch: int, growth: float, reward_variance: float, noise_variance: float
+) -> float:
+    """The variance of a mean of so many released rewards: sizes of batches follow from their number alone."""
+    n, precision = 0, 0.0
+    while n < released:
+        size = batch_size(n, first_batch, growth)
+        precision += 1.0 / release_variance(size, reward_variance, noise_variance)
+        n += size
+    return 1.0 / precision
 
 
 def last_weight(precision: float, variance: float) -> float:

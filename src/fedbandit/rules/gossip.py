@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 __all__ = [
     "average",
+    "drift",
     "first_rate",
     "heard",
     "is_known",
@@ -47,6 +48,15 @@ def metropolis_weight(degree_i: int, degree_j: int) -> float:
     return 1.0 / (1.0 + max(degree_i, degree_j))
 
 
+MEMORY = 0.05
+"""The share of the newest exchange in the mean square of what exchanges move: about the last 20 count."""
+
+
+def drift(before: float, moved: float) -> float:
+    """The mean square by which exchanges move an estimate, after one that moved it by ``moved``."""
+    return before + MEMORY * (moved * moved - before)
+
+
 def ratio(value: float, weight: float) -> float:
     """The estimate theta from a gossiped value and weight: sum(w x) / sum(w) over the sites heard from.
 
@@ -68,6 +78,10 @@ def is_known(weight: float, releases: int, share: float, num_agents: int) -> boo
 
 LEAST_SHARE = 1e-9
 """Of a site that has not measured its rate yet: it follows the network without exploring."""
+
+
+HALF = 0.5 - 1e-6
+"""A little less: an exchange halves weights exactly, and rounding must not decide."""
 
 
 def first_rate(in_step: bool) -> float:
@@ -95,7 +109,7 @@ def is_known_to_others(weight: float, weights: Sequence[float]) -> bool:
     most = weight
     for k in range(len(weights)):
         most = max(most, weights[k])
-    return weight > 0.0 and weight >= 0.5 * most
+    return weight > 0.0 and weight >= HALF * most
 
 
 def share_of_all(own: float, weight: float, num_agents: int) -> float:

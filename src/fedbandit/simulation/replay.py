@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedbandit.array_checks import finite_matrix
-from fedbandit.checks import InvalidArgument, instance, number_above, true_or_false, whole_number
+from fedbandit.checks import Counts, InvalidArgument, instance, number_above, true_or_false, whole_number
 from fedbandit.graph import Graph, parse
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import Setting
@@ -36,6 +36,7 @@ class Tape:
       fixed stream is used.
     * ``reward_range``: as in a problem, for a private policy.
     * ``sigma``: the standard deviation of rewards that agents assume, the unit of their radii
+    * ``counts``: as in a problem; all agents act in every round
     * ``bounded``: rewards lie in ``reward_range`` by themselves; agents then go by the range and not by ``sigma``
     """
 
@@ -48,6 +49,7 @@ class Tape:
     normals: NDArray[np.float64] | None = None
     sigma: float = 1.0
     bounded: bool = False
+    counts: Counts = "sites"
 
     def __post_init__(self) -> None:
         """Check shapes and values against each other."""
@@ -185,7 +187,7 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     """Run a policy on a tape; ``NotLogged`` if it chooses an arm whose reward the tape does not have."""
     instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
-    problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, tape.sigma, tape.reward_range)
+    problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, tape.sigma, tape.reward_range, counts=tape.counts)
     page, terms, ((_, links),), play_rounds = plan_of(policy, problem, horizon, settings=_settings(tape, problem))
     population, world = layout.new_population(page, terms, arms), layout.world_of(problem)
     missing, nothing = np.isnan(tape.rewards), np.zeros((1, 1, 1))

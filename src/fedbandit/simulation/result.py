@@ -275,6 +275,7 @@ def describe(
             "edges_per_round": _described_links(problem),
             **({"changes": _described_changes(played)} if problem.changes else {}),
             "rates": None if problem.rates is None else problem.rates.tolist(),
+            "counts": problem.counts,
         },
         "graph": graph,
         "policies": {label: _named(policy) | _plain(asdict(cast(Any, policy))) for label, policy in policies.items()},

@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fedbandit.agent.core.standings import MAX_N, Standing
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
 from fedbandit.rules.flow import Stamp
 
@@ -16,9 +17,6 @@ MAX_COUNT = 2**62
 
 MAX_VERSION = 10**15
 """The largest version of a link: an exchange in every millisecond for 30,000 years."""
-
-MAX_N = 10**12
-"""The most decisions for an arm."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +29,7 @@ class Message:
     * ``flow``, ``stamp``: the register of the link (``fedbandit.rules.flow``)
     * ``n_max``: the most decisions for each arm by anyone, as far as the sender knows (Algorithm 1, line 5); empty for
       a policy without the consistency rule
+    * ``standings``: how much each site has released, as far as the sender knows
     """
 
     sender: str
@@ -41,6 +40,7 @@ class Message:
     flow: tuple[float, ...]
     stamp: Stamp
     n_max: tuple[int, ...] = field(default=(), kw_only=True)
+    standings: tuple[Standing, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what no honest neighbour sends."""

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.slots import HeldUp
+from fedbandit.agent.core.standings import Holdout
 from fedbandit.outside.admission import claimed_epsilon
 from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 
-__all__ = ["Privacy", "privacy_of", "warnings_of"]
+__all__ = ["UNREST", "Privacy", "privacy_of", "warnings_of", "warnings_of_network"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,28 @@ def warnings_of(
         if it.rewards >= terms.first_batch
     ]
     return (*said, *_warnings_of_policy(terms, tried, n_max))
+
+
+UNREST = 2.0
+"""Standard deviations of an estimate that an exchange may move it. Where gossip kept up with decisions it moved them by
+less than half of one, on a path of 50 with sorted bias and one exchange a round by two to four (docs/fedbatch.md)."""
+
+
+def warnings_of_network(terms: Federation, holdout: Holdout | None, unrest: float) -> tuple[str, ...]:
+    """What keeps the whole network from an answer."""
+    said: list[str] = []
+    if holdout is not None:
+        released = f"{holdout.released} rewards" if holdout.released else "nothing"
+        said.append(
+            f"{holdout.site} has released {released} of {terms.arms[holdout.arm]}: it alone leaves the answer open."
+        )
+    if unrest > UNREST:
+        said.append(
+            f"an exchange still moves an estimate by {unrest:.1f} times its uncertainty: sites decide faster than "
+            f"gossip mixes what they know. About {5 * unrest:.0f} times as many exchanges would do (the rate of "
+            "neighbours)."
+        )
+    return tuple(said)
 
 
 def _warnings_of_policy(terms: Federation, tried: Sequence[int], n_max: Sequence[int]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ averages one number, a weight travels with it: 1 once the site has a reward of t
 """
 
 from collections.abc import Iterable, Sequence
+from math import sqrt
 from typing import Any
 
 from fedbandit.agent.core.bounds import LARGEST_RATE
@@ -14,9 +15,12 @@ from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM, Seen, new_seen
 from fedbandit.policies.protocol import Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
-from fedbandit.rules.gossip import is_known, ratio
+from fedbandit.rules.gossip import drift, is_known, ratio
 
 __all__ = ["LEAST_ELAPSED", "Player"]
+
+ENOUGH_EXCHANGES = 50
+"""Before, estimates move because the first releases spread."""
 
 LEAST_ELAPSED = 24 * 3600.0
 """A rate is measured over a day at least: a busy first hour says little about the years to come."""
@@ -40,6 +44,7 @@ class Player:
         self.seen: Seen = new_seen(self.page, federation.num_arms)
         self._has_weights = "weight" in self.page.averaged
         self._unknown = [True] * federation.num_arms
+        self._drift, self.exchanges = [0.0] * federation.num_arms, 0
         self._single = stored.known.get(NO_ARM)  # as the journal knows them; None: it does not
 
     # ---------------------------------------------------------------- what the site owns
@@ -123,9 +128,37 @@ class Player:
 
     # ---------------------------------------------------------------- what the network shows
 
+    def exchange(self, gossiped: Sequence[float]) -> None:
+        """Take in what the site gossips after an exchange, and by how much that moves the estimates."""
+        arms = range(self._federation.num_arms)
+        before = [None if self.is_unknown(k) else self._estimate(k) for k in arms]
+        self.look(gossiped, arms)
+        self.exchanges += 1
+        for k, estimate in enumerate(before):
+            if estimate is not None and not self.is_unknown(k):
+                self._drift[k] = drift(self._drift[k], self._estimate(k) - estimate)
+
+    @property
+    def unrest(self) -> float:
+        """How many of its standard deviations an exchange still moves an estimate, at most over arms."""
+        spread = getattr(self.me, "spread", None)
+        if spread is None or self.exchanges < ENOUGH_EXCHANGES:
+            return 0.0
+        known = [k for k in range(self._federation.num_arms) if not self.is_unknown(k) and spread[k] > 0.0]
+        return max((sqrt(self._drift[k]) / spread[k] for k in known), default=0.0)
+
+    @property
+    def estimates(self) -> tuple[float | None, ...]:
+        """Of each arm, in steps of the grid; None while it is unknown."""
+        return tuple(None if self.is_unknown(k) else self._estimate(k) for k in range(self._federation.num_arms))
+
+    def _estimate(self, arm: int) -> float:
+        return self.page.estimate(self.me, self.terms, self.seen, arm)
+
     def look(self, gossiped: Sequence[float], arms: Iterable[int]) -> None:
         """Take in what the site gossips of these arms now: own numbers and what has flowed here."""
         low, high, num_arms = self._federation.low, self._federation.high, self._federation.num_arms
+        arms = tuple(arms)
         for k in arms:
             weight = gossiped[num_arms + k]
             value = to_steps(gossiped[k], low, high, weight)
@@ -135,7 +168,8 @@ class Player:
                 self._unknown[k] = not is_known(weight, self.me.n[k], 1.0, self._federation.num_agents)
                 if not self._unknown[k]:
                     self.seen.theta[k] = ratio(value, weight)
-            if self.page.believe is not None:
+        if self.page.believe is not None:
+            for k in arms:  # only now: a page may compare arms
                 self.page.believe(self.me, self.terms, self.seen, k)
 
     def is_unknown(self, arm: int) -> bool:
@@ -151,8 +185,7 @@ class Player:
         """The estimate of the arm in units of the reward; None while it is unknown."""
         if self.is_unknown(arm):
             return None
-        steps = self.page.estimate(self.me, self.terms, self.seen, arm)
-        return from_grid(steps, self._federation.low, self._federation.high)
+        return from_grid(self._estimate(arm), self._federation.low, self._federation.high)
 
     def radius(self, arm: int, now: Now) -> float | None:
         """The uncertainty that the index uses, in units of the reward; None while the arm is unknown."""

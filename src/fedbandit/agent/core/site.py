@@ -25,12 +25,14 @@ from fedbandit.agent.core.events import (
 )
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
-from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of
+from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of, warnings_of_network
 from fedbandit.agent.core.player import LEAST_ELAPSED as DAY
 from fedbandit.agent.core.player import Player
 from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record, Stored
 from fedbandit.agent.core.slots import Slots
+from fedbandit.agent.core.standings import Holdout, Standing, Standings, holdout
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
+from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import NoiseSource, laplace
 from fedbandit.rules import flow
 from fedbandit.rules.gossip import heard, ratio
@@ -70,6 +72,7 @@ class Site:
         self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
         self._slots = Slots(terms, self._stored.decisions, stored.by_arrival)
         self._clock = max([stored.times.clock, *(decision.at for decision in stored.decisions.values())])
+        self._standings = Standings(name, terms.num_agents, terms.num_arms)
         self._look()
 
     @property
@@ -203,7 +206,20 @@ class Site:
 
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know."""
-        return warnings_of(self.terms, self._tried, self.n_max, self._slots.held_up())
+        said = warnings_of(self.terms, self._tried, self.n_max, self._slots.held_up())
+        return *said, *warnings_of_network(self.terms, self.holdout, self._player.unrest)
+
+    @property
+    def holdout(self) -> Holdout | None:
+        """The site whose few releases alone leave open which arm is best, if there is one."""
+        if not isinstance(self.terms.policy, FedBatch):
+            return None
+        return holdout(self._standings.all(self._standing), self._player.estimates, self.terms.page_terms)
+
+    @property
+    def _standing(self) -> Standing:
+        weight = getattr(self._player.me, "share", 1.0)
+        return Standing(self.name, self.epoch, sum(self.releases), weight, self.released)
 
     # ---------------------------------------------------------------- the application
 
@@ -325,13 +341,14 @@ class Site:
         if any(link.left for link in self.links if link.neighbour == neighbour):
             return Step(None)
         least = min(self._link(neighbour).epoch + 1, MAX_COUNT)
+        self._standings.forget(neighbour)
         return self._linked(None, Link(neighbour, least, flow.empty(self.terms.num_arms), left=True))
 
     def offer(self, neighbour: str) -> Step[Offer]:
         """Begin an exchange. Nothing changes until its answer."""
         link = self._link(neighbour)
         ends = self.name, neighbour, self.epoch, link.epoch, self._digest
-        return Step(Offer(*ends, *link.register, self.gossiped, n_max=self.n_max))
+        return Step(Offer(*ends, *link.register, self.gossiped, n_max=self.n_max, standings=self._told))
 
     def receive_offer(self, offer: Offer) -> Step[Answer]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
@@ -344,7 +361,9 @@ class Site:
                 register = flow.answer(register, self._rest(link), offered, offer.gossiped, self.name)
             link = self._held(replace(link, epoch=offer.epoch, register=register))
             n_max = self._caught(offer)
-        answer = Answer(self.name, offer.sender, life.epoch, link.epoch, self._digest, *link.register, n_max=n_max)
+        self._standings.hear(offer.standings)
+        ends = self.name, offer.sender, life.epoch, link.epoch, self._digest
+        answer = Answer(*ends, *link.register, n_max=n_max, standings=self._told)
         return self._changed(answer, life, link, n_max)
 
     def receive_answer(self, answer: Answer) -> Step[None]:
@@ -355,7 +374,12 @@ class Site:
             register = flow.adopt(link.register, (answer.flow, answer.stamp))
             link = self._held(replace(link, epoch=answer.epoch, register=register))
             n_max = self._caught(answer)
+        self._standings.hear(answer.standings)
         return self._changed(None, life, link, n_max)
+
+    @property
+    def _told(self) -> tuple[Standing, ...]:
+        return self._standings.tell(self._standing) if isinstance(self.terms.policy, FedBatch) else ()
 
     def _link(self, neighbour: str) -> Link:
         link = self._stored.links.get(neighbour)
@@ -407,7 +431,9 @@ class Site:
             records.append(link)
         if n_max != self.n_max:
             records.append(Heard(n_max))
-        return self._linked(result, *records)
+        step = self._step(result, *records)
+        self._player.exchange(self.gossiped)
+        return step
 
     def _linked(self, result: _Result, *records: Record) -> Step[_Result]:
         """A step after which other numbers may have flowed here."""

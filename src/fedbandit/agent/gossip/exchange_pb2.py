@@ -24,21 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%fedbandit/agent/gossip/exchange.proto\x12\x0c\x66\x65\x64\x62\x61ndit.v1\"9\n\x08Register\x12\x0c\n\x04\x66low\x18\x01 \x03(\x01\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0e\n\x06writer\x18\x03 \x01(\t\"\xb3\x01\n\x05Offer\x12\x0c\n\x04wire\x18\x01 \x01(\r\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\x10\n\x08receiver\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x10\n\x08to_epoch\x18\x05 \x01(\x04\x12\x12\n\nfederation\x18\x06 \x01(\t\x12$\n\x04link\x18\x07 \x01(\x0b\x32\x16.fedbandit.v1.Register\x12\x10\n\x08gossiped\x18\x08 \x03(\x01\x12\r\n\x05n_max\x18\t \x03(\x04\"\xa2\x01\n\x06\x41nswer\x12\x0c\n\x04wire\x18\x01 \x01(\r\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\x10\n\x08receiver\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x10\n\x08to_epoch\x18\x05 \x01(\x04\x12\x12\n\nfederation\x18\x06 \x01(\t\x12$\n\x04link\x18\x07 \x01(\x0b\x32\x16.fedbandit.v1.Register\x12\r\n\x05n_max\x18\t \x03(\x04\"$\n\x05Terms\x12\x0c\n\x04wire\x18\x01 \x01(\r\x12\r\n\x05terms\x18\x02 \x01(\t2t\n\x06Gossip\x12\x35\n\x08\x45xchange\x12\x13.fedbandit.v1.Offer\x1a\x14.fedbandit.v1.Answer\x12\x33\n\x07\x43ompare\x12\x13.fedbandit.v1.Terms\x1a\x13.fedbandit.v1.Termsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%fedbandit/agent/gossip/exchange.proto\x12\x0c\x66\x65\x64\x62\x61ndit.v1\"Z\n\x08Standing\x12\x0c\n\x04site\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12\x10\n\x08released\x18\x05 \x03(\x04\"9\n\x08Register\x12\x0c\n\x04\x66low\x18\x01 \x03(\x01\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0e\n\x06writer\x18\x03 \x01(\t\"\xde\x01\n\x05Offer\x12\x0c\n\x04wire\x18\x01 \x01(\r\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\x10\n\x08receiver\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x10\n\x08to_epoch\x18\x05 \x01(\x04\x12\x12\n\nfederation\x18\x06 \x01(\t\x12$\n\x04link\x18\x07 \x01(\x0b\x32\x16.fedbandit.v1.Register\x12\x10\n\x08gossiped\x18\x08 \x03(\x01\x12\r\n\x05n_max\x18\t \x03(\x04\x12)\n\tstandings\x18\n \x03(\x0b\x32\x16.fedbandit.v1.Standing\"\xcd\x01\n\x06\x41nswer\x12\x0c\n\x04wire\x18\x01 \x01(\r\x12\x0e\n\x06sender\x18\x02 \x01(\t\x12\x10\n\x08receiver\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x10\n\x08to_epoch\x18\x05 \x01(\x04\x12\x12\n\nfederation\x18\x06 \x01(\t\x12$\n\x04link\x18\x07 \x01(\x0b\x32\x16.fedbandit.v1.Register\x12\r\n\x05n_max\x18\t \x03(\x04\x12)\n\tstandings\x18\n \x03(\x0b\x32\x16.fedbandit.v1.Standing\"$\n\x05Terms\x12\x0c\n\x04wire\x18\x01 \x01(\r\x12\r\n\x05terms\x18\x02 \x01(\t2t\n\x06Gossip\x12\x35\n\x08\x45xchange\x12\x13.fedbandit.v1.Offer\x1a\x14.fedbandit.v1.Answer\x12\x33\n\x07\x43ompare\x12\x13.fedbandit.v1.Terms\x1a\x13.fedbandit.v1.Termsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedbandit.agent.gossip.exchange_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REGISTER']._serialized_start=55
-  _globals['_REGISTER']._serialized_end=112
-  _globals['_OFFER']._serialized_start=115
-  _globals['_OFFER']._serialized_end=294
-  _globals['_ANSWER']._serialized_start=297
-  _globals['_ANSWER']._serialized_end=459
-  _globals['_TERMS']._serialized_start=461
-  _globals['_TERMS']._serialized_end=497
-  _globals['_GOSSIP']._serialized_start=499
-  _globals['_GOSSIP']._serialized_end=615
+  _globals['_STANDING']._serialized_start=55
+  _globals['_STANDING']._serialized_end=145
+  _globals['_REGISTER']._serialized_start=147
+  _globals['_REGISTER']._serialized_end=204
+  _globals['_OFFER']._serialized_start=207
+  _globals['_OFFER']._serialized_end=429
+  _globals['_ANSWER']._serialized_start=432
+  _globals['_ANSWER']._serialized_end=637
+  _globals['_TERMS']._serialized_start=639
+  _globals['_TERMS']._serialized_end=675
+  _globals['_GOSSIP']._serialized_start=677
+  _globals['_GOSSIP']._serialized_end=793
 # @@protoc_insertion_point(module_scope)

@@ -6,6 +6,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Standing(_message.Message):
+    __slots__ = ("site", "epoch", "version", "weight", "released")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    epoch: int
+    version: int
+    weight: float
+    released: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, site: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[int] = ..., weight: _Optional[float] = ..., released: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Register(_message.Message):
     __slots__ = ("flow", "version", "writer")
     FLOW_FIELD_NUMBER: _ClassVar[int]
@@ -17,7 +31,7 @@ class Register(_message.Message):
     def __init__(self, flow: _Optional[_Iterable[float]] = ..., version: _Optional[int] = ..., writer: _Optional[str] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "gossiped", "n_max")
+    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "gossiped", "n_max", "standings")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +41,7 @@ class Offer(_message.Message):
     LINK_FIELD_NUMBER: _ClassVar[int]
     GOSSIPED_FIELD_NUMBER: _ClassVar[int]
     N_MAX_FIELD_NUMBER: _ClassVar[int]
+    STANDINGS_FIELD_NUMBER: _ClassVar[int]
     wire: int
     sender: str
     receiver: str
@@ -36,10 +51,11 @@ class Offer(_message.Message):
     link: Register
     gossiped: _containers.RepeatedScalarFieldContainer[float]
     n_max: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., n_max: _Optional[_Iterable[int]] = ...) -> None: ...
+    standings: _containers.RepeatedCompositeFieldContainer[Standing]
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "n_max")
+    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "n_max", "standings")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +64,7 @@ class Answer(_message.Message):
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     N_MAX_FIELD_NUMBER: _ClassVar[int]
+    STANDINGS_FIELD_NUMBER: _ClassVar[int]
     wire: int
     sender: str
     receiver: str
@@ -56,7 +73,8 @@ class Answer(_message.Message):
     federation: str
     link: Register
     n_max: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., n_max: _Optional[_Iterable[int]] = ...) -> None: ...
+    standings: _containers.RepeatedCompositeFieldContainer[Standing]
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("wire", "terms")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError
 
 from fedbandit.agent.core.messages import Answer, Message, Offer
+from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.gossip import exchange_pb2 as pb
 from fedbandit.checks import InvalidArgument
 
@@ -40,6 +41,10 @@ def encode(message: Offer | Answer) -> bytes:
         "federation": message.federation,
         "link": pb.Register(flow=flow, version=version, writer=writer),
         "n_max": message.n_max,
+        "standings": [
+            pb.Standing(site=it.site, epoch=it.epoch, version=it.version, weight=it.weight, released=it.released)
+            for it in message.standings
+        ],
     }
     if isinstance(message, Offer):
         return pb.Offer(gossiped=message.gossiped, **fields).SerializeToString()
@@ -100,6 +105,9 @@ def _legal(kind: type[_Kind], form: pb.Offer | pb.Answer, **more: Any) -> _Kind:
             flow=tuple(form.link.flow),
             stamp=(form.link.version, form.link.writer),
             n_max=tuple(form.n_max),
+            standings=tuple(
+                Standing(it.site, it.epoch, it.version, it.weight, tuple(it.released)) for it in form.standings
+            ),
             **more,
         )
     except InvalidArgument as error:
