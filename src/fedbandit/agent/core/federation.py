@@ -164,7 +164,8 @@ class Federation:
     def terms(self) -> dict[str, Any]:
         """The terms in plain text, numbers, lists and mappings, fit for JSON.
 
-        Window and default are left out where they are what they were before they could be chosen.
+        Window, default and expected decisions are left out where they are what they were before they could be chosen:
+        digests of existing federations hold.
         """
         plain = asdict(self)
         del plain["trusted"]
@@ -172,6 +173,8 @@ class Federation:
             del plain["reward_window"]
         if self.default_reward is None:
             del plain["default_reward"]
+        if isinstance(self.policy, FedBatch) and self.policy.expected_decisions is None:
+            del plain["policy"]["expected_decisions"]
         source = {} if is_built_in(self.policy) else {"source": source_hash(self.policy)}
         return {**plain, "arms": list(self.arms), "policy": {"kind": kind_of(self.policy), **source, **plain["policy"]}}
 
