@@ -25,7 +25,7 @@ def check_first_batch(policy: Any) -> None:
 
 
 def too_few_patients(expected_decisions: int | None, epsilon: float, num_agents: int, num_arms: int) -> str | None:
-    """What would do instead, in words; None if the decisions suffice, nothing is said of them, or there is one agent."""
+    """What would do instead, in words; None if they suffice, are unknown, or there is one agent."""
     if expected_decisions is None or num_agents == 1:
         return None
     break_even = break_even_decisions(epsilon, num_agents, num_arms)
