@@ -31,12 +31,12 @@ def too_few_patients(expected_decisions: int | None, epsilon: float, num_agents:
     break_even = break_even_decisions(epsilon, num_agents, num_arms)
     if expected_decisions >= break_even:
         return None
-    decisions = _rounded_up(break_even)
+    decisions = ceil(_rounded_up(break_even))
     enough = _rounded_up(break_even_epsilon(expected_decisions, num_agents, num_arms))
     return (
         f"{expected_decisions:,} decisions at each of {num_agents} sites are too few for epsilon {epsilon:g} and "
         f"{num_arms} arms: noise outweighs what the sites learn from each other, and a site that plays UCB1 alone is "
-        f"expected to do better. About {decisions:,.0f} decisions at each site would do, or an epsilon of {enough:g} "
+        f"expected to do better. About {decisions:,} decisions at each site would do, or an epsilon of {enough:g} "
         "(docs/few-patients.md)."
     )
 
