@@ -190,7 +190,7 @@ def first_size(share: float, decisions: int, epsilon: float, num_arms: int) -> i
 
 def draw(measured: Measured, num_arms: int) -> None:
     """A panel for each number of agents."""
-    figure, panels = plt.subplots(1, len(AGENTS), figsize=(11, 3.6), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(1, len(AGENTS), figsize=(12, 3.6), sharey=True, layout="constrained")
     colours = plt.get_cmap("viridis")(np.linspace(0.85, 0.1, len(EPSILONS)))
     for panel, num_agents in zip(panels, AGENTS, strict=True):
         for epsilon, colour in zip(EPSILONS, colours, strict=True):
@@ -205,7 +205,7 @@ def draw(measured: Measured, num_arms: int) -> None:
         panel.minorticks_off()
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("regret / that of uniform play")
-    panels[-1].legend(fontsize=7.5, loc="upper right")
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     figure.savefig(FIGURE, dpi=130)
 
 
