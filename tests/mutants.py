@@ -394,6 +394,48 @@ FED_BATCH = {
         "return max(first_batch - 1, ceil(",
         ("test_fedbatch.py::test_a_batch_never_shrinks",),
     ),
+    "expected decisions do not size the first batch": Mutant(
+        "rules/batch.py",
+        "    if expected_decisions is None:\n",
+        "    if True:\n",
+        ("test_few_patients.py::test_the_first_batch_follows_from_the_expected_decisions",),
+    ),
+    "a first batch as small as the decisions": Mutant(
+        "rules/batch.py",
+        "max(expected_decisions / (4.0 * num_arms), LEAST_FIRST_BATCH)",
+        "expected_decisions / (4.0 * num_arms)",
+        ("test_few_patients.py::test_the_first_batch_follows_from_the_expected_decisions",),
+    ),
+    "the first batches of two arms take a quarter, whatever the arms": Mutant(
+        "rules/batch.py",
+        "(4.0 * num_arms)",
+        "8.0",
+        ("test_few_patients.py::test_the_first_batch_follows_from_the_expected_decisions",),
+    ),
+    "too few patients are not told": Mutant(
+        "agent/core/notices.py",
+        "        said += [] if few is None else [few]\n",
+        "",
+        ("test_few_patients.py::test_the_operator_is_warned",),
+    ),
+    "warnings are not logged at the start": Mutant(
+        "agent/runtime.py",
+        '            _LOG.warning("%s", warning)\n        self._problem = None\n',
+        "            pass\n        self._problem = None\n",
+        ("test_few_patients.py::test_the_log_and_the_state_say_so_at_the_start",),
+    ),
+    "the epsilon that would do is rounded to the nearest": Mutant(
+        "policies/few_patients.py",
+        "round(ceil(value * 10.0**places) / 10.0**places, max(places, 0))",
+        "round(value, places)",
+        ("test_few_patients.py::test_what_the_words_name_would_do_and_hardly_less_would",),
+    ),
+    "a term that nobody chose changes the digest": Mutant(
+        "agent/core/federation.py",
+        '            del plain["policy"]["expected_decisions"]\n',
+        "            pass\n",
+        ("test_few_patients.py::test_digests_of_existing_federations_hold",),
+    ),
     "batches shrink after the first": Mutant(
         "rules/batch.py",
         "return max(first_batch, ceil(min((growth - 1.0) * n, MAX_BATCH)))",

@@ -177,7 +177,7 @@ def outcome(call):
             "policy.epsilon",
             "policy.epsilom",
             "a key of federation.policy (fed_batch) must be one of kind, epsilon, index, radius, first_batch, growth, "
-            "sigma, catches_up, assume_sensitivity, not 'epsilom'. Did you mean 'epsilon'?",
+            "sigma, catches_up, assume_sensitivity, expected_decisions, not 'epsilom'. Did you mean 'epsilon'?",
         ),
         (
             "epsilon = 1.0",

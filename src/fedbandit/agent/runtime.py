@@ -140,6 +140,8 @@ class Agent:
         if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused
             await self._server.start()
         self._tasks = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_configuration())]
+        for warning in self.site.look().warnings():
+            _LOG.warning("%s", warning)
         self._problem = None
 
     async def hang_up(self) -> None:

@@ -9,8 +9,9 @@ zero. Derivations and measurements are in docs/fedbatch.md, the privacy proof in
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false, whole_number
+from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false
 from fedbandit.policies import protocol
+from fedbandit.policies.few_patients import check_first_batch, warn_of_few_patients
 from fedbandit.policies.protocol import (
     ARMS,
     INDICES,
@@ -300,15 +301,14 @@ DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_ma
 class FedBatch:
     """Gossip of private batch means: the same epsilon as Fed_UCB at nearly the price of no privacy (beyond the paper).
 
-    It has no consistency rule: a slow agent need not chase a fast one's counts.
-
     * ``epsilon``: the privacy of one reward; may be infinite.
     * ``index``: ``"thompson"`` draws theta + sqrt(V / N) z, V the variance of the agent's own mean; ``"ucb"`` takes
       theta + radius; ``"kl"`` the largest mean that the divergence d_eps does not rule out (rewards with a range).
       Where patients count, the agent's share of them stands for 1 / N.
     * ``radius``, for ``"ucb"``: ``"calibrated"`` is sqrt(2 log t V / N), without a theorem; ``"safe"`` is the paper's C
       with a proved bound on the noise.
-    * ``first_batch``: rewards in the first batch of an arm; default: ``rules.batch.default_first_batch``.
+    * ``first_batch``: rewards in the first batch of an arm; default: 12 / epsilon, or fewer where one agent's
+      ``expected_decisions`` are few (``rules.batch.first_size``). A run warns if they cannot suffice.
     * ``growth``: a batch makes the number of released rewards grow by this factor.
     * ``sigma``: the standard deviation of one reward, if known. Otherwise it is learnt (docs/fedbatch.md).
     * ``catches_up=True`` adds the paper's consistency rule, for comparison and for the proof of the safe radius.
@@ -324,6 +324,7 @@ class FedBatch:
     sigma: float | None = None
     catches_up: bool = False
     assume_sensitivity: float | None = None
+    expected_decisions: int | None = None
 
     kind: ClassVar[str] = "fed_batch"
 
@@ -335,8 +336,7 @@ class FedBatch:
             raise InvalidArgument("radius", self.radius, "one of calibrated, safe")
         if self.radius == "safe" and self.index != "ucb":
             raise InvalidArgument("radius", self.radius, "calibrated unless index is ucb, the only index with a radius")
-        if self.first_batch is not None:
-            object.__setattr__(self, "first_batch", whole_number("first_batch", self.first_batch, 1, 10**6))
+        check_first_batch(self)
         object.__setattr__(self, "growth", number_between("growth", self.growth, 1.0, 1e6))
         for name in ("sigma", "assume_sensitivity"):
             if getattr(self, name) is not None:
@@ -363,6 +363,7 @@ class FedBatch:
         if self.radius == "safe" and setting.counts == "patients" and not setting.in_step:
             raise InvalidArgument("radius", self.radius, "calibrated where patients count: its proof knows the weights")
         protocol.check_sensitivity(self, setting)
+        warn_of_few_patients(self.expected_decisions, self.epsilon, setting)
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
@@ -383,7 +384,7 @@ class FedBatch:
             epsilon_per_release=self.epsilon,
             noise_scale=scale,
             noise_variance=batch.laplace_variance(scale),
-            first_batch=self.first_batch or batch.default_first_batch(self.epsilon),
+            first_batch=self.first_batch or batch.first_size(self.expected_decisions, self.epsilon, setting.num_arms),
             growth=float(self.growth),
             low=low,
             high=high,

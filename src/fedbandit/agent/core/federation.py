@@ -196,7 +196,8 @@ class Federation:
     def terms(self) -> dict[str, Any]:
         """The terms in plain text, numbers, lists and mappings, fit for JSON.
 
-        Window, default and what counts are left out where they are what they were before they could be chosen.
+        Window, default, expected decisions and what counts are left out where they are what they were before they
+        could be chosen: digests of existing federations hold.
         """
         plain = asdict(self)
         del plain["trusted"]
@@ -207,6 +208,8 @@ class Federation:
         plain["counts"] = self.counted
         if self.counted == "sites":
             del plain["counts"]
+        if isinstance(self.policy, FedBatch) and self.policy.expected_decisions is None:
+            del plain["policy"]["expected_decisions"]
         source = {} if is_built_in(self.policy) else {"source": source_hash(self.policy)}
         return {**plain, "arms": list(self.arms), "policy": {"kind": kind_of(self.policy), **source, **plain["policy"]}}
 

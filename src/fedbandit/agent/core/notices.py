@@ -9,6 +9,7 @@ from fedbandit.agent.core.standings import Holdout
 from fedbandit.outside.admission import claimed_epsilon
 from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
+from fedbandit.policies.few_patients import too_few_patients
 
 __all__ = ["UNREST", "Privacy", "privacy_of", "warnings_of", "warnings_of_network"]
 
@@ -107,6 +108,8 @@ def _warnings_of_policy(terms: Federation, tried: Sequence[int], n_max: Sequence
     if isinstance(policy, GossipUCB):
         said.append("gossip_ucb is not private: neighbours can compute every reward. fed_batch is.")
     if isinstance(policy, FedBatch):
+        few = too_few_patients(policy.expected_decisions, policy.epsilon, terms.num_agents, terms.num_arms)
+        said += [] if few is None else [few]
         if policy.radius == "safe":
             said.append(
                 "the safe radius is proved for sites that act in step; here it is a wide radius without a theorem."
