@@ -14,15 +14,8 @@ from typing import TypeVar
 
 from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.choice import DecisionDraws, choice
-from fedbandit.agent.core.events import (
-    HorizonReached,
-    NotANeighbour,
-    OtherFederation,
-    Refused,
-    RewardConflict,
-    Step,
-    UnknownDecision,
-)
+from fedbandit.agent.core.decision_ids import decision_id as id_of
+from fedbandit.agent.core.events import HorizonReached, NotANeighbour, OtherFederation, Refused, Step, UnknownDecision
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
 from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of
@@ -42,7 +35,6 @@ __all__ = [
     "NotANeighbour",
     "OtherFederation",
     "Refused",
-    "RewardConflict",
     "Site",
     "Step",
     "UnknownDecision",
@@ -193,15 +185,17 @@ class Site:
         """Hand out an arm, and with it the next slot of the arm."""
         arm = choice(self.terms, self._player, self.n_max, draws)
         life = Life(self.epoch, self._stored.life.decisions + 1)
-        decision = Decision(life.epoch, life.decisions, arm, self._tick(at))
+        at = self._tick(at)
+        decision = Decision(id_of(self._stored.key, life.decisions, at), life.decisions, arm, at)
         self._tried[arm] += 1
         step = self._step(decision, life, decision)
         self._slots.add(decision)
         return step
 
     def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
-        """Take the reward of a decision; False if it came too late, and does not count. Idempotent.
+        """Take the reward of a decision; False if it came too late, and does not count.
 
+        Idempotent: a repetition changes nothing, whatever its value, and the answer tells nothing of the first one.
         ``at`` is the time now, by which a window is judged; None: the largest time seen so far.
         """
         decision = self._stored.decisions.get(decision_id)
@@ -210,16 +204,14 @@ class Site:
         low, high, reward = self.terms.low, self.terms.high, finite_number("reward", reward)
         if not low <= reward <= high:
             raise InvalidArgument("reward", reward, f"a number from {low:g} to {high:g}")
-        if decision.reward is not None:
-            if decision.reward != reward:
-                raise RewardConflict(f"decision {decision_id} has another reward already")
+        if decision.rewarded:
             return Step(True)
         if decision.late:
             return Step(False)
         now = self._tick(at)
         if decision.played or self._slots.is_over(decision, now):
             return self._step(False, replace(decision, late=True), Times(now, self.late + 1))
-        decision = replace(decision, reward=reward)
+        decision = replace(decision, reward=reward, rewarded=True)
         self._stored.apply([decision])
         due: list[Decision] = []
         if decision.number <= self._stored.by_arrival:
@@ -278,7 +270,7 @@ class Site:
             return self._step(result, *records)
         missing = self.terms.missing_reward
         own = self._player.take((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
-        step = self._step(result, *records, *(replace(it, played=True) for it in due))
+        step = self._step(result, *records, *(replace(it, reward=None, played=True) for it in due))
         self._look(*dict.fromkeys(it.arm for it in (*gone, *due)))
         return replace(step, records=(*step.records, *own))
 
