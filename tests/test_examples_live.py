@@ -53,10 +53,10 @@ def test_the_loop_over_a_table(served, tmp_path):
     head, *lines = ran.stdout.splitlines()
     assert len({len(line) for line in (head, *lines)}) == 1  # aligned
     told = {line.split()[0]: line.split()[1:] for line in lines}
-    rows = served.rows()["decision"]
+    rows, values = served.rows()["decision"], served.rewards()
     assert len(rows) == 60
     for k, arm in enumerate(TERMS.arms):
-        rewards = [row[5] for row in rows if row[3] == k]
+        rewards = [values[row[0]] for row in rows if row[2] == k]
         assert int(told[arm][0]) == len(rewards)
         assert told[arm][1] == f"{sum(rewards) / len(rewards):.3f}"
         assert told[arm][2] != "-"
@@ -144,7 +144,7 @@ def test_the_shop(served):
             assert browser.buy("1-99")[0] == 404
             done = threading.Event()
             for _ in range(100):
-                rewards = {row[0]: row[5] for row in served.rows()["decision"]}
+                rewards = served.rewards()
                 if None not in rewards.values():
                     break
                 done.wait(0.1)
@@ -236,7 +236,7 @@ def test_the_python_of_the_page(served, capsys):
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(example.replace("http://127.0.0.1:8400", served.url), {})  # noqa: S102
     assert capsys.readouterr().out.splitlines() == ["0 none", "none None", "metformin None", "glipizide None"]
-    assert [row[5] for row in served.rows()["decision"]] == [1.0]
+    assert [*served.rewards().values()] == [1.0]
 
 
 def test_the_page_names_every_metric_and_no_other(served):

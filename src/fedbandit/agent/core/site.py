@@ -186,7 +186,7 @@ class Site:
         arm = choice(self.terms, self._player, self.n_max, draws)
         life = Life(self.epoch, self._stored.life.decisions + 1)
         at = self._tick(at)
-        decision = Decision(id_of(self._stored.key, life.decisions, at), life.decisions, arm, at)
+        decision = Decision(id_of(self._stored.key, life.epoch, life.decisions, at), life.decisions, arm, at)
         self._tried[arm] += 1
         step = self._step(decision, life, decision)
         self._slots.add(decision)

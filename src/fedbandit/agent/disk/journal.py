@@ -98,6 +98,7 @@ class SqliteJournal:
         return JournalError(f"{self._path}: {reason}")
 
     def _open(self, name: str, terms: Federation, epoch: int) -> None:
+        self._known = KnownRows(self._file)
         for pragma in _PRAGMAS:
             self._file.execute(f"PRAGMA {pragma}")
         self._file.execute("BEGIN IMMEDIATE")
@@ -107,7 +108,7 @@ class SqliteJournal:
             self._file.execute("ROLLBACK")
             raise
         self._file.execute("COMMIT")
-        self._known, self._waiting = KnownRows(self._file), WaitingRewards(self._file)
+        self._waiting = WaitingRewards(self._file)
 
     def _check_or_make(self, name: str, terms: Federation, epoch: int) -> None:
         (version,) = self._file.execute("PRAGMA user_version").fetchone()
@@ -143,7 +144,7 @@ class SqliteJournal:
 
     def _make_raw(self) -> None:
         self._make(RAW_TABLES)
-        KnownRows(self._file).make(range(NO_ARM, self._terms.num_arms))
+        self._known.make(range(NO_ARM, self._terms.num_arms))
 
     def _migrate(self, version: int, terms: Federation) -> None:
         """To this schema, in the transaction that is open: after a crash the old file is still there."""
@@ -159,11 +160,7 @@ class SqliteJournal:
         self._make(DECISIONS_OF_SCHEMA_3)
         self._make_raw()
         self._file.execute("UPDATE agent SET key = ?, is_stale = 1", (secrets.token_bytes(KEY_SIZE),))
-        for record in records:
-            if isinstance(record, Known):
-                KnownRows(self._file).write(record.arm, record.fields)
-            else:
-                self._file.execute(*_statement(record))
+        self._write(records)
 
     def _from_schema_2(self, terms: Federation) -> list[Record]:
         try:
