@@ -209,7 +209,8 @@ def test_a_mistake_is_named(write, before, after, message):
         ("[listen]\nhttp = '127.0.0.1'", f"listen.http must be {LISTEN_AT}, not '127.0.0.1'"),
         (
             "[listen]\nhttp = '0.0.0.0:8400'",
-            "listen.http must be a loopback address unless listen.token_file or tokens.application is given, not '0.0.0.0:8400'",
+            "listen.http must be a loopback address unless listen.token_file or tokens.application is given, "
+            "not '0.0.0.0:8400'",
         ),
         (
             "[listen]\ngossip = '127.0.0.1:8400'",

@@ -53,7 +53,7 @@ def http(served):
 
 def told(http, count, seed=1):
     """Decisions of an application, and the rewards that it has reported."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311  # rewards from an explicit seed
     rewards = {}
     for _ in range(count):
         name = http.post("/v1/decisions", headers=bearer("application")).json()["id"]
@@ -90,7 +90,9 @@ def test_no_reward_is_read_back_by_guessed_ids(served, http):
     told(http, 20)
     state = http.get("/v1/state", headers=bearer("viewer")).json()
     numbers = range(1, state["decisions"]["handed_out"] + 1)
-    guesses = [f"{state['epoch']:x}-{n}" for n in numbers] + [str(n) for n in numbers] + [f"{n}-{0:032x}" for n in numbers]
+    guesses = (
+        [f"{state['epoch']:x}-{n}" for n in numbers] + [str(n) for n in numbers] + [f"{n}-{0:032x}" for n in numbers]
+    )
     before = served.rows()
     answers = read_back(http, guesses, "application")
     assert {status for said in answers.values() for status, _ in said} == {404}
@@ -232,8 +234,9 @@ class Load:
     """A site on a real file with many arms and rewards that can be recognised."""
 
     def __init__(self, folder, terms=MANY, seed=0):
-        self.folder, self.terms, self.random = folder, terms, Random(seed)
+        self.folder, self.terms, self.random = folder, terms, Random(seed)  # noqa: S311  # rewards from an explicit seed
         self.journal = SqliteJournal(folder / "state.sqlite", "a", terms, 1)
+        self.journal._file.execute("PRAGMA synchronous=OFF")  # it is about what is written, not when
         self.site = Site("a", terms, self.journal.load())
         self.now, self.open, self.rewards = 0.0, [], {}
 
@@ -269,7 +272,7 @@ class Load:
         return {value for name, value in self.rewards.items() if (name in waits) == (which == "waiting")}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("window", [0.0, 40.0])
 def test_rewards_leave_the_files_once_they_count(tmp_path, window, seed):
     """Hundreds of rewards, reported in any order, settled, expired: none is left, but those that wait are."""
@@ -289,7 +292,7 @@ def test_rewards_leave_the_files_once_they_count(tmp_path, window, seed):
 def test_the_search_finds_what_an_ordinary_file_leaves(tmp_path):
     """Planted: rewards in rows that are deleted, and move."""
     raw = sqlite3.connect(tmp_path / "moving.sqlite", isolation_level=None)
-    random, kept, gone = Random(3), {}, set()
+    random, kept, gone = Random(3), {}, set()  # noqa: S311
     with closing(raw):
         for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=OFF", "secure_delete=OFF"):
             raw.execute(f"PRAGMA {pragma}")
@@ -353,7 +356,7 @@ def test_a_migrated_file_holds_no_old_reward(tmp_path, schema, name):
     raw = sqlite3.connect(path, isolation_level=None)
     with closing(raw):
         raw.execute("PRAGMA journal_mode=WAL")
-        random = Random(schema)
+        random = Random(schema)  # noqa: S311
         left = {random.random() for _ in range(300)}
         for number, value in enumerate(left):
             raw.execute(

@@ -38,7 +38,9 @@ async def serve(agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio
         _LOG.info("stopped")
 
 
-async def _serve_at(door: socket.socket, agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event) -> None:
+async def _serve_at(
+    door: socket.socket, agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event
+) -> None:
     host, port = agent.config.http.host, door.getsockname()[1]
     # Other machines may call the agent by any name; ``read_config`` then requires tokens.
     hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if agent.config.http.is_loopback else None

@@ -54,7 +54,9 @@ class WaitingRewards:
                 continue
             number, reward = _ROW.unpack(content) if len(content) == _ROW.size else (0, 0.0)
             if number not in ids:
-                raise InvalidArgument(f"waiting[{place}]", f"{len(content)} bytes", "the reward of a decision that waits")
+                raise InvalidArgument(
+                    f"waiting[{place}]", f"{len(content)} bytes", "the reward of a decision that waits"
+                )
             self._places[ids[number]], rewards[ids[number]] = place, reward
         return rewards
 

@@ -45,9 +45,7 @@ class AccessControl:
         """Admit requests to one of ``hosts`` (None: any) that carry one of the tokens, if there are any."""
         self._app = app
         self._expected = (
-            None
-            if tokens is None
-            else [(f"Bearer {token}".encode(), rights) for token, rights in tokens.items()]
+            None if tokens is None else [(f"Bearer {token}".encode(), rights) for token, rights in tokens.items()]
         )
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
 
