@@ -514,10 +514,12 @@ def test_a_commit_waits_for_the_disk(tmp_path):
     """No test can cut the power; what SQLite then promises depends on these settings."""
     journal = open_journal(tmp_path / "here.db")
     settings_of = {
-        name: journal._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")
+        name: journal._file.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("synchronous", "journal_mode", "secure_delete", "temp_store")
     }
     journal.close()
-    assert settings_of == {"synchronous": 2, "journal_mode": "wal"}, "2 is FULL: the log is synced at every commit"
+    assert settings_of.pop("synchronous") == 2, "FULL: the log is synced at every commit"
+    assert settings_of == {"journal_mode": "wal", "secure_delete": 1, "temp_store": 2}, "2 is MEMORY"
 
 
 def test_an_interval_is_written_once(tmp_path):
