@@ -11,6 +11,7 @@ from random import Random
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from fedbandit import Client, FedBatch, FedUCB
 from fedbandit.agent.client import Forbidden, Unauthorised
@@ -22,6 +23,7 @@ from fedbandit.agent.http.access import RIGHT_FOR
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.rights import ROLES
 from fedbandit.agent.runtime import EXPIRY_EVERY
+from fedbandit.cli.agent import live
 from live import TERMS, serving
 from processes import wait_until
 
@@ -204,6 +206,23 @@ def test_the_client_names_the_missing_right(served):
             viewer.reward("1-1", 0.5)
     with Client(served.url) as nobody, pytest.raises(Unauthorised):
         nobody.decide()
+
+
+def test_the_command_line_uses_the_operators_token(served, tmp_path):
+    """``fedbandit leave`` has the right to drop a neighbour, and no right to decide."""
+    folder = tmp_path / "config"
+    folder.mkdir()
+    for role in MAY:
+        (folder / role).write_text(f"token-of-the-{role}")
+        (folder / role).chmod(0o600)
+    terms = f"name = 'trial'\nnum_agents = 3\narms = {list(TERMS.arms)}\nrewards = [0, 1]\npolicy.epsilon = 1.0\n"
+    listen = f"http = '127.0.0.1:{served.port}'\ngossip = '127.0.0.1:1'\n"
+    tokens = "".join(f"{role} = '{role}'\n" for role in MAY)
+    text = f"name = 'north'\ndata = 'none'\n[federation]\n{terms}[listen]\n{listen}[tokens]\n{tokens}"
+    (folder / "site.toml").write_text(text)
+    told = CliRunner().invoke(live, ["leave", "east", "-c", str(folder / "site.toml")])
+    assert (told.exit_code, told.output.split(":")[0]) == (0, "east has left"), told.output
+    assert served.call(lambda driver: [it.left for it in driver.state().neighbours]) == [True, False]
 
 
 # ---------------------------------------------------------------- on the disk
