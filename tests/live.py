@@ -16,6 +16,7 @@ from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.limits import BoundedHttp
+from fedbandit.agent.rights import ALL_RIGHTS
 from fedbandit.agent.runtime import STATE_FILE, Agent
 
 TERMS = Federation("trial", 3, ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4))
@@ -34,6 +35,12 @@ class Driver(Agent):
             None,
         )
         self.reason = None
+        self.reported = {}
+
+    async def report(self, decision_id, reward):
+        counts = await super().report(decision_id, reward)
+        self.reported.setdefault(decision_id, reward)
+        return counts
 
     def _make_site(self, stored):
         return Site("north", self.terms, stored, lambda epsilon, count: [0] * count)
@@ -82,15 +89,25 @@ class Served:
         """All that is on disk."""
 
         def read(driver):
-            tables = ("agent", "decision", "known", "released", "link")
+            tables = ("agent", "decision", "waiting", "known", "released", "link")
             return {table: driver.file.execute(f"SELECT * FROM {table}").fetchall() for table in tables}  # noqa: S608
+
+        return self.call(read)
+
+    def rewards(self):
+        """The value first acknowledged for each decision on disk; None where the disk has no reward."""
+
+        def read(driver):
+            rows = driver.file.execute("SELECT id, rewarded FROM decision ORDER BY number").fetchall()
+            return {name: driver.reported[name] if rewarded else None for name, rewarded in rows}
 
         return self.call(read)
 
 
 @contextmanager
-def serving(folder, token=None, terms=TERMS, port=0):
-    """A real server on loopback."""
+def serving(folder, token=None, terms=TERMS, port=0, tokens=None):
+    """A real server on loopback; ``token``: one with all rights, ``tokens``: each with its own."""
+    tokens = tokens if token is None else {token: ALL_RIGHTS}
     ready, box = threading.Event(), {}
     # With the protocol named, or asyncio leaves Nagle on: 40 ms per answer.
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -102,7 +119,7 @@ def serving(folder, token=None, terms=TERMS, port=0):
             driver = Driver(folder, terms)
             await driver.start()
             config = uvicorn.Config(
-                make_app(driver, token), http=BoundedHttp, access_log=False, log_config=None, lifespan="off"
+                make_app(driver, tokens), http=BoundedHttp, access_log=False, log_config=None, lifespan="off"
             )
             server = uvicorn.Server(config)
             server.install_signal_handlers = lambda: None

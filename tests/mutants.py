@@ -20,6 +20,8 @@ RATES = "test_simulate.py::test_agents_that_do_not_act_in_step_word_for_word"
 REPAIRED = "test_paper.py::test_fed_ucb_is_algorithm_4_repaired"
 CATCHING_UP = "test_fedbatch.py::test_catching_up_word_for_word"
 STORY = "test_site.py::TestSiteAndJournal"
+REPEATED = "test_site.py::test_a_repeated_reward_changes_nothing_and_tells_nothing"
+ERASED = "test_raw_rewards.py::test_rewards_leave_the_files_once_they_count"
 ON_FILE = "test_site.py::test_the_file_knows_all_that_memory_does"
 TREE_ON_FILE = "test_agent_policies.py::test_the_file_knows_all_that_memory_does"
 MIGRATED = "test_schema2.py::test_a_migrated_site_shows_what_it_showed_and_goes_on_as_it_would_have"
@@ -681,15 +683,33 @@ FLOW = {
 SITE = {
     "a reward counts twice": Mutant(
         "agent/core/site.py",
-        "if decision.reward is not None:",
+        "if decision.rewarded:",
         "if False:",
-        ("test_site.py::test_the_same_reward_again_is_fine_another_is_a_conflict",),
+        (REPEATED,),
     ),
-    "another reward for the same decision is ignored": Mutant(
+    "a repeated reward is told from another": Mutant(
         "agent/core/site.py",
-        "if decision.reward != reward:",
+        "        if decision.rewarded:\n            return Step(True)\n",
+        "        if decision.rewarded:\n            return Step(decision.reward in (None, reward))\n",
+        (REPEATED,),
+    ),
+    "a raw reward is kept after it counts": Mutant(
+        "agent/core/site.py",
+        "replace(it, reward=None, played=True)",
+        "replace(it, played=True)",
+        (REPEATED,),
+    ),
+    "ids of decisions can be guessed": Mutant(
+        "agent/core/decision_ids.py",
+        "key=key, ",
+        "",
+        ("test_site.py::test_ids_cannot_be_guessed",),
+    ),
+    "every token has all rights": Mutant(
+        "agent/http/access.py",
+        "if right is not None and right not in rights:",
         "if False:",
-        ("test_site.py::test_the_same_reward_again_is_fine_another_is_a_conflict",),
+        ("test_raw_rewards.py::test_a_role_may_do_this_and_nothing_else",),
     ),
     "a reward outside the range is taken": Mutant(
         "agent/core/site.py",
@@ -911,15 +931,45 @@ DISK = {
     ),
     "rewards of known decisions are not written": Mutant(
         "agent/disk/journal.py",
-        '"ON CONFLICT (id) DO UPDATE SET reward = excluded.reward",',
-        '"ON CONFLICT (id) DO NOTHING",',
+        "late = excluded.late, rewarded = excluded.rewarded",
+        "late = excluded.late",
         (ON_FILE,),
     ),
     "expired decisions stay on disk": Mutant(
         "agent/disk/journal.py",
         '"DELETE FROM decision WHERE id = ?"',
-        '"DELETE FROM decision WHERE id = ? AND reward IS NULL"',
+        '"DELETE FROM decision WHERE id = ? AND NOT played"',
         (ON_FILE,),
+    ),
+    "deleted content stays in the file": Mutant(
+        "agent/disk/journal.py",
+        '"secure_delete=ON"',
+        '"secure_delete=OFF"',
+        ("test_site.py::test_a_commit_waits_for_the_disk",),
+    ),
+    "the log keeps what was overwritten": Mutant(
+        "agent/disk/journal.py",
+        "wal_checkpoint(TRUNCATE)",
+        "wal_checkpoint(PASSIVE)",
+        (ERASED,),
+    ),
+    "the place of a reward is not overwritten": Mutant(
+        "agent/disk/raw_values.py",
+        "        self._write(place, _FREE)\n",
+        "",
+        (ERASED,),
+    ),
+    "a migrated file is not written anew": Mutant(
+        "agent/disk/journal.py",
+        '                self._file.execute("VACUUM")\n',
+        "",
+        ("test_raw_rewards.py::test_a_migrated_file_holds_no_old_reward",),
+    ),
+    "a running agent erases nothing": Mutant(
+        "agent/runtime.py",
+        "                self.site.erase()\n",
+        "",
+        ("test_raw_rewards.py::test_a_running_agent_erases_by_itself",),
     ),
     "a neighbour that has left is back after a restart": Mutant(
         "agent/disk/journal.py",

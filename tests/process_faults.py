@@ -51,12 +51,12 @@ class Outcome:
     pauses: int
 
     def lost(self) -> list[str]:
-        """Acknowledged rewards that a file does not have, or has with another value."""
+        """Acknowledged rewards that a file does not know. Their values have left it: sums are in noisy releases."""
         return [
-            f"{name}: {decision_id} was acknowledged with {value}, the file has {known}"
+            f"{name}: the reward of {decision_id} was acknowledged, the file has none"
             for name, told in self.told.items()
-            for decision_id, value in told.acknowledged.items()
-            if (known := _reward(self.stored[name], decision_id)) != value
+            for decision_id in told.acknowledged
+            if not _is_rewarded(self.stored[name], decision_id)
         ]
 
     def uncalled(self) -> list[str]:
@@ -65,9 +65,7 @@ class Outcome:
             f"{name}: {decision.id}"
             for name, stored in self.stored.items()
             for decision in stored.decisions.values()
-            if decision.reward is not None
-            and self.told[name].acknowledged.get(decision.id, self.told[name].unsure.get(decision.id))
-            != decision.reward
+            if decision.rewarded and self.told[name].said(decision.id) is None
         ]
 
     def miscounted(self) -> list[str]:
@@ -75,7 +73,7 @@ class Outcome:
         wrong = []
         for name, stored in self.stored.items():
             for arm in range(len(MEANS)):
-                rewarded = sum(d.reward is not None and d.arm == arm for d in stored.decisions.values())
+                rewarded = sum(d.rewarded and d.arm == arm for d in stored.decisions.values())
                 counted = stored.known[arm]["n"] if arm in stored.known else 0
                 if rewarded != counted:
                     wrong.append(f"{name}, arm {arm}: {rewarded} rewards, {counted} counted")
@@ -114,9 +112,9 @@ def _known_in(snapshot: Path) -> dict[int, dict]:
     return {arm: json.loads(fields) for arm, fields in rows}
 
 
-def _reward(stored: Stored, decision_id: str) -> float | None:
+def _is_rewarded(stored: Stored, decision_id: str) -> bool:
     decision = stored.decisions.get(decision_id)
-    return None if decision is None else decision.reward
+    return decision is not None and decision.rewarded
 
 
 def an_application(url: str, told: Told, seed: int, stop: threading.Event, pause: float) -> None:

@@ -316,7 +316,7 @@ def test_a_tree_never_goes_backwards_on_disk(tmp_path):
     assert before.released == {(0, 0): 5, (0, 1): 6, (0, 2): 4}
     for level, last in ((0, 5), (0, 3), (1, 6), (1, 2), (2, 4)):
         with pytest.raises(JournalError, match=f"pull {last} of arm 0 has been released already at level {level}"):
-            journal.commit([Decision(1, 1, 0, 0.0), Released(0, level, last)])
+            journal.commit([Decision("1-1", 1, 0, 0.0), Released(0, level, last)])
         assert journal.load() == before
     journal.commit(site._player.take([(0, 0.5)], 0.0))
     assert journal.load().released[0, 0] == 7
@@ -373,7 +373,7 @@ def test_a_file_with_more_decisions_than_its_tree_has_room_for_is_refused():
     full = new_site(terms)
     for _ in range(2):
         full._player.take([(0, 0.5)], 0.0)
-    stored = replace(full.stored, life=Life(1, 1), decisions={"1-1": Decision(1, 1, 0, 0.0)})
+    stored = replace(full.stored, life=Life(1, 1), decisions={"1-1": Decision("1-1", 1, 0, 0.0)})
     with pytest.raises(InvalidArgument, match="decisions of an arm must be at most 2"):
         new_site(terms, stored=stored)
 
@@ -585,7 +585,7 @@ def test_all_but_the_newest_are_forgotten_a_thousand_at_a_time():
 
 def test_a_decision_is_small():
     with pytest.raises(AttributeError):
-        Decision(1, 1, 0, 0.0).__dict__  # noqa: B018
+        Decision("1-1", 1, 0, 0.0).__dict__  # noqa: B018
 
 
 # ---------------------------------------------------------------- draws and terms

@@ -275,10 +275,10 @@ def check_rewards(story, name):
     """P1: acknowledged rewards are counted exactly once, in the order of decisions; those in doubt at most once."""
     site = story.network.site(name)
     told, doubt = story.told[name], story.in_doubt[name]
-    kept = {key: decision for key, decision in site.stored.decisions.items() if decision.reward is not None}
+    kept = {key: decision for key, decision in site.stored.decisions.items() if decision.rewarded}
     for key, (decision, reward) in told.items():
         assert key in kept, f"{name}: the acknowledged reward of {key} is lost"
-        assert (kept[key].arm, kept[key].reward) == (decision.arm, reward)
+        assert (kept[key].arm, kept[key].reward) == (decision.arm, None if kept[key].played else reward)
     assert set(kept) <= set(told) | set(doubt), f"{name} counts rewards that nobody reported"
     for k in range(site.terms.num_arms):
         slots = [decision for decision in site.stored.decisions.values() if decision.arm == k]
@@ -410,7 +410,7 @@ class WritesLater(MemoryJournal):
     def commit(self, records):
         late, self.late = self.late, ()
         super().commit(late)
-        if any(isinstance(record, Decision) and record.reward is not None for record in records):
+        if any(isinstance(record, Decision) and record.rewarded for record in records):
             self.late = tuple(records)
         else:
             super().commit(records)

@@ -24,7 +24,7 @@ from fedbandit.agent.core.messages import Answer, Offer
 from fedbandit.agent.core.site import Site
 from fedbandit.audit import live_sites
 from fedbandit.audit.attacks import Attack, on_batches, on_mechanism
-from fedbandit.audit.known_bad import RawSite, half_the_noise, known_bad, site_from_old_backup
+from fedbandit.audit.known_bad import RawSite, ToldAgainSite, half_the_noise, known_bad, site_from_old_backup
 from fedbandit.audit.live_sites import (
     Neighbour,
     Plan,
@@ -383,18 +383,18 @@ class PartialSite(Site):
         return (value + self.hint, *rest)
 
 
-class RawAgainSite(Site):
-    """It gossips raw means of what its disk held when it was restarted."""
+class RawAgainSite(ToldAgainSite):
+    """It gossips raw means of what it was told before it was restarted."""
 
     @property
     def own(self):
         shown = super().own
-        rewards = [[d.reward for d in self.stored.decisions.values() if d.arm == arm] for arm in (0, 1)]
+        rewards = [[self.told[d.id] for d in self.stored.decisions.values() if d.arm == arm] for arm in (0, 1)]
         return (*(sum(known) / len(known) for known in rewards), *shown[2:])
 
 
 def raw_after_a_restart(name, terms, stored, noise):
-    return (RawAgainSite if stored.decisions else Site)(name, terms, stored, noise)
+    return (RawAgainSite if stored.decisions else ToldAgainSite)(name, terms, stored, noise)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.addresses import Address, address, listening_address, site_name
-from fedbandit.agent.config import ConfigError, Neighbour, Tls, check_insecure, read_config, read_token
+from fedbandit.agent.config import ConfigError, Neighbour, Tls, check_insecure, read_config, read_tokens, token_with
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.rights import ALL_RIGHTS
 from fedbandit.checks import InvalidArgument
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"
@@ -78,7 +79,9 @@ def test_the_examples_token(tmp_path):
     subprocess.run(["/bin/sh", "-c", f"umask 022; {command}"], cwd=tmp_path, check=True, capture_output=True)
     path = tmp_path / "site.toml"
     path.write_text(EXAMPLE.read_text().replace("# token_file", "token_file"))
-    assert re.fullmatch("[0-9a-f]{64}", read_token(read_config(path)))
+    ((token, rights),) = read_tokens(read_config(path)).items()
+    assert re.fullmatch("[0-9a-f]{64}", token)
+    assert rights == ALL_RIGHTS
 
 
 def test_what_may_be_left_out_has_the_defaults_of_the_example(write):
@@ -206,7 +209,8 @@ def test_a_mistake_is_named(write, before, after, message):
         ("[listen]\nhttp = '127.0.0.1'", f"listen.http must be {LISTEN_AT}, not '127.0.0.1'"),
         (
             "[listen]\nhttp = '0.0.0.0:8400'",
-            "listen.http must be a loopback address unless listen.token_file is given, not '0.0.0.0:8400'",
+            "listen.http must be a loopback address unless listen.token_file or tokens.application is given, "
+            "not '0.0.0.0:8400'",
         ),
         (
             "[listen]\ngossip = '127.0.0.1:8400'",
@@ -250,7 +254,7 @@ def test_a_mistake_is_named(write, before, after, message):
         (
             "[[neighbors]]\nname = 'east'",
             "unknown key 'neighbors'. Did you mean 'neighbours'? "
-            "Known: name, data, trust_policy, federation, tls, listen, decisions, neighbours",
+            "Known: name, data, trust_policy, federation, tls, listen, tokens, decisions, neighbours",
         ),
     ],
 )
@@ -274,7 +278,7 @@ def test_several_contradictions_at_once(write):
     more = "[listen]\nhttp = '[::]:80'\n[[neighbours]]\nname = 'north'\n"
     assert mistakes(write(LEAST.replace("epsilon = 1.0", "epsilon = inf") + more)) == [
         "federation.policy.epsilon must be finite, not inf. The policy without privacy is gossip_ucb.",
-        "listen.http must be a loopback address unless listen.token_file is given, not '[::]:80'",
+        "listen.http must be a loopback address unless listen.token_file or tokens.application is given, not '[::]:80'",
         "neighbours[0].name must be different from the site's own, not 'north'",
         "'neighbours[0].address' is missing: without listen.gossip nobody can dial this site",
     ]
@@ -421,9 +425,47 @@ def with_token(write, tmp_path):
 
 
 def test_a_token(write, with_token):
-    assert read_token(read_config(write(LEAST))) is None
-    assert read_token(with_token(b"0123456789abcdef\n")) == "0123456789abcdef"
-    assert read_token(with_token(b"0123456789abcdef", 0o400)) == "0123456789abcdef"
+    assert read_tokens(read_config(write(LEAST))) is None
+    assert read_tokens(with_token(b"0123456789abcdef\n")) == {"0123456789abcdef": ALL_RIGHTS}
+    assert read_tokens(with_token(b"0123456789abcdef", 0o400)) == {"0123456789abcdef": ALL_RIGHTS}
+
+
+def write_token(path, content):
+    path.write_bytes(content)
+    path.chmod(0o600)
+
+
+def test_tokens_of_roles(write, tmp_path):
+    """Each file gives the rights of its role; the one with all rights may stand beside them."""
+    sections = "[listen]\ntoken_file = 'all'\n[tokens]\n"
+    for role in ("application", "viewer", "operator"):
+        write_token(tmp_path / role, f"token-of-the-{role}".encode())
+        sections += f"{role} = '{role}'\n"
+    write_token(tmp_path / "all", b"token-of-everybody")
+    config = read_config(write(LEAST + sections))
+    assert read_tokens(config) == {
+        "token-of-everybody": ALL_RIGHTS,
+        "token-of-the-application": {"decide", "report"},
+        "token-of-the-viewer": {"view"},
+        "token-of-the-operator": {"view", "neighbours"},
+    }
+    assert token_with(config, "neighbours") == "token-of-the-operator", "not one that could decide, too"
+    assert token_with(config, "view") == "token-of-the-viewer"
+    assert token_with(read_config(write(LEAST)), "view") is None
+    write_token(tmp_path / "viewer", b"token-of-the-application")
+    assert mistakes(config.path, lambda _: read_tokens(config)) == [
+        f"tokens.viewer: {tmp_path / 'viewer'} holds the token of another role: each needs its own"
+    ]
+    alone = read_config(write(LEAST + "[listen]\nhttp = '0.0.0.0:80'\n[tokens]\napplication = 'application'\n"))
+    assert mistakes(alone.path, lambda _: token_with(alone, "neighbours")) == [
+        "no token has the right 'neighbours': see [tokens] in examples/site.toml"
+    ]
+
+
+def test_tokens_with_which_nobody_could_decide(write):
+    assert mistakes(write(LEAST + "[tokens]\nviewer = 'viewer'\n")) == [
+        "'tokens.application' is missing: with the tokens given nobody could ask for an arm"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -432,7 +474,7 @@ def test_a_token(write, with_token):
 )
 def test_a_bad_token_is_refused_and_not_told(with_token, content):
     config = with_token(content)
-    assert mistakes(config.path, lambda _: read_token(config)) == [
+    assert mistakes(config.path, lambda _: read_tokens(config)) == [
         f"listen.token_file: {config.token_file} must be one line of at least 16 letters, digits or ._~+/-: "
         f"openssl rand -hex 32 > {config.token_file}"
     ]
@@ -441,7 +483,7 @@ def test_a_bad_token_is_refused_and_not_told(with_token, content):
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
 def test_a_token_that_others_can_read_is_refused(with_token, mode):
     config = with_token(b"0123456789abcdef\n", mode)
-    assert mistakes(config.path, lambda _: read_token(config)) == [
+    assert mistakes(config.path, lambda _: read_tokens(config)) == [
         f"listen.token_file: {config.token_file} has mode {mode:04o}, open to others than its owner: "
         f"chmod 600 {config.token_file}"
     ]
@@ -450,7 +492,7 @@ def test_a_token_that_others_can_read_is_refused(with_token, mode):
 def test_a_token_that_is_missing(with_token):
     config = with_token(b"")
     config.token_file.unlink()
-    assert mistakes(config.path, lambda _: read_token(config)) == [
+    assert mistakes(config.path, lambda _: read_tokens(config)) == [
         f"listen.token_file: {config.token_file}: no such file"
     ]
 

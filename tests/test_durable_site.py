@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fedbandit.agent.core.site import DecisionDraws, RewardConflict, Site
+from fedbandit.agent.core.site import DecisionDraws, Site, UnknownDecision
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from live import TERMS
@@ -59,16 +59,16 @@ def test_nothing_is_told_before_it_is_on_disk(site):
 
 
 def test_the_reason_of_a_refusal_is_on_disk(site):
-    """A conflict says that another reward is known: after a crash it must still be."""
+    """A refusal says that a decision is forgotten: after a crash it must still be."""
 
-    async def conflicting(decision):
-        with pytest.raises(RewardConflict):
+    async def refused(decision):
+        with pytest.raises(UnknownDecision):
             await site.do(lambda it: it.report(decision.id, 0.75))
-        assert site._journal.load().decisions[decision.id].reward == 0.5
+        assert site._journal.load().decisions == {}
 
     async def scenario():
         decision = await site.do(decide)
-        await asyncio.gather(site.do(lambda it: it.report(decision.id, 0.5)), conflicting(decision))
+        await asyncio.gather(site.do(lambda it: it.expire(1.0, 0)), refused(decision))
 
     asyncio.run(scenario())
 

@@ -24,7 +24,7 @@ ROOMS = {
     "privacy": ["privacy"],
     "agent.core": ["agent.core"],
     "agent.disk": ["agent.disk"],
-    "agent.config": ["agent.addresses", "agent.config"],
+    "agent.config": ["agent.addresses", "agent.rights", "agent.config"],
     "agent.gossip": ["agent.gossip"],
     "agent.http": ["agent.http"],
     "agent": ["agent"],  # the process of all that, and the client

@@ -49,8 +49,8 @@ def test_a_migrated_site_shows_what_it_showed(name, journal):
     site, written = opened(name, journal), WRITTEN[name]
     for key in ("tried", "rewards", "releases", "own"):
         assert list(getattr(site, key)) == written[key], key
-    rows = [[it.id, it.arm, it.at, it.reward] for it in site.stored.decisions.values()]
-    assert rows == written["remembered"]
+    rows = [[it.id, it.arm, it.at, it.rewarded] for it in site.stored.decisions.values()]
+    assert rows == [[*known, reward is not None] for *known, reward in written["remembered"]]
     assert (site.pending, site.waiting, site.late) == (len(written["pending"]), 0, 0)
     assert journal._file.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
 

@@ -27,9 +27,9 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Decision",
+    "Forbidden",
     "InvalidRequest",
     "NotANeighbour",
-    "RewardConflict",
     "Unauthorised",
     "Unavailable",
     "UnknownDecision",
@@ -51,10 +51,6 @@ class UnknownDecision(AgentError):
     """No decision has this id, or it has expired."""
 
 
-class RewardConflict(AgentError):
-    """This decision already has a different reward."""
-
-
 class InvalidRequest(AgentError):
     """The agent refused the request, and says what it accepts."""
 
@@ -67,6 +63,10 @@ class Unauthorised(AgentError):
     """The token is missing or wrong."""
 
 
+class Forbidden(AgentError):
+    """The token lacks a right, which the message names."""
+
+
 class Unavailable(AgentError):
     """The agent cannot serve now; nothing has changed."""
 
@@ -76,11 +76,11 @@ class Unreachable(AgentError):
 
 
 _KINDS: dict[str, type[AgentError]] = {
+    "forbidden": Forbidden,
     "invalid": InvalidRequest,
     "invalid_json": InvalidRequest,
     "not_a_neighbour": NotANeighbour,
     "not_ready": Unavailable,
-    "reward_conflict": RewardConflict,
     "too_large": InvalidRequest,
     "unauthorised": Unauthorised,
     "unavailable": Unavailable,
@@ -204,7 +204,7 @@ class Client:
         return self._run(_DECIDE)
 
     def reward(self, decision: Decision | str, value: float) -> bool:
-        """Report the reward of a decision; it is on disk when this returns. Safe to repeat.
+        """Report the reward of a decision; it is on disk when this returns. Safe to repeat: the first report counts.
 
         False: the federation's reward window was over, and it does not count.
         """
@@ -258,7 +258,7 @@ class AsyncClient:
         return await self._run(_DECIDE)
 
     async def reward(self, decision: Decision | str, value: float) -> bool:
-        """Report the reward of a decision; it is on disk when this returns. Safe to repeat.
+        """Report the reward of a decision; it is on disk when this returns. Safe to repeat: the first report counts.
 
         False: the federation's reward window was over, and it does not count.
         """

@@ -5,7 +5,7 @@ Reading has no side effects: no folder, no socket. ``fedbandit.agent.gossip.tls`
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -15,11 +15,22 @@ from fedbandit.agent.addresses import Address, address, listening_address, site_
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.own_policy import check_trust
 from fedbandit.agent.disk.secret_files import read_secret
+from fedbandit.agent.rights import ALL_RIGHTS, ROLES, Right, Rights, Role
 from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
 from fedbandit.outside.policies import WrongPage, policy_from
 from fedbandit.toml_files import Section, checked, read_toml
 
-__all__ = ["ConfigError", "Neighbour", "SiteConfig", "Tls", "check_insecure", "is_token", "read_config", "read_token"]
+__all__ = [
+    "ConfigError",
+    "Neighbour",
+    "SiteConfig",
+    "Tls",
+    "check_insecure",
+    "is_token",
+    "read_config",
+    "read_tokens",
+    "token_with",
+]
 
 POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
 LEAST_TOKEN = 16
@@ -62,7 +73,7 @@ class SiteConfig:
     * ``data``: the state folder, created by the agent
     * ``terms``: the terms that all sites share
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
-    * ``token_file``: holds the token that applications must send
+    * ``token_file``: holds a token with all rights; ``role_files``: those with the rights of a role
     * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
       decisions kept
     """
@@ -78,6 +89,7 @@ class SiteConfig:
     keep: int
     neighbours: tuple[Neighbour, ...]
     path: Path
+    role_files: dict[Role, Path] = field(default_factory=dict[Role, Path])
 
 
 T = TypeVar("T")
@@ -139,6 +151,12 @@ class _Listen(Section):
     token_file: _FileName | None = None
 
 
+class _Tokens(Section):
+    application: _FileName | None = None
+    viewer: _FileName | None = None
+    operator: _FileName | None = None
+
+
 class _Decisions(Section):
     expire_after_hours: Annotated[float, AfterValidator(lambda v: number_between("", v, 0.0, MAX_HOURS))] = 720.0
     keep: Annotated[int, AfterValidator(lambda v: whole_number("", v, 1, MAX_KEPT))] = 20_000
@@ -157,6 +175,7 @@ class _File(Section):
     federation: _Federation
     tls: _Tls | None = None
     listen: _Listen = _Listen()
+    tokens: _Tokens = _Tokens()
     decisions: _Decisions = _Decisions()
     neighbours: list[_Neighbour] = Field(default_factory=list[_Neighbour])
 
@@ -185,6 +204,7 @@ def read_config(path: Path) -> SiteConfig:
         keep=file.decisions.keep,
         neighbours=tuple(Neighbour(n.name, n.address, n.rate) for n in file.neighbours),
         path=path,
+        role_files={role: folder / name for role in ROLES if (name := getattr(file.tokens, role)) is not None},
     )
 
 
@@ -215,19 +235,41 @@ def is_token(text: str) -> bool:
     return _TOKEN.fullmatch(text) is not None
 
 
-def read_token(config: SiteConfig) -> str | None:
-    """The token that applications must send, or ``None``."""
-    if config.token_file is None:
+def read_tokens(config: SiteConfig) -> dict[str, Rights] | None:
+    """The rights of each token; ``None`` if callers need none, and have all rights."""
+    given: list[tuple[str, Path, Rights]] = []
+    if config.token_file is not None:
+        given.append(("listen.token_file", config.token_file, ALL_RIGHTS))
+    given += [(f"tokens.{role}", path, ROLES[role]) for role, path in config.role_files.items()]
+    tokens: dict[str, Rights] = {}
+    for where, path, rights in given:
+        token = _read_token(f"{config.path}: {where}", path)
+        if token in tokens:
+            raise ConfigError(f"{config.path}: {where}: {path} holds the token of another role: each needs its own")
+        tokens[token] = rights
+    return tokens or None
+
+
+def token_with(config: SiteConfig, right: Right) -> str | None:
+    """The token with this right and the fewest others; ``None`` if callers need none."""
+    tokens = read_tokens(config)
+    if tokens is None:
         return None
-    where = f"{config.path}: listen.token_file"
+    able = [token for token, rights in tokens.items() if right in rights]
+    if not able:
+        raise ConfigError(f"{config.path}: no token has the right {right!r}: see [tokens] in examples/site.toml")
+    return min(able, key=lambda token: len(tokens[token]))
+
+
+def _read_token(where: str, path: Path) -> str:
     try:
-        token = read_secret(config.token_file).removesuffix(b"\n")
+        token = read_secret(path).removesuffix(b"\n")
     except FileError as error:
         raise ConfigError(f"{where}: {error}") from None
     if len(token) < LEAST_TOKEN or not is_token(token.decode("latin-1")):
         raise ConfigError(
-            f"{where}: {config.token_file} must be one line of at least {LEAST_TOKEN} letters, digits or ._~+/-: "
-            f"openssl rand -hex 32 > {config.token_file}"
+            f"{where}: {path} must be one line of at least {LEAST_TOKEN} letters, digits or ._~+/-: "
+            f"openssl rand -hex 32 > {path}"
         )
     return token.decode("ascii")
 
@@ -271,11 +313,12 @@ def _terms(section: _Federation, trusted: str, folder: Path) -> Federation:
 
 def _contradictions(file: _File) -> Iterator[str]:
     """Contradictions between sections that are valid by themselves."""
-    listen = file.listen
-    if not listen.http.is_loopback and listen.token_file is None:
-        yield str(
-            InvalidArgument("listen.http", str(listen.http), "a loopback address unless listen.token_file is given")
-        )
+    listen, application = file.listen, file.tokens.application
+    if not listen.http.is_loopback and listen.token_file is None and application is None:
+        accepted = "a loopback address unless listen.token_file or tokens.application is given"
+        yield str(InvalidArgument("listen.http", str(listen.http), accepted))
+    elif listen.token_file is None and application is None and (file.tokens.viewer or file.tokens.operator):
+        yield "'tokens.application' is missing: with the tokens given nobody could ask for an arm"
     if listen.gossip == listen.http and listen.http.port != 0:
         yield str(InvalidArgument("listen.gossip", str(listen.gossip), "different from listen.http"))
     names = {file.name}

@@ -35,7 +35,7 @@ __all__ = ["Agent", "change_stopped"]
 STATE_FILE = "state.sqlite"
 
 EXPIRY_EVERY = 1.0
-"""Seconds between checks for decisions that are due or have expired."""
+"""Seconds between checks for decisions that are due or have expired; then raw rewards that counted leave the disk."""
 
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
@@ -159,7 +159,7 @@ class Agent:
         self.site.close()
 
     async def _keep_house(self) -> None:
-        """Expire decisions, notice silent neighbours and certificate expiry, check the disk; what is due is settled."""
+        """Expire decisions, settle what is due, erase old values, watch neighbours, certificate and disk."""
         said = None
         while True:
             try:
@@ -169,6 +169,7 @@ class Agent:
                 before = self._clock.now() - self.config.expire_after
                 while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
                     pass
+                self.site.erase()
                 if said is not None:
                     _LOG.info("resolved: %s", said)
                 said = None
@@ -295,7 +296,7 @@ def _check_room(folder: Path) -> None:
 
 def _written_again(site: Site) -> Step[None]:
     """An event that writes where a decision does, and changes nothing."""
-    nobody = Decision(site.epoch, 0, 0, 0.0)
+    nobody = Decision("", 0, 0, 0.0)
     return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
 
 

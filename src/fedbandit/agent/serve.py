@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
 import uvicorn
 
@@ -12,6 +12,7 @@ from fedbandit.agent.config import SiteConfig
 from fedbandit.agent.http.access import LOOPBACK
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.limits import BoundedHttp
+from fedbandit.agent.rights import Rights
 from fedbandit.agent.runtime import Agent
 
 __all__ = ["serve"]
@@ -27,23 +28,25 @@ class _Http(uvicorn.Server):
         yield
 
 
-async def serve(agent: Agent, token: str | None, stop: asyncio.Event) -> None:
+async def serve(agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event) -> None:
     """Run an agent until ``stop`` is set."""
     try:
         with _listening(agent.config) as door:
-            await _serve_at(door, agent, token, stop)
+            await _serve_at(door, agent, tokens, stop)
     finally:
         await agent.stop()
         _LOG.info("stopped")
 
 
-async def _serve_at(door: socket.socket, agent: Agent, token: str | None, stop: asyncio.Event) -> None:
+async def _serve_at(
+    door: socket.socket, agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event
+) -> None:
     host, port = agent.config.http.host, door.getsockname()[1]
-    # Other machines may call the agent by any name; ``read_config`` then requires a token.
+    # Other machines may call the agent by any name; ``read_config`` then requires tokens.
     hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if agent.config.http.is_loopback else None
     http = _Http(
         uvicorn.Config(
-            make_app(agent, token, hosts),
+            make_app(agent, tokens, hosts),
             loop="asyncio",
             http=BoundedHttp,
             log_level="error",  # garbage from strangers must not fill our log

@@ -7,6 +7,7 @@ program would.
 
 import warnings
 from collections.abc import Iterable
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from fedbandit.policies import FedUCB, PrivacyWarning
 from fedbandit.privacy.noise import GRID, NoiseSource
 from fedbandit.rules.mean import dyadic_intervals, paper_epsilon_per_node
 
-__all__ = ["ArrivalSite", "RawSite", "half_the_noise", "known_bad", "site_from_old_backup"]
+__all__ = ["ArrivalSite", "RawSite", "ToldAgainSite", "half_the_noise", "known_bad", "site_from_old_backup"]
 
 CLAIM = 1.0
 RESTARTS = 7
@@ -86,12 +87,23 @@ def _redrawn() -> Attack:
 def site_from_old_backup(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
     """A site from an empty file that keeps its links and is told its rewards again: it releases them again."""
     backup = Stored(Life(stored.life.epoch, 0), stored.born, links=stored.links, n_max=stored.n_max)
-    site = Site(name, terms, backup, noise)
+    site = ToldAgainSite(name, terms, backup, noise)
     for decision in stored.decisions.values():
         again = site.decide(decision.at, DRAWS).result
-        if decision.reward is not None:
-            site.report(again.id, decision.reward)
+        if decision.rewarded:
+            site.report(again.id, site.told[decision.id])
     return site
+
+
+class ToldAgainSite(Site):
+    """A site whose application remembers its rewards: a disk forgets them once they count."""
+
+    told: ClassVar[dict[str, float]] = {}
+
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+        """Remember the reward, also for the next life."""
+        self.told[decision_id] = reward
+        return super().report(decision_id, reward, at)
 
 
 class RawSite(Site):

@@ -42,7 +42,7 @@ def agent(
     # Many systems allow 1,024 descriptors, which a few idle callers use up: then nobody is answered.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    from fedbandit.agent.config import check_insecure, read_config, read_token
+    from fedbandit.agent.config import check_insecure, read_config, read_tokens
     from fedbandit.agent.gossip.handshakes import watch_handshakes
     from fedbandit.agent.gossip.tls import read_tls
     from fedbandit.agent.runtime import INSECURE, Agent
@@ -55,7 +55,7 @@ def agent(
     site = read_config(config)
     check_insecure(site, insecure)
     tls = None if insecure else read_tls(site, datetime.now(UTC))
-    token = read_token(site)
+    tokens = read_tokens(site)
     if insecure:
         logging.getLogger("fedbandit.agent").warning(INSECURE)
     with _plain_errors():
@@ -66,7 +66,7 @@ def agent(
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await serve(running, token, stop)
+        await serve(running, tokens, stop)
 
     with _plain_errors():
         asyncio.run(until_stopped())
@@ -100,10 +100,10 @@ def rejoin(
 def _tell(path: Path, name: str, comes_back: bool) -> None:
     """Tell the running agent; if none runs, write to its state file."""
     from fedbandit.agent.client import Client, Unreachable
-    from fedbandit.agent.config import read_config, read_token
+    from fedbandit.agent.config import read_config, token_with
 
     site = read_config(path)
-    with _plain_errors(), Client(f"http://{site.http}", token=read_token(site)) as client:
+    with _plain_errors(), Client(f"http://{site.http}", token=token_with(site, "neighbours")) as client:
         try:
             its_name = client.state().name
             if its_name != site.name:

@@ -10,7 +10,6 @@ __all__ = [
     "NotANeighbour",
     "OtherFederation",
     "Refused",
-    "RewardConflict",
     "Step",
     "UnknownDecision",
 ]
@@ -32,10 +31,6 @@ class Refused(RuntimeError):
 
 class UnknownDecision(Refused):
     """The application's mistake: no decision has this id, or it has expired."""
-
-
-class RewardConflict(Refused):
-    """The application's mistake: this decision has another reward already."""
 
 
 class HorizonReached(Refused):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.slots import HeldUp
@@ -66,8 +67,8 @@ def warnings_of(
 ) -> tuple[str, ...]:
     """What an operator should know before it hurts."""
     said = [
-        f"{it.rewards} rewards of {terms.arms[it.arm]} wait for that of decision {it.by.id}, which came before them; "
-        "when it expires without one, the default counts. A reward_window would not wait."
+        f"{it.rewards} rewards of {terms.arms[it.arm]} wait for that of the decision of {_time(it.by.at)}, which came "
+        "before them; when it expires without one, the default counts. A reward_window would not wait."
         for it in held_up
         if it.rewards >= terms.first_batch
     ]
@@ -94,6 +95,11 @@ def warnings_of_network(terms: Federation, holdout: Holdout | None, unrest: floa
             "neighbours)."
         )
     return tuple(said)
+
+
+def _time(at: float) -> str:
+    """When a decision was handed out: its id is for the application alone."""
+    return datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")
 
 
 def _warnings_of_policy(terms: Federation, tried: Sequence[int], n_max: Sequence[int]) -> tuple[str, ...]:

@@ -34,24 +34,23 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An arm that was handed out at a time, and its reward once it is known.
+    """An arm that was handed out at a time.
 
-    * ``played``: the page has observed its reward, or the default; without a reward it was the default
+    * ``id``: for the application alone: whoever knows it can report the reward
+    * ``reward``: from its report until it is played, and no longer
+    * ``played``: the page has observed its reward, or the default
     * ``late``: a reward came after the window, and does not count
+    * ``rewarded``: a reward came in time, and counts
     """
 
-    epoch: int
+    id: str
     number: int
     arm: int
     at: float
     reward: float | None = None
     played: bool = False
     late: bool = False
-
-    @property
-    def id(self) -> str:
-        """Its name, also among decisions of lives whose disk was lost."""
-        return f"{self.epoch:x}-{self.number}"
+    rewarded: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,6 +121,7 @@ class Stored:
 
     * ``born``: the epoch with which the file was made: the one time that no neighbour can move
     * ``by_arrival``: decisions up to this number are from before there were slots: their rewards count as they come
+    * ``key``: makes the ids of decisions; each file has its own, and only one in memory may do without
     * ``known``: the fields of each arm; ``released``: the last pull released of each arm and level
     """
 
@@ -129,6 +129,7 @@ class Stored:
     born: int
     times: Times = Times(0.0, 0)
     by_arrival: int = 0
+    key: bytes = b""
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
     known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     released: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])

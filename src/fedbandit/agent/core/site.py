@@ -14,15 +14,8 @@ from typing import TypeVar
 
 from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.choice import DecisionDraws, choice
-from fedbandit.agent.core.events import (
-    HorizonReached,
-    NotANeighbour,
-    OtherFederation,
-    Refused,
-    RewardConflict,
-    Step,
-    UnknownDecision,
-)
+from fedbandit.agent.core.decision_ids import decision_id as id_of
+from fedbandit.agent.core.events import HorizonReached, NotANeighbour, OtherFederation, Refused, Step, UnknownDecision
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
 from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of, warnings_of_network
@@ -45,7 +38,6 @@ __all__ = [
     "NotANeighbour",
     "OtherFederation",
     "Refused",
-    "RewardConflict",
     "Site",
     "Step",
     "UnknownDecision",
@@ -227,7 +219,8 @@ class Site:
         """Hand out an arm, and with it the next slot of the arm."""
         arm = choice(self.terms, self._player, self.n_max, draws)
         life = Life(self.epoch, self._stored.life.decisions + 1)
-        decision = Decision(life.epoch, life.decisions, arm, self._tick(at))
+        at = self._tick(at)
+        decision = Decision(id_of(self._stored.key, life.epoch, life.decisions, at), life.decisions, arm, at)
         self._tried[arm] += 1
         times = (replace(self._stored.times, since=decision.at),) if self._stored.times.since is None else ()
         step = self._step(decision, life, decision, *times)
@@ -235,8 +228,9 @@ class Site:
         return step
 
     def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
-        """Take the reward of a decision; False if it came too late, and does not count. Idempotent.
+        """Take the reward of a decision; False if it came too late, and does not count.
 
+        Idempotent: a repetition changes nothing, whatever its value, and the answer tells nothing of the first one.
         ``at`` is the time now, by which a window is judged; None: the largest time seen so far.
         """
         decision = self._stored.decisions.get(decision_id)
@@ -245,9 +239,7 @@ class Site:
         low, high, reward = self.terms.low, self.terms.high, finite_number("reward", reward)
         if not low <= reward <= high:
             raise InvalidArgument("reward", reward, f"a number from {low:g} to {high:g}")
-        if decision.reward is not None:
-            if decision.reward != reward:
-                raise RewardConflict(f"decision {decision_id} has another reward already")
+        if decision.rewarded:
             return Step(True)
         if decision.late:
             return Step(False)
@@ -256,7 +248,7 @@ class Site:
             return self._step(
                 False, replace(decision, late=True), replace(self._stored.times, clock=now, late=self.late + 1)
             )
-        decision = replace(decision, reward=reward)
+        decision = replace(decision, reward=reward, rewarded=True)
         self._stored.apply([decision])
         due: list[Decision] = []
         if decision.number <= self._stored.by_arrival:
@@ -321,7 +313,7 @@ class Site:
         missing = self.terms.missing_reward
         rewards = ((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
         own = self._player.take(rewards, self._elapsed)
-        step = self._step(result, *records, *(replace(it, played=True) for it in due))
+        step = self._step(result, *records, *(replace(it, reward=None, played=True) for it in due))
         self._look(*self._player.concerned(own))
         return replace(step, records=(*step.records, *own))
 

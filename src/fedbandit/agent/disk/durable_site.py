@@ -78,9 +78,16 @@ class DurableSite:
         self._commit()
         return self._loaded()
 
+    def erase(self) -> None:
+        """Write pending records, then remove old values from the files: played rewards, and sums that were released."""
+        self._commit()
+        if self._journal is not None:
+            self._journal.erase()
+
     def close(self) -> None:
-        """Write pending records, and close the file."""
-        self._commit_quietly()
+        """Write pending records, remove old values, and close the file."""
+        with suppress(JournalError):  # the waiting callers have received it
+            self.erase()
         self._forget()
 
     def _loaded(self) -> Site:

@@ -18,7 +18,7 @@ from fedbandit.privacy.mechanism import Mechanism
 from fedbandit.privacy.noise import to_steps
 from fedbandit.rules.mean import last_end, trailing_zeros
 
-__all__ = ["OLD_TABLES", "SLOTS_FROM_SCHEMA_3", "records_of_schema_2"]
+__all__ = ["DECISIONS_OF_SCHEMA_3", "OLD_TABLES", "SLOTS_FROM_SCHEMA_3", "records_of_schema_2"]
 
 OLD_TABLES = ("batch", "release", "arm_sum", "arm_tree")
 """What schema 3 no longer has."""
@@ -28,12 +28,19 @@ ALTER TABLE agent ADD COLUMN clock REAL;
 ALTER TABLE agent ADD COLUMN late INTEGER;
 ALTER TABLE agent ADD COLUMN by_arrival INTEGER;
 ALTER TABLE agent ADD COLUMN since REAL;
+ALTER TABLE agent ADD COLUMN key BLOB;
+ALTER TABLE agent ADD COLUMN is_stale INTEGER;
 UPDATE agent SET clock = 0.0, late = 0, by_arrival = decisions;
-ALTER TABLE decision ADD COLUMN played INTEGER;
-ALTER TABLE decision ADD COLUMN late INTEGER;
-UPDATE decision SET played = (reward IS NOT NULL), late = 0;
+ALTER TABLE decision RENAME TO old_decision;
 """
 """Rewards counted as they came. Later ones of a decision of that time do so still: its slot was given to others."""
+
+DECISIONS_OF_SCHEMA_3 = """
+INSERT INTO decision SELECT id, number, arm, at, reward IS NOT NULL, 0, reward IS NOT NULL FROM old_decision
+    ORDER BY number;
+DROP TABLE old_decision;
+"""
+"""They keep their ids, for their applications know no others. Their rewards have been played, and are dropped."""
 
 
 def records_of_schema_2(file: sqlite3.Connection, terms: Federation) -> list[Record]:

@@ -1,20 +1,21 @@
-"""Checks host, origin, token and size of every HTTP request before it is routed.
+"""Checks host, origin, token and size of every HTTP request before it is routed, and then the caller's right.
 
 Loopback does not keep browsers out: a page from another server can resolve its own name to 127.0.0.1 (hence the
 check of Host), and can post to 127.0.0.1 without permission (hence the check of Origin).
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hmac import compare_digest
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fedbandit.agent.config import is_token
 from fedbandit.agent.http.schemas import MAX_BODY, HttpError
+from fedbandit.agent.rights import ALL_RIGHTS, Right, Rights
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["LOOPBACK", "OPEN", "AccessControl", "check_token", "read_body"]
+__all__ = ["LOOPBACK", "OPEN", "RIGHT_FOR", "AccessControl", "check_right", "check_tokens", "read_body"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Host names of a server on loopback."""
@@ -22,16 +23,30 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OPEN = ("/healthz", "/readyz")
 """Paths that need no token: they reveal nothing about the site."""
 
+RIGHT_FOR: Mapping[str, Right | None] = {
+    "decide": "decide",
+    "reward": "report",
+    "leave": "neighbours",
+    "rejoin": "neighbours",
+    "state": "view",
+    "metrics": "view",
+    "healthz": None,
+    "readyz": None,
+}
+"""The right that each operation requires, by its id. An operation that is not listed here cannot be added."""
+
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 
 
 class AccessControl:
     """Refuses requests before they are routed."""
 
-    def __init__(self, app: ASGIApp, token: str | None, hosts: Iterable[str] | None) -> None:
-        """Admit requests to one of ``hosts`` (None: any) that carry the token, if there is one."""
+    def __init__(self, app: ASGIApp, tokens: Mapping[str, Rights] | None, hosts: Iterable[str] | None) -> None:
+        """Admit requests to one of ``hosts`` (None: any) that carry one of the tokens, if there are any."""
         self._app = app
-        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._expected = (
+            None if tokens is None else [(f"Bearer {token}".encode(), rights) for token, rights in tokens.items()]
+        )
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +71,7 @@ class AccessControl:
             elif name == b"content-length":
                 length = value
         self._check_host(host or b"", origin)
-        self._check_token(authorization, scope["path"])
+        scope["rights"] = self._rights_of(authorization, scope["path"])
         if length is not None and length.isdigit() and int(length) > MAX_BODY:
             raise _too_large()
 
@@ -69,23 +84,40 @@ class AccessControl:
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != called:
             raise HttpError(403, "wrong_origin", "pages from other origins may not call this agent", "Origin", called)
 
-    def _check_token(self, authorization: bytes | None, path: str) -> None:
-        if self._expected is None or path in OPEN:
-            return
-        if not compare_digest(authorization or b"", self._expected):
+    def _rights_of(self, authorization: bytes | None, path: str) -> Rights:
+        if self._expected is None:
+            return ALL_RIGHTS
+        found: Rights | None = None
+        for expected, rights in self._expected:  # all of them: how long it takes tells nothing
+            if compare_digest(authorization or b"", expected):
+                found = rights
+        if found is None and path not in OPEN:
             raise HttpError(
                 401,
                 "unauthorised",
-                "this agent requires its token" if authorization is None else "this is not the agent's token",
+                "this agent requires a token" if authorization is None else "this is no token of this agent",
                 "Authorization",
-                "Bearer, and the token of this agent",
+                "Bearer, and a token of this agent",
                 {"WWW-Authenticate": 'Bearer realm="fedbandit"'},
             )
+        return found or frozenset()
 
 
-def check_token(token: str | None) -> None:
+def check_right(right: Right | None, rights: Rights) -> None:
+    """Refuse a caller without this right."""
+    if right is not None and right not in rights:
+        raise HttpError(
+            403,
+            "forbidden",
+            f"this token lacks the right {right!r}",
+            "Authorization",
+            f"Bearer, and a token with the right {right!r}",
+        )
+
+
+def check_tokens(tokens: Iterable[str]) -> None:
     """Refuse a token that no header can carry, without printing it."""
-    if token is not None and not is_token(token):
+    if not all(is_token(token) for token in tokens):
         raise InvalidArgument("token", "(hidden)", "letters, digits and . _ ~ + / - without spaces")
 
 

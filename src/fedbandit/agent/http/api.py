@@ -5,7 +5,7 @@ by hand, because the framework would cost more time than the agent; a test holds
 """
 
 import json
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -15,14 +15,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from fedbandit.agent.core.events import HorizonReached, NotANeighbour, Refused, RewardConflict, UnknownDecision
+from fedbandit.agent.core.events import HorizonReached, NotANeighbour, Refused, UnknownDecision
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Decision
 from fedbandit.agent.disk.journal import JournalError
-from fedbandit.agent.http.access import LOOPBACK, AccessControl, check_token, read_body
+from fedbandit.agent.http.access import LOOPBACK, RIGHT_FOR, AccessControl, check_right, check_tokens, read_body
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.http.openapi import describe, errors, path_parameter
 from fedbandit.agent.http.schemas import (
+    EXAMPLE_ID,
     Alive,
     DecisionBody,
     HttpError,
@@ -33,6 +34,7 @@ from fedbandit.agent.http.schemas import (
     reward_schema,
 )
 from fedbandit.agent.http.state import SiteState
+from fedbandit.agent.rights import Rights
 from fedbandit.checks import InvalidArgument
 
 __all__ = ["LocalAgent", "make_app"]
@@ -46,7 +48,7 @@ class LocalAgent(Protocol):
         ...
 
     async def report(self, decision_id: str, reward: float) -> bool:
-        """Accept a reward; False: too late. Raises ``UnknownDecision``, ``RewardConflict`` or ``InvalidArgument``."""
+        """Accept a reward; False: too late. Raises ``UnknownDecision`` or ``InvalidArgument``."""
         ...
 
     async def leave(self, neighbour: str) -> None:
@@ -71,14 +73,17 @@ class LocalAgent(Protocol):
         ...
 
 
-def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] | None = LOOPBACK) -> FastAPI:
+def make_app(
+    agent: LocalAgent, tokens: Mapping[str, Rights] | None = None, hosts: Iterable[str] | None = LOOPBACK
+) -> FastAPI:
     """The HTTP API of an agent.
 
-    * ``token``: required for every call but ``/healthz`` and ``/readyz``; None: no token
+    * ``tokens``: every call but ``/healthz`` and ``/readyz`` requires one of them, and its right; None: anyone has all
+      rights
     * ``hosts``: accepted host names, without port; IPv6 addresses in brackets. None: any, for a server that other
-      machines reach: a web page that resolves its own name to it does not know the token
+      machines reach: a web page that resolves its own name to it knows no token
     """
-    check_token(token)  # now: the framework builds the middleware at the first request
+    check_tokens(tokens or ())  # now: the framework builds the middleware at the first request
     # No pages for the OpenAPI document: they load scripts from other servers.
     app = FastAPI(
         title="fedbandit agent",
@@ -91,22 +96,28 @@ def make_app(agent: LocalAgent, token: str | None = None, hosts: Iterable[str] |
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.router.route_class = _Direct
-    app.add_middleware(AccessControl, token=token, hosts=None if hosts is None else tuple(hosts))
+    app.add_middleware(AccessControl, tokens=tokens, hosts=None if hosts is None else tuple(hosts))
     metrics = Metrics(agent.state, agent.not_ready)
     _answer_errors(app)
     _add_decisions(app, agent, metrics)
     _add_neighbours(app, agent)
     _add_views(app, agent, metrics)
-    describe(app, token is not None)
+    describe(app, tokens is not None)
     return app
 
 
 class _Direct(APIRoute):
-    """A route that calls its function directly, without injection or conversion."""
+    """A route that checks the caller's right and calls its function directly, without injection or conversion."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The function itself."""
-        return self.endpoint
+        """The function, for callers with the right that it requires."""
+        right, answer = RIGHT_FOR[self.operation_id or ""], self.endpoint
+
+        async def checked(request: Request) -> Response:
+            check_right(right, request.scope["rights"])
+            return await answer(request)
+
+        return checked
 
 
 _DESCRIPTION = """Ask for an arm, use it, report the reward.
@@ -148,17 +159,17 @@ def _add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         "/v1/decisions/{decision_id}/reward",
         operation_id="reward",
         summary="Report the reward of a decision",
-        description="Within the federation's reward window, if it has one. Idempotent: repeating the same value "
-        "changes nothing.",
+        description="Within the federation's reward window, if it has one. Idempotent: the first report counts. A "
+        "repetition changes nothing, and is answered alike whatever its value.",
         status_code=204,
         response_class=Response,
         response_description="On disk.",
         responses={
             200: {"model": LateBody, "description": "It came too late, and does not count; that is on disk."},
-            **errors(400, 404, 409, 413, 415, 422, 503),
+            **errors(400, 404, 413, 415, 422, 503),
         },
         openapi_extra={
-            "parameters": [path_parameter("decision_id", "The id of the decision.", "19a8c3f2b10-42")],
+            "parameters": [path_parameter("decision_id", "The id of the decision.", EXAMPLE_ID)],
             "requestBody": {"required": True, "content": {"application/json": {"schema": reward_schema(terms)}}},
         },
     )
@@ -303,8 +314,6 @@ def _told(error: Exception) -> HttpError:
             return HttpError(404, "not_a_neighbour", str(error), "name")
         case HorizonReached():
             return HttpError(409, "horizon_reached", str(error))
-        case RewardConflict():
-            return HttpError(409, "reward_conflict", str(error), "value", "the reward that was reported first")
         case InvalidArgument():
             return HttpError(422, "invalid", str(error), error.argument, error.accepted)
         case JournalError():

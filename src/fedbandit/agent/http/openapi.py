@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from fedbandit.agent.http.access import OPEN
+from fedbandit.agent.http.access import OPEN, RIGHT_FOR
 from fedbandit.agent.http.schemas import ErrorBody
 
 __all__ = ["describe", "errors", "path_parameter"]
@@ -13,10 +13,10 @@ __all__ = ["describe", "errors", "path_parameter"]
 _MEANINGS = {
     400: "The body is not JSON, or is incomplete.",
     401: "The token is missing or wrong.",
-    403: "A web page from another origin called.",
+    403: "The token lacks the right, or a web page from another origin called.",
     404: "Not found, or no longer there.",
     405: "The path does not accept this method.",
-    409: "The decision already has a different reward, or the privacy budget of the terms is spent.",
+    409: "The privacy budget of the terms is spent.",
     413: "The body is too large.",
     415: "The body is not application/json.",
     421: "The Host header does not name this agent.",
@@ -49,7 +49,7 @@ def describe(app: FastAPI, with_token: bool) -> None:
                 if status != 401 or (with_token and not is_open):
                     operation["responses"][str(status)] = {"description": _MEANINGS[status], "content": error}
             if with_token and not is_open:
-                operation["security"] = [{"token": []}]
+                operation["security"] = [{"token": [RIGHT_FOR[operation["operationId"]]]}]
     if with_token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     app.openapi = lambda: document

@@ -13,6 +13,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.checks import shortened
 
 __all__ = [
+    "EXAMPLE_ID",
     "MAX_BODY",
     "Alive",
     "Code",
@@ -32,7 +33,10 @@ __all__ = [
 MAX_BODY = 64 * 1024
 """The most bytes of a body; a reward needs about twenty."""
 
+EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"
+
 Code = Literal[
+    "forbidden",
     "internal",
     "invalid",
     "invalid_json",
@@ -41,7 +45,6 @@ Code = Literal[
     "not_found",
     "not_ready",
     "horizon_reached",
-    "reward_conflict",
     "too_large",
     "unauthorised",
     "unavailable",
@@ -59,7 +62,7 @@ class _Body(BaseModel):
 class DecisionBody(_Body):
     """A decision: use this arm, and report its reward under this id."""
 
-    id: str = Field(description="Report the reward under this id.", examples=["19a8c3f2b10-42"])
+    id: str = Field(description="Report the reward under this id.", examples=[EXAMPLE_ID])
     arm: int = Field(ge=0, description="Number of the arm, from 0.", examples=[2])
     name: str = Field(description="Name of the arm.", examples=["glipizide"])
 

@@ -1,0 +1,117 @@
+"""Keeps raw rewards and sums in rows that are overwritten in place, so that the file holds no old copy of them.
+
+SQLite's ``secure_delete`` zeroes what is deleted. But when a page is split or merged, the rows that move leave copies
+behind. So no row here ever moves or changes its size:
+
+* ``waiting``: a reward that has been reported and not been played, and the number of its decision; zeros where a place
+  is free. Places are used again, and added at the end only.
+* ``known``: what the page of the policy knows of an arm, with blanks up to a whole number of ``BLOCK`` bytes. Every
+  arm has its row from the start. A row that needs more blocks moves: then the file is *stale*, and is rewritten as a
+  whole when it is erased.
+"""
+
+import json
+import sqlite3
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fedbandit.checks import InvalidArgument
+
+__all__ = ["RAW_TABLES", "KnownRows", "WaitingRewards"]
+
+RAW_TABLES = """
+CREATE TABLE waiting (place INTEGER PRIMARY KEY, content BLOB) STRICT;
+CREATE TABLE known (arm INTEGER PRIMARY KEY, fields TEXT) STRICT;
+"""
+
+BLOCK = 1024
+"""Bytes of JSON text by which a row of ``known`` grows; FedBatch's and FedUCB's need one."""
+
+_ROW = struct.Struct("<qd")  # number of the decision, which is never 0, and its reward
+_FREE = bytes(_ROW.size)
+
+
+class WaitingRewards:
+    """The table ``waiting``, by the id of the decision."""
+
+    def __init__(self, file: sqlite3.Connection) -> None:
+        """Read which places are taken."""
+        self._file = file
+        self.read()
+
+    def read(self) -> dict[str, float]:
+        """The reward of each decision that waits. After a rollback: call it, since places were given or freed."""
+        self._free: list[int] = []
+        self._places: dict[str, int] = {}
+        rewards: dict[str, float] = {}
+        ids: dict[int, str] = dict(self._file.execute("SELECT number, id FROM decision WHERE rewarded AND NOT played"))
+        self._end = 0
+        for place, content in self._file.execute("SELECT place, content FROM waiting ORDER BY place"):
+            self._end = place + 1
+            if content == _FREE:
+                self._free.append(place)
+                continue
+            number, reward = _ROW.unpack(content) if len(content) == _ROW.size else (0, 0.0)
+            if number not in ids:
+                raise InvalidArgument(
+                    f"waiting[{place}]", f"{len(content)} bytes", "the reward of a decision that waits"
+                )
+            self._places[ids[number]], rewards[ids[number]] = place, reward
+        return rewards
+
+    def keep(self, decision_id: str, number: int, reward: float) -> None:
+        """Write a reward to a free place."""
+        if self._free:
+            place = self._free.pop()
+        else:
+            place, self._end = self._end, self._end + 1
+        self._places[decision_id] = place
+        self._write(place, _ROW.pack(number, reward))
+
+    def drop(self, decision_id: str) -> bool:
+        """Overwrite a reward; whether it was there."""
+        place = self._places.pop(decision_id, None)
+        if place is None:
+            return False
+        self._write(place, _FREE)
+        self._free.append(place)
+        return True
+
+    def _write(self, place: int, content: bytes) -> None:
+        statement = "INSERT INTO waiting VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET content = excluded.content"
+        self._file.execute(statement, (place, content))
+
+
+class KnownRows:
+    """The table ``known``: a row per arm, in place."""
+
+    def __init__(self, file: sqlite3.Connection) -> None:
+        """For an open file."""
+        self._file = file
+
+    def make(self, arms: Iterable[int]) -> None:
+        """A blank row for each arm, in order."""
+        self._file.executemany("INSERT INTO known VALUES (?, ?)", ((arm, _padded("")) for arm in arms))
+
+    def read(self) -> Iterator[tuple[int, Any]]:
+        """The fields of each arm that has any."""
+        for arm, fields in self._file.execute("SELECT arm, fields FROM known ORDER BY arm"):
+            if fields.strip():
+                yield arm, json.loads(fields)
+
+    def write(self, arm: int, fields: Mapping[str, Any]) -> bool:
+        """Replace the fields of an arm; whether its row has moved."""
+        text = json.dumps(fields)
+        in_place = (
+            "UPDATE known SET fields = ?2 || printf('%*s', length(fields) - length(?2), '') "
+            "WHERE arm = ?1 AND length(fields) >= length(?2)"
+        )
+        if self._file.execute(in_place, (arm, text)).rowcount == 1:
+            return False
+        self._file.execute("INSERT OR REPLACE INTO known VALUES (?, ?)", (arm, _padded(text)))
+        return True
+
+
+def _padded(text: str) -> str:
+    return text.ljust(-(-max(len(text), 1) // BLOCK) * BLOCK)

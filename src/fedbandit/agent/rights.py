@@ -1,0 +1,22 @@
+"""What a caller of the HTTP API may do, and which token gives which rights."""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+__all__ = ["ALL_RIGHTS", "ROLES", "Right", "Rights", "Role"]
+
+Right = Literal["decide", "report", "view", "neighbours"]
+"""To ask for arms, to report rewards, to read state and metrics, to change neighbours."""
+
+Rights = frozenset[Right]
+
+Role = Literal["application", "viewer", "operator"]
+
+ALL_RIGHTS: Rights = frozenset(get_args(Right))
+
+ROLES: Mapping[Role, Rights] = {
+    "application": frozenset({"decide", "report"}),
+    "viewer": frozenset({"view"}),
+    "operator": frozenset({"view", "neighbours"}),
+}
+"""An operator reads the state, too: whoever drops a neighbour must see whose agent answers."""
