@@ -220,7 +220,17 @@ def state_of(name, own, estimates):
         ArmState(name=f"arm {k}", estimate=e, radius=None, own_mean=o, weight=1.0, pulls=1, rewards=1, releases=1)
         for k, (o, e) in enumerate(zip(own, estimates, strict=True))
     ]
-    federation = FederationState(name="f", num_agents=3, arms=["a", "b"], low=0, high=1, policy="", digest="")
+    federation = FederationState(
+        name="f",
+        num_agents=3,
+        arms=["a", "b"],
+        low=0,
+        high=1,
+        reward_window=1.0,
+        default_reward=0,
+        policy="",
+        digest="",
+    )
     return SiteState(
         name=name,
         version="",
@@ -228,7 +238,7 @@ def state_of(name, own, estimates):
         started=0.0,
         insecure=False,
         federation=federation,
-        decisions=DecisionState(handed_out=1, pending=0, remembered=1),
+        decisions=DecisionState(handed_out=1, pending=0, waiting=0, late=0, remembered=1),
         arms=arms,
         neighbours=[],
         privacy=PrivacyState(mechanism="", epsilon_per_reward=1.0, releases=1, promise=""),

@@ -140,7 +140,11 @@ class Site:
 
     @property
     def clock(self) -> float:
-        """The largest time that this site was told of: it never goes back."""
+        """The largest time that this site was told of: it never goes back.
+
+        After a restart it is the largest that a decision has, or at which a window ended that was settled: a file
+        keeps no time that depends on when a reward came.
+        """
         return self._clock
 
     @property
@@ -202,7 +206,7 @@ class Site:
     def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
         """Take the reward of a decision; False if it came too late, and does not count. Idempotent.
 
-        ``at`` is the time now, by which a window is judged; None: the largest time seen so far.
+        ``at`` is the time now, by which a window is judged; None: the largest time seen so far. It moves no clock.
         """
         decision = self._stored.decisions.get(decision_id)
         if decision is None:
@@ -216,9 +220,9 @@ class Site:
             return Step(True)
         if decision.late:
             return Step(False)
-        now = self._tick(at)
+        now = self._clock if at is None else max(self._clock, finite_number("at", at))
         if decision.played or self._slots.is_over(decision, now):
-            return self._step(False, replace(decision, late=True), Times(now, self.late + 1))
+            return self._step(False, replace(decision, late=True), replace(self._stored.times, late=self.late + 1))
         decision = replace(decision, reward=reward)
         self._stored.apply([decision])
         due: list[Decision] = []
@@ -237,11 +241,14 @@ class Site:
 
         With a window: each decision whose window is over, with its reward, or the default if none came. So contents and
         times of releases depend on decisions and the clock alone. At most ``MAX_SETTLED`` at once: call it again until
-        it says 0. The driver calls it before other events, and now and then.
+        it says 0. The driver calls it now and then, and before all other events but ``report``: what is settled, and
+        when, must not depend on when rewards come.
         """
-        now = self._tick(now)
-        due = self._slots.take_due(now, MAX_SETTLED)
-        return self._played(len(due), due, *((Times(now, self.late),) if due else ()))
+        due, window = self._slots.take_due(self._tick(now), MAX_SETTLED), self.terms.reward_window
+        if not due or not window:
+            return self._played(len(due), due)
+        ended = max(it.at for it in due) + window  # a time that decisions alone tell
+        return self._played(len(due), due, Times(max(self._stored.times.clock, ended), self.late))
 
     def expire(self, before: float, keep: int) -> Step[int]:
         """Forget decisions whose window ended before a time, and the oldest beyond the newest ``keep``; how many.
@@ -264,10 +271,9 @@ class Site:
             gone.append(Forgotten(decision.id))
         return self._played(len(gone), self._slots.take_due(self._clock, MAX_SETTLED), *gone, gone=due)
 
-    def _tick(self, at: float | None) -> float:
+    def _tick(self, at: float) -> float:
         """The time of an event: no earlier than that of any before."""
-        if at is not None:
-            self._clock = max(self._clock, finite_number("at", at))
+        self._clock = max(self._clock, finite_number("at", at))
         return self._clock
 
     def _played(
