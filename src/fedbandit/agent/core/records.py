@@ -56,7 +56,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Times:
-    """The latest end of a window that was settled, and how many rewards came too late."""
+    """The last time at which anything was settled, and how many rewards came too late."""
 
     clock: float
     late: int

@@ -142,8 +142,8 @@ class Site:
     def clock(self) -> float:
         """The largest time that this site was told of: it never goes back.
 
-        After a restart it is the largest that a decision has, or at which a window ended that was settled: a file
-        keeps no time that depends on when a reward came.
+        After a restart it is the largest at which a decision was made, or anything settled: a file keeps no time that
+        depends on when a reward came.
         """
         return self._clock
 
@@ -244,11 +244,9 @@ class Site:
         it says 0. The driver calls it now and then, and before all other events but ``report``: what is settled, and
         when, must not depend on when rewards come.
         """
-        due, window = self._slots.take_due(self._tick(now), MAX_SETTLED), self.terms.reward_window
-        if not due or not window:
-            return self._played(len(due), due)
-        ended = max(it.at for it in due) + window  # a time that decisions alone tell
-        return self._played(len(due), due, Times(max(self._stored.times.clock, ended), self.late))
+        now = self._tick(now)
+        due = self._slots.take_due(now, MAX_SETTLED)
+        return self._played(len(due), due, *((Times(now, self.late),) if due else ()))
 
     def expire(self, before: float, keep: int) -> Step[int]:
         """Forget decisions whose window ended before a time, and the oldest beyond the newest ``keep``; how many.
