@@ -28,6 +28,8 @@ from live import TERMS, serving
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "http.md").read_text()
 
+SHOP = replace(TERMS, reward_window=1800.0)
+
 pytestmark = pytest.mark.xdist_group("processes")
 
 
@@ -63,6 +65,15 @@ def test_the_loop_over_a_table(served, tmp_path):
         assert int(told[arm][0]) == len(rewards)
         assert told[arm][1] == f"{sum(rewards) / len(rewards):.3f}"
         assert told[arm][2] != "-"
+
+
+def test_the_loop_says_what_does_not_count_yet(tmp_path):
+    table = tmp_path / "patients.csv"
+    table.write_text("patient,none,metformin,glipizide\n1,0,1,1\n2,0,1,1\n")
+    with serving(tmp_path, terms=SHOP) as agent:
+        ran = run_example("csv_loop.py", table, "--agent", agent.url)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "2 outcomes do not count yet: their reward window is 1800 s"
 
 
 def test_the_loop_says_what_it_needs(served):
@@ -127,9 +138,6 @@ class Browser:
 
     def buy(self, visit):
         return self.request("POST", "/buy", {"visit": visit})
-
-
-SHOP = replace(TERMS, reward_window=1800.0)
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_a_short_run(tmp_path):
     assert (tmp_path / "live.png").stat().st_size > 10_000
 
     found = json.loads((tmp_path / "result.json").read_text())
-    assert found["problem"] == "diabetes"
+    assert (found["problem"], found["reward_window"]) == ("diabetes", 1.0)
     assert 4.0 <= found["seconds"] < 8.0
     for site in found["sites"]:
         assert site["exchanges"] > 0
@@ -285,6 +285,17 @@ def test_a_machine_that_does_not_keep_up_is_told(finished):
     assert "did not keep up" not in report.note(finished)
     del finished.visits[2].at[200:]
     assert "did not keep up: 20.0 patients per second at the slowest site instead of 50" in report.note(finished)
+
+
+def test_rewards_that_came_too_late_are_told(finished):
+    said = report.note(finished)
+    assert "A reward counts 1 s after its decision, when its reward window ends." in said
+    assert "came after" not in said
+    for visits in finished.visits[:2]:
+        decisions = visits.state.decisions.model_copy(update={"late": 3})
+        visits.state = visits.state.model_copy(update={"decisions": decisions})
+    assert "6 rewards came after their window: they counted as 0." in report.note(finished)
+    assert [site["late"] for site in report.numbers(finished)["sites"]] == [3, 3, 0]
 
 
 def test_the_figure_also_without_a_single_patient(finished, tmp_path):
