@@ -85,16 +85,13 @@ def final_table(run: Run) -> Table:
 
 def note(run: Run) -> str:
     """Explains the columns, and says whether the machine kept up."""
-    setting, lines = (
-        run.setting,
-        [
-            "alone, together so far: the arm with the highest mean by the site's own few noisy releases, and by "
-            "gossip\n"
-            "best arm at the end: share of patients in the last quarter who got the arm that is best on average\n"
-            "regret: expected successes lost against that arm; if uniform: with arms given at random\n"
-            f"A reward counts {setting.terms.reward_window:g} s after its decision, when its reward window ends."
-        ],
-    )
+    setting = run.setting
+    lines = [
+        "alone, together so far: the arm with the highest mean by the site's own few noisy releases, and by gossip\n"
+        "best arm at the end: share of patients in the last quarter who got the arm that is best on average\n"
+        "regret: expected successes lost against that arm; if uniform: with arms given at random\n"
+        f"A reward counts {setting.terms.reward_window:g} s after its decision, when its reward window ends."
+    ]
     slow = [i for i in range(len(setting.names)) if _per_second(run, i) < KEEPS_UP * setting.speed]
     # In a short run this may be chance: allow four standard deviations of a Poisson count.
     slow = [i for i in slow if len(run.visits[i].at) < _expected(run) - 4.0 * _expected(run) ** 0.5]
