@@ -1017,7 +1017,7 @@ LATE = {
         "agent/disk/durable_site.py",
         "        while self._loaded().is_due(now):\n",
         "        while False:\n",
-        (WHEN_THEY_COME,),
+        ("test_late_clocks.py::test_what_is_due_counts_before_anything_leaves",),
     ),
     "old decisions take slots among new ones": Mutant(
         "agent/disk/migration.py", "by_arrival = decisions;", "by_arrival = 0;", (OLD_DECISIONS,)

@@ -94,6 +94,24 @@ def played(machine, events, delays, rewards, look=lambda *_: None):
     return seen
 
 
+@pytest.mark.parametrize("event", ["decide", "offer", "keep house"])
+def test_what_is_due_counts_before_anything_leaves(event, tmp_path, monkeypatch):
+    machine = Machine(tmp_path, replace(WINDOW, policy=FedBatch(1.0, first_batch=1, index="ucb")), monkeypatch)
+
+    async def play():
+        await machine.boot()
+        await machine.agent.decide()
+        machine.true += 10.0
+        events = {"decide": machine.agent.decide, "offer": machine.offer, "keep house": machine.keep_house}
+        told = await events[event]()
+        assert machine.agent.site.look().releases == (1, 0, 0)
+        if event == "offer":
+            assert told.gossiped[:3] == (0.5 * told.gossiped[3], 0.0, 0.0), "it is in the very message"
+        await machine.agent.stop()
+
+    asyncio.run(play())
+
+
 def delays_of(random):
     return [random.choice([0.0, random.uniform(0.0, 10.0), random.uniform(0.0, 40.0), NEVER]) for _ in range(EVENTS)]
 

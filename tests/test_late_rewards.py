@@ -11,7 +11,7 @@ from fedbandit.agent.clock import SteadyClock
 from fedbandit.agent.core.federation import MAX_WINDOW, Federation
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.records import Life, Released, Stored
-from fedbandit.agent.core.site import MAX_SETTLED, DecisionDraws, RewardConflict, Site
+from fedbandit.agent.core.site import MAX_SETTLED, DecisionDraws, RewardConflict, Site, UnknownDecision
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.audit.known_bad import ArrivalSite
 from fedbandit.audit.live_sites import on_delays
@@ -269,6 +269,28 @@ def test_a_restart_changes_no_release(policy, where):
     assert sum(undisturbed.network.site("a").releases) >= 6
     for second in range(5, 60, 3):
         assert Delays(terms, [(second, where)]).play().seen == undisturbed.seen
+
+
+@pytest.mark.parametrize("clock_behind", [False, True])
+def test_a_reward_that_waited_on_a_lost_disk_is_in_no_later_life(clock_behind):
+    network = MemoryNetwork(WINDOW, [("a", "b")])
+    first, second = network.decide("b", DRAWS), network.decide("b", DRAWS)
+    network.report("b", first.id, 1.0)
+    network.exchange("a", "b")
+    network.run()
+    network.lose_disk("b", clock_behind)
+    network.restart("b")
+    network.exchange("a", "b")  # with its clock behind it hears that it has lived before
+    network.run(5.0)
+    network.decide("b", DRAWS)
+    for old in (first, second):
+        with pytest.raises(UnknownDecision):
+            network.report("b", old.id, 1.0)
+    network.run(15.0)
+    network.exchange("b", "a")
+    site = network.site("b")
+    assert (site.rewards, site.tried) == ((1, 0), (1, 0))
+    assert total(site) == (1, 0.0), "its own decision, with the default"
 
 
 def test_a_file_knows_all_that_memory_does(tmp_path):

@@ -267,7 +267,8 @@ class Site:
                     break
                 due.append(self._slots.take(decision.arm))
             gone.append(Forgotten(decision.id))
-        return self._played(len(gone), self._slots.take_due(self._clock, MAX_SETTLED), *gone, gone=due)
+        behind = [] if window else self._slots.take_due(self._clock, MAX_SETTLED)
+        return self._played(len(gone), behind, *gone, gone=due)
 
     def _tick(self, at: float) -> float:
         """The time of an event: no earlier than that of any before."""
