@@ -947,7 +947,7 @@ LATE = {
         "return decision.reward is not None or self.is_over(decision, now)",
         (AT_ITS_END,),
     ),
-    "a window ends one reward too late": Mutant(
+    "a window ends a moment too late": Mutant(
         "agent/core/slots.py",
         "return 0.0 < self._window <= now - decision.at",
         "return 0.0 < self._window < now - decision.at",
@@ -996,7 +996,7 @@ LATE = {
         "agent/clock.py", "return max(self._wall(), self._last + tick - self._tick)", "return self._wall()", (JUMPS,)
     ),
     "an agent's clock does not go on from its file's": Mutant(
-        "agent/clock.py", "self._last = max(self.now(), at)", "self._last = self.now()", (JUMPS,)
+        "agent/clock.py", "if at > self.peek():", "if False:", (JUMPS,)
     ),
     "a file keeps the time of a late reward": Mutant(
         "agent/core/site.py",

@@ -217,6 +217,20 @@ def test_a_clock_that_jumps_ahead_ends_windows_and_goes_on_from_there():
     assert again.now() == 5001.0
 
 
+def test_a_clock_that_is_wrong_for_a_moment_stays_so_only_if_it_is_read_for_more_than_a_reward():
+    wall, steady = [1000.0], [0.0]
+    clock = SteadyClock(lambda: wall[0], lambda: steady[0])
+    wall[0], steady[0] = 9000.0, 1.0
+    assert clock.peek() == 9000.0
+    clock.catch_up(500.0)
+    wall[0], steady[0] = 1002.0, 2.0
+    assert clock.now() == 1002.0
+    wall[0] = 9000.0
+    assert clock.now() == 9000.0
+    wall[0], steady[0] = 1003.0, 3.0
+    assert (clock.peek(), clock.now()) == (9001.0, 9001.0)
+
+
 def test_as_many_as_are_due_are_settled_a_thousand_at_a_time():
     site = site_of(WINDOW)
     decided(site, MAX_SETTLED + 5)

@@ -30,7 +30,8 @@ class SteadyClock:
 
     def catch_up(self, at: float) -> None:
         """Go on from this time, if it is later: a file knows a time that has been."""
-        self._last = max(self.now(), at)
+        if at > self.peek():
+            self._last, self._tick = at, self._steady()
 
     def _at(self, tick: float) -> float:
         return max(self._wall(), self._last + tick - self._tick)
