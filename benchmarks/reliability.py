@@ -228,14 +228,18 @@ def reconnection(folder: Path) -> list[Row]:
 def faults(folder: Path) -> list[Row]:
     """A minute of kills and pauses under load."""
     outcome = run_with_faults(folder, 8, MINUTE, SEED, quiet=10.0)
-    acknowledged = sum(len(told.acknowledged) for told in outcome.told.values())
+    acknowledged, late = (
+        sum(map(len, counted))
+        for counted in zip(*((told.acknowledged, told.late) for told in outcome.told.values()), strict=True)
+    )
     return [
         (
             "a minute of faults: 8 agents under load",
-            f"{outcome.kills} SIGKILL, {outcome.pauses} SIGSTOP of 1 to 5 s, {acknowledged:,} acknowledged rewards",
+            f"{outcome.kills} SIGKILL, {outcome.pauses} SIGSTOP of 1 to 5 s, {acknowledged:,} acknowledged rewards, "
+            f"{late} too late",
             "",
         ),
-        ("acknowledged rewards lost; rewards counted twice or made up", _counts(outcome), "0; 0"),
+        ("acknowledged rewards lost; rewards counted twice, made up, or after their window", _counts(outcome), "0; 0"),
         ("releases drawn again after a kill", f"{len(outcome.redrawn())}", "0"),
         (
             "ten quiet seconds later, from the files: sum of what is gossiped minus sum of what is owned",
@@ -247,7 +251,7 @@ def faults(folder: Path) -> list[Row]:
 
 
 def _counts(outcome) -> str:
-    return f"{len(outcome.lost())}; {len(outcome.miscounted()) + len(outcome.uncalled())}"
+    return f"{len(outcome.lost())}; {len(outcome.miscounted()) + len(outcome.uncalled()) + len(outcome.too_late())}"
 
 
 # ---------------------------------------------------------------- the page

@@ -76,7 +76,11 @@ def main():
             print(f"wrote {options.make}: {options.rows} patients, outcomes under {', '.join(arms)}")
         else:
             seen = run(options.table, client)
-            show(seen, client.state())
+            state = client.state()
+            show(seen, state)
+            if state.decisions.waiting:
+                window = state.federation.reward_window
+                print(f"{state.decisions.waiting} outcomes do not count yet: their reward window is {window:g} s")
 
 
 if __name__ == "__main__":

@@ -1,68 +1,68 @@
-"""A web shop's A/B test: each visitor sees one of the variants; a purchase is the reward and may come late.
+"""A web shop's A/B test: each visitor sees one of the variants; a purchase is the reward, and comes late or never.
 
-The shop is a small web server beside an agent. It asks the agent which variant to show, reports 1 when the visitor
-buys, and 0 for visitors who have not bought after a while. Purchases come earlier than their absence is known: so the
-federation needs a ``reward_window`` that is longer than the shop's patience (docs/privacy.md). While the agent is down
-it shows its usual page. Run it, then open http://127.0.0.1:8000:
+The shop is a small web server beside an agent. It asks the agent which variant to show, and reports 1 when the visitor
+buys. It never reports 0: a shop that gives up on a visitor after a while tells by the time of its report that there was
+no purchase. Instead the federation agrees how long a purchase counts, and what counts without one (docs/privacy.md):
+
+    [federation]
+    arms = ["large picture", "long description"]
+    rewards = [0, 1]
+    reward_window = "30 minutes"
+    default_reward = 0
+
+The shop refuses other terms. While the agent is down it shows its usual page. Run it, then open http://127.0.0.1:8000:
 
     python examples/web_shop.py --agent http://127.0.0.1:8400
 """
 
 import argparse
 import sys
-import threading
-import time
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from fedbandit import AgentError, Client
+from fedbandit.agent.client import UnknownDecision
 from fedbandit.checks import InvalidArgument
 
 
 class Shop:
-    """Keeps visitors who have not bought yet. Each visit's reward is reported once: 1 or 0."""
+    """Remembers nothing: who has not bought when the window ends counts as 0, by the federation's terms."""
 
-    def __init__(self, agent, patience):
-        """``patience``: seconds after which a visitor no longer buys."""
-        self.agent, self.patience = agent, patience
-        self._waiting = {}  # id of the decision -> when the page was shown
-        self._lock = threading.Lock()
+    def __init__(self, agent):
+        """The terms are checked before the first visitor."""
+        self.agent, self._checked = agent, False
+
+    def check(self):
+        """Refuse terms under which times would tell of purchases, or no purchase would count as one."""
+        terms = self.agent.state().federation
+        if terms.reward_window == 0.0:
+            raise InvalidArgument("reward_window", 0, "the time in which visitors buy, such as '30 minutes'")
+        if terms.default_reward != 0.0:
+            raise InvalidArgument("default_reward", terms.default_reward, "0: no purchase")
+        self._checked = True
 
     def visit(self):
         """Return the decision for a new visitor, or None if the agent is down: the shop stays open."""
         try:
-            decision = self.agent.decide()
-        except AgentError:
+            if not self._checked:
+                self.check()
+            return self.agent.decide()
+        except (AgentError, InvalidArgument):
             return None
-        with self._lock:
-            self._waiting[decision.id] = time.monotonic()
-        return decision
 
     def buy(self, visit):
-        """Record a purchase; False if this visit is unknown, over or already paid for."""
-        with self._lock:
-            known = self._waiting.pop(visit, None) is not None
-        if known:
-            self._report(visit, 1.0)
-        return known
-
-    def give_up(self):
-        """Report 0 for visitors who have not bought in time; return their number."""
-        before = time.monotonic() - self.patience
-        with self._lock:
-            over = [visit for visit, shown in self._waiting.items() if shown <= before]
-            for visit in over:
-                del self._waiting[visit]
-        for visit in over:
-            self._report(visit, 0.0)
-        return len(over)
-
-    def _report(self, visit, value):
+        """Sell, and report it; False if there was no such visit. Buying twice counts once."""
+        if not visit:
+            return True  # from the usual page: nobody learns from it
         try:
-            self.agent.reward(visit, value)  # retries by itself; idempotent
+            if not self.agent.reward(visit, 1.0):  # retries by itself; idempotent
+                print(f"sold to {visit} after its window: it does not count", file=sys.stderr)
+        except UnknownDecision:
+            return False
         except AgentError as error:
             print(f"reward of {visit} not reported: {error}", file=sys.stderr)
+        return True
 
 
 def make_server(shop, port):
@@ -110,18 +110,14 @@ def main():
     parser.add_argument("--agent", default="http://127.0.0.1:8400", metavar="URL")
     parser.add_argument("--token", help="the agent's token, if it has one")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--patience", type=float, default=600.0, help="seconds after which a visitor no longer buys")
     options = parser.parse_args()
     with Client(options.agent, options.token) as agent:
-        shop, window = Shop(agent, options.patience), None
+        shop = Shop(agent)
         try:
-            window = agent.state().federation.reward_window
+            shop.check()
         except AgentError as error:
             print(f"without the agent every visitor sees the usual page: {error}", file=sys.stderr)
         with make_server(shop, options.port) as web:
-            threading.Thread(target=give_up_now_and_then, args=(shop,), daemon=True).start()
-            if window is not None and window <= options.patience:
-                print(f"epsilon needs a reward_window above {options.patience:g} s, not {window:g} s", file=sys.stderr)
             print(f"open http://127.0.0.1:{web.server_port}", flush=True)
             try:
                 web.serve_forever()
@@ -129,16 +125,9 @@ def main():
                 print("closed")
 
 
-def give_up_now_and_then(shop):
-    """Give up on visitors who have not bought, for as long as the shop is open."""
-    while True:
-        time.sleep(min(shop.patience / 4, 10.0))
-        shop.give_up()
-
-
 if __name__ == "__main__":
     try:
         main()
-    except (OSError, OverflowError, InvalidArgument) as error:  # a port in use, or none; an option
+    except (OSError, OverflowError, InvalidArgument) as error:  # a port in use, or none; an option, or other terms
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

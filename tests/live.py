@@ -43,7 +43,9 @@ class Driver(Agent):
         return counts
 
     def _make_site(self, stored):
-        return Site("north", self.terms, stored, lambda epsilon, count: [0] * count)
+        site = Site("north", self.terms, stored, lambda epsilon, count: [0] * count)
+        self._clock.catch_up(site.clock)
+        return site
 
     @property
     def file(self):

@@ -24,6 +24,14 @@ REPEATED = "test_site.py::test_a_repeated_reward_changes_nothing_and_tells_nothi
 ERASED = "test_raw_rewards.py::test_rewards_leave_the_files_once_they_count"
 ON_FILE = "test_site.py::test_the_file_knows_all_that_memory_does"
 TREE_ON_FILE = "test_agent_policies.py::test_the_file_knows_all_that_memory_does"
+OLD_DECISIONS = "test_schema3.py::test_old_decisions_count_as_they_come_and_hold_up_no_new_ones"
+IN_ORDER = "test_late_rewards.py::test_rewards_count_in_the_order_of_decisions"
+AT_ITS_END = "test_late_rewards.py::test_a_reward_counts_when_its_window_ends"
+DEFAULT = "test_late_rewards.py::test_a_missing_reward_counts_with_the_default_and_a_late_one_does_not_count"
+EXPIRED_LATE = "test_late_rewards.py::test_nothing_is_forgotten_before_its_window_is_over"
+SET_BACK = "test_late_rewards.py::test_a_clock_that_is_set_back_neither_reopens_nor_prolongs_a_window"
+JUMPS = "test_late_rewards.py::test_a_clock_that_jumps_ahead_ends_windows_and_goes_on_from_there"
+WHEN_THEY_COME = "test_late_clocks.py::test_when_rewards_come_changes_nothing_that_others_see"
 MIGRATED = "test_schema2.py::test_a_migrated_site_shows_what_it_showed_and_goes_on_as_it_would_have"
 
 PAPER = {
@@ -719,13 +727,13 @@ SITE = {
     ),
     "expiry takes back rewarded decisions": Mutant(
         "agent/core/site.py",
-        "self._tried[decision.arm] -= decision.reward is None",
+        "self._tried[decision.arm] -= not decision.played",
         "self._tried[decision.arm] -= 1",
-        ("test_site.py::test_an_expired_decision_is_forgotten_and_its_arm_is_tried_again",),
+        (OLD_DECISIONS,),
     ),
     "pending decisions are forgotten at a restart": Mutant(
         "agent/core/player.py",
-        "            self.me.tried[decision.arm] += decision.reward is None\n",
+        "            self.me.tried[decision.arm] += not decision.played\n",
         "            pass\n",
         (STORY,),
     ),
@@ -815,7 +823,7 @@ SITE = {
     ),
     "a release does not change what the site believes": Mutant(
         "agent/core/site.py",
-        "        self._look(decision.arm)\n",
+        "        self._look(*dict.fromkeys(it.arm for it in (*gone, *due)))\n",
         "",
         ("test_site.py::test_an_arm_is_known_after_its_own_release",),
     ),
@@ -843,11 +851,11 @@ SITE = {
         "me.n[k] < terms.max_pulls for k in arms",
         ("test_agent_policies.py::test_a_full_arm_is_not_handed_out_and_then_nothing_is",),
     ),
-    "a reward beyond the horizon is not refused in words": Mutant(
-        "agent/core/site.py",
-        "if most is not None and self.rewards[decision.arm] >= most:",
+    "a file with more decisions than the horizon allows is opened": Mutant(
+        "agent/core/player.py",
+        "if most is not None and max(self.me.tried) > most:",
         "if False:",
-        ("test_agent_policies.py::test_a_reward_that_finds_no_room_changes_nothing",),
+        ("test_agent_policies.py::test_a_file_with_more_decisions_than_its_tree_has_room_for_is_refused",),
     ),
     "the last release of each level is not recorded": Mutant(
         "agent/core/player.py",
@@ -1012,6 +1020,102 @@ DISK = {
     ),
 }
 
+LATE = {
+    "batches by order of arrival": Mutant(
+        "agent/core/site.py",
+        "            due = self._slots.take_due(now, MAX_SETTLED)\n        return",
+        "            self._slots._open[decision.arm].remove(decision.id)\n            due = [decision]\n        return",
+        (IN_ORDER,),
+    ),
+    "a reward after its window counts": Mutant(
+        "agent/core/site.py",
+        "if decision.played or self._slots.is_over(decision, now):",
+        "if decision.played:",
+        ("test_late_rewards.py::test_a_reward_is_late_from_the_end_of_its_window_even_before_it_is_settled",),
+    ),
+    "a reward counts when it comes, in spite of a window": Mutant(
+        "agent/core/slots.py",
+        "return self.is_over(decision, now) if self._window else decision.reward is not None",
+        "return decision.reward is not None or self.is_over(decision, now)",
+        (AT_ITS_END,),
+    ),
+    "a window ends a moment too late": Mutant(
+        "agent/core/slots.py",
+        "return 0.0 < self._window <= now - decision.at",
+        "return 0.0 < self._window < now - decision.at",
+        (AT_ITS_END,),
+    ),
+    "a missing reward does not count": Mutant(
+        "agent/core/site.py",
+        "((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))",
+        "((it.arm, it.reward) for it in (*gone, *due) if it.reward is not None)",
+        (DEFAULT,),
+    ),
+    "a missing reward counts as the lowest, whatever was declared": Mutant(
+        "agent/core/site.py", "missing = self.terms.missing_reward", "missing = self.terms.low", (DEFAULT,)
+    ),
+    "a late reward is counted as late again and again": Mutant(
+        "agent/core/site.py", "if decision.late:", "if False:", (DEFAULT,)
+    ),
+    "rewards that wait lose their slot at a restart": Mutant(
+        "agent/core/slots.py",
+        "if not decision.played and decision.number > by_arrival:",
+        "if decision.reward is None and not decision.played and decision.number > by_arrival:",
+        ("test_late_rewards.py::test_a_restart_changes_no_release",),
+    ),
+    "a decision is forgotten before its window ends": Mutant(
+        "agent/core/site.py",
+        "if window or not self._slots.is_next(decision):",
+        "if not self._slots.is_next(decision):",
+        (EXPIRED_LATE,),
+    ),
+    "a decision is as old as itself, not as the end of its window": Mutant(
+        "agent/core/site.py", "(decision.at + window >= before and", "(decision.at >= before and", (EXPIRED_LATE,)
+    ),
+    "a site's clock goes back": Mutant(
+        "agent/core/site.py",
+        "self._clock = max(self._clock, finite_number(",
+        "self._clock = max(0.0, finite_number(",
+        (SET_BACK,),
+    ),
+    "a site's clock goes back at a restart": Mutant(
+        "agent/core/site.py",
+        "return self._played(len(due), due, *((Times(now, self.late),) if due else ()))",
+        "return self._played(len(due), due)",
+        (SET_BACK,),
+    ),
+    "an agent's clock goes back": Mutant(
+        "agent/clock.py", "return max(self._wall(), self._last + tick - self._tick)", "return self._wall()", (JUMPS,)
+    ),
+    "an agent's clock does not go on from its file's": Mutant(
+        "agent/clock.py", "if at > self.peek():", "if False:", (JUMPS,)
+    ),
+    "a file keeps the time of a late reward": Mutant(
+        "agent/core/site.py",
+        "replace(self._stored.times, late=self.late + 1)",
+        "Times(now, self.late + 1)",
+        (WHEN_THEY_COME,),
+    ),
+    "a reward settles what is due": Mutant(
+        "agent/runtime.py",
+        "await self.site.take(lambda site: site.report(",
+        "await self.site.do(lambda site: site.report(",
+        (WHEN_THEY_COME,),
+    ),
+    "a reward moves the clock": Mutant(
+        "agent/runtime.py", "self._clock.peek()", "self._clock.now()", (WHEN_THEY_COME,)
+    ),
+    "a decision does not wait for what is due": Mutant(
+        "agent/disk/durable_site.py",
+        "        while self._loaded().is_due(now):\n",
+        "        while False:\n",
+        ("test_late_clocks.py::test_what_is_due_counts_before_anything_leaves",),
+    ),
+    "old decisions take slots among new ones": Mutant(
+        "agent/disk/migration.py", "by_arrival = decisions;", "by_arrival = 0;", (OLD_DECISIONS,)
+    ),
+}
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -1024,5 +1128,6 @@ AREAS = {
     "links between sites": FLOW,
     "the live site": SITE,
     "its disk": DISK,
+    "late rewards": LATE,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

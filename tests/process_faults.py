@@ -24,6 +24,7 @@ from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.local.processes import LocalFederation
 
 MEANS = (0.3, 0.5, 0.7)
+WINDOW = 1.0  # of the rewards, in seconds: a pause makes some late. Without one, a lost answer would hold up its arm
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Told:
 
     acknowledged: dict[str, float] = field(default_factory=dict)
     unsure: dict[str, float] = field(default_factory=dict)  # reported, never acknowledged
+    late: set[str] = field(default_factory=set)  # acknowledged as too late
     decisions: int = 0
     errors: int = 0
 
@@ -59,6 +61,15 @@ class Outcome:
             if not _is_rewarded(self.stored[name], decision_id)
         ]
 
+    def too_late(self) -> list[str]:
+        """Rewards that count although their application was told that they came too late, and those not called so."""
+        return [
+            f"{name}: {decision.id} was late: {told}, the file has {decision}"
+            for name, stored in self.stored.items()
+            for decision in stored.decisions.values()
+            if (told := decision.id in self.told[name].late) and (decision.rewarded or not decision.late)
+        ]
+
     def uncalled(self) -> list[str]:
         """Rewards in a file that nobody has reported."""
         return [
@@ -69,14 +80,14 @@ class Outcome:
         ]
 
     def miscounted(self) -> list[str]:
-        """Arms whose rewards are not counted exactly once."""
+        """Arms whose decisions do not count exactly once, with a reward or the default: all windows are over."""
         wrong = []
         for name, stored in self.stored.items():
             for arm in range(len(MEANS)):
-                rewarded = sum(d.rewarded and d.arm == arm for d in stored.decisions.values())
+                decided = sum(decision.arm == arm for decision in stored.decisions.values())
                 counted = stored.known[arm]["n"] if arm in stored.known else 0
-                if rewarded != counted:
-                    wrong.append(f"{name}, arm {arm}: {rewarded} rewards, {counted} counted")
+                if decided != counted:
+                    wrong.append(f"{name}, arm {arm}: {decided} decisions, {counted} counted")
         return wrong
 
     def redrawn(self) -> list[str]:
@@ -127,8 +138,12 @@ def an_application(url: str, told: Told, seed: int, stop: threading.Event, pause
                 told.decisions += 1
                 value = float(random.random() < MEANS[decision.arm])
                 told.unsure[decision.id] = value
-                client.reward(decision.id, value)
-                told.acknowledged[decision.id] = told.unsure.pop(decision.id)
+                counts = client.reward(decision.id, value)
+                del told.unsure[decision.id]
+                if counts:
+                    told.acknowledged[decision.id] = value
+                else:
+                    told.late.add(decision.id)
             except AgentError:
                 told.errors += 1
                 stop.wait(0.1)
@@ -177,7 +192,10 @@ def _snapshot(state_file: Path, folder: Path) -> Path:
 def run_with_faults(
     folder: Path, num_agents: int, seconds: float, seed: int, quiet: float, pause: float = 0.005, rate: float = 20.0
 ) -> Outcome:
-    """Load and faults for so many seconds, then ``quiet`` seconds of gossip alone, then stop and read the files."""
+    """Load and faults for so many seconds, then ``quiet`` seconds of gossip alone, then stop and read the files.
+
+    The last windows end in the quiet seconds.
+    """
     random = Random(seed)  # noqa: S311  # faults and load from an explicit seed
     names = [f"site{i}" for i in range(num_agents)]
     links = [(names[i], names[(i + 1) % num_agents]) for i in range(num_agents)] + [(names[0], names[num_agents // 2])]
@@ -204,7 +222,8 @@ def run_with_faults(
 def federation_terms(num_agents: int) -> Federation:
     from fedbandit import FedBatch
 
-    return Federation("faults", num_agents, ("A", "B", "C"), 0.0, 1.0, FedBatch(epsilon=1.0))
+    policy = FedBatch(epsilon=1.0)
+    return Federation("faults", num_agents, ("A", "B", "C"), 0.0, 1.0, policy, reward_window=WINDOW)
 
 
 def read_files(federation: LocalFederation) -> tuple[dict[str, Stored], dict[str, Site]]:

@@ -5,7 +5,7 @@ import pytest
 from fedbandit.agent.core.records import Decision, Known, Life, Stored
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.disk.journal import SqliteJournal
-from process_faults import Outcome, Told, federation_terms, run_with_faults
+from process_faults import WINDOW, Outcome, Told, federation_terms, run_with_faults
 
 
 def check(outcome):
@@ -15,6 +15,7 @@ def check(outcome):
     assert outcome.snapshots
     assert outcome.lost() == []
     assert outcome.uncalled() == []
+    assert outcome.too_late() == []
     assert outcome.miscounted() == []
     assert outcome.redrawn() == []
     assert outcome.imbalance() <= 1e-9
@@ -24,7 +25,7 @@ def check(outcome):
 @pytest.mark.xdist_group("processes")
 def test_seconds_of_kills_and_pauses(tmp_path):
     """Five agents, so that it fits beside other tests; seed 3 has both kinds of faults in its first seconds."""
-    check(run_with_faults(tmp_path, num_agents=5, seconds=8.0, seed=3, quiet=6.0))
+    check(run_with_faults(tmp_path, num_agents=5, seconds=8.0, seed=3, quiet=7.0))
 
 
 @pytest.mark.slow
@@ -51,6 +52,15 @@ class TestTheChecksCanFail:
     def test_a_reward_that_nobody_reported(self):
         assert self.outcome([Decision(1, 1, 0, 0.0, 1.0)]).uncalled()
 
+    def test_a_reward_that_counts_although_it_was_too_late(self):
+        told = Told(late={"1-1"}, unsure={"1-1": 1.0})
+        assert self.outcome([Decision(1, 1, 0, 0.0, 1.0, played=True)], told=told).too_late()
+        assert self.outcome([Decision(1, 1, 0, 0.0, played=True)], told=told).too_late()
+        assert not self.outcome([Decision(1, 1, 0, 0.0, played=True, late=True)], told=told).too_late()
+
+    def test_a_decision_that_does_not_count(self):
+        assert self.outcome([Decision(1, 1, 0, 0.0)]).miscounted()
+
     def test_a_reward_that_counts_twice(self):
         told = Told(acknowledged={"1-1": 1.0})
         assert self.outcome([Decision(1, 1, 0, 0.0, 1.0)], [Known(0, {"n": 2})], told=told).miscounted()
@@ -63,6 +73,7 @@ class TestTheChecksCanFail:
                 step = site.decide(0.0, DecisionDraws((0.0, 0.0, 0.0), 0.0))
                 journal.commit(step.records)
                 journal.commit(site.report(step.result.id, 0.5).records)
+            journal.commit(site.settle(WINDOW).records)
             journal.close()
             return path, site.stored.known
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,9 @@ def used(federation, name):
 @pytest.mark.slow
 @pytest.mark.xdist_group("processes")
 def test_nothing_grows(tmp_path):
-    """Full load for two minutes, room for 1,000 decisions, a neighbour that is killed and restarted all the time."""
-    federation = LocalFederation(tmp_path, terms(3), [("north", "east"), ("south", "north")], rate=50.0)
+    """Full load for two minutes, a window, room for 1,000 decisions, a neighbour that dies and returns all the time."""
+    windowed = replace(terms(3), reward_window=1.0)
+    federation = LocalFederation(tmp_path, windowed, [("north", "east"), ("south", "north")], rate=50.0)
     config = federation.config("north")
     config.write_text(config.read_text() + "\n[decisions]\nkeep = 1000\n")
     told, stop = Told(), threading.Event()

@@ -7,7 +7,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import get_args, get_origin
 from urllib.parse import urlencode
@@ -17,12 +18,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import fedbandit
+from fedbandit.agent import runtime
+from fedbandit.agent.clock import SteadyClock
 from fedbandit.agent.config import read_config
 from fedbandit.agent.http.state import SiteState
 from live import TERMS, serving
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "http.md").read_text()
+
+SHOP = replace(TERMS, reward_window=1800.0)
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -59,6 +64,15 @@ def test_the_loop_over_a_table(served, tmp_path):
         assert int(told[arm][0]) == len(rewards)
         assert told[arm][1] == f"{sum(rewards) / len(rewards):.3f}"
         assert told[arm][2] != "-"
+
+
+def test_the_loop_says_what_does_not_count_yet(tmp_path):
+    table = tmp_path / "patients.csv"
+    table.write_text("patient,none,metformin,glipizide\n1,0,1,1\n2,0,1,1\n")
+    with serving(tmp_path, terms=SHOP) as agent:
+        ran = run_example("csv_loop.py", table, "--agent", agent.url)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "2 outcomes do not count yet: their reward window is 1800 s"
 
 
 def test_the_loop_says_what_it_needs(served):
@@ -125,32 +139,55 @@ class Browser:
         return self.request("POST", "/buy", {"visit": visit})
 
 
-def test_the_shop(served):
-    """Three visitors, one buys; those who do not count as 0 after the shop's patience."""
-    shop = ROOT / "examples" / "web_shop.py"
-    command = [sys.executable, shop, "--agent", served.url, "--port", "0", "--patience", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+@pytest.fixture
+def clock(monkeypatch):
+    """The agent's time, to be set."""
+    wall = [1e9]
+    monkeypatch.setattr(runtime, "SteadyClock", partial(SteadyClock, lambda: wall[0], lambda: 0.0))
+    return wall
+
+
+def test_the_shop(tmp_path, clock):
+    """Three visitors, one buys at once, one when the window is over: the shop sells, and the default counts."""
+    command = [sys.executable, ROOT / "examples" / "web_shop.py", "--port", "0", "--agent"]
+    with (
+        serving(tmp_path, terms=SHOP) as agent,
+        subprocess.Popen([*command, agent.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+    ):
         try:
             browser = Browser(process.stdout.readline().split("//")[1].strip())
             seen = [browser.visit() for _ in range(3)]
             assert [variant for variant, _ in seen] == list(TERMS.arms)
             for path in ("/favicon.ico", "/robots.txt", "/buy"):
                 assert browser.request("GET", path)[0] == 404
-            assert browser.request("POST", "/", {"visit": seen[0][1]})[0] == 404
-            bought = seen[1][1]
-            assert browser.buy(bought)[0] == 200
-            assert browser.buy(bought) == (404, "<!doctype html><title>Shop</title>This offer is over.")
-            assert browser.buy("1-99")[0] == 404
-            done = threading.Event()
-            for _ in range(100):
-                rewards = served.rewards()
-                if None not in rewards.values():
-                    break
-                done.wait(0.1)
-            assert browser.buy(seen[0][1])[0] == 404  # too late
+            late, bought = seen[0][1], seen[1][1]
+            assert browser.request("POST", "/", {"visit": late})[0] == 404
+            for _ in range(2):
+                assert browser.buy(bought) == (200, "<!doctype html><title>Shop</title>Thank you!")
+            assert browser.buy("1-99") == (404, "<!doctype html><title>Shop</title>This offer is over.")
+            clock[0] += 1800.0
+            assert browser.buy(late)[0] == 200
+            agent.call(lambda driver: driver.site.do(lambda site: site.settle(clock[0])))
+            rows = {row[0]: row[4:] for row in agent.rows()["decision"]}  # counted, late, rewarded
         finally:
             process.terminate()
-    assert rewards == {visit: float(visit == bought) for _, visit in seen}
+        said = process.stderr.read()
+    assert rows == {visit: (1, int(visit == late), int(visit == bought)) for _, visit in seen}
+    assert said == f"sold to {late} after its window: it does not count\n"
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        (TERMS, "reward_window must be the time in which visitors buy, such as '30 minutes', not 0"),
+        (replace(SHOP, default_reward=0.5), "default_reward must be 0: no purchase, not 0.5"),
+    ],
+    ids=["no window", "another default"],
+)
+def test_the_shop_refuses_terms_that_tell_of_purchases(tmp_path, terms, message):
+    with serving(tmp_path, terms=terms) as agent:
+        assert_one_line(run_example("web_shop.py", "--agent", agent.url, "--port", 0), 2, message)
+        assert agent.rows()["decision"] == []
 
 
 def test_the_shop_stays_open_without_its_agent(tmp_path):
@@ -162,6 +199,7 @@ def test_the_shop_stays_open_without_its_agent(tmp_path):
         try:
             browser = Browser(process.stdout.readline().split("//")[1].strip())
             assert browser.visit() == ("the usual page", "")
+            assert browser.buy("")[0] == 200
         finally:
             process.terminate()
         (said,) = process.stderr.read().splitlines()
@@ -170,10 +208,11 @@ def test_the_shop_stays_open_without_its_agent(tmp_path):
     )
 
 
-def test_a_port_in_use_is_one_line(served):
-    ran = run_example("web_shop.py", "--agent", served.url, "--port", served.port)
-    assert_one_line(ran, 2, f"port {served.port}: Address already in use")
-    assert_one_line(run_example("web_shop.py", "--agent", served.url, "--port", 70_000), 2, "port must be 0-65535")
+def test_a_port_in_use_is_one_line(tmp_path):
+    with serving(tmp_path, terms=SHOP) as agent:
+        ran = run_example("web_shop.py", "--agent", agent.url, "--port", agent.port)
+        assert_one_line(ran, 2, f"port {agent.port}: Address already in use")
+        assert_one_line(run_example("web_shop.py", "--agent", agent.url, "--port", 70_000), 2, "port must be 0-65535")
 
 
 # ---------------------------------------------------------------- the page

@@ -11,7 +11,7 @@ from fedbandit.agent.clock import SteadyClock
 from fedbandit.agent.core.federation import MAX_WINDOW, Federation
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.records import Life, Released, Stored
-from fedbandit.agent.core.site import MAX_SETTLED, DecisionDraws, Site
+from fedbandit.agent.core.site import MAX_SETTLED, DecisionDraws, Site, UnknownDecision
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.audit.known_bad import ArrivalSite
 from fedbandit.audit.live_sites import on_delays
@@ -217,6 +217,20 @@ def test_a_clock_that_jumps_ahead_ends_windows_and_goes_on_from_there():
     assert again.now() == 5001.0
 
 
+def test_a_clock_that_is_wrong_for_a_moment_stays_so_only_if_it_is_read_for_more_than_a_reward():
+    wall, steady = [1000.0], [0.0]
+    clock = SteadyClock(lambda: wall[0], lambda: steady[0])
+    wall[0], steady[0] = 9000.0, 1.0
+    assert clock.peek() == 9000.0
+    clock.catch_up(500.0)
+    wall[0], steady[0] = 1002.0, 2.0
+    assert clock.now() == 1002.0
+    wall[0] = 9000.0
+    assert clock.now() == 9000.0
+    wall[0], steady[0] = 1003.0, 3.0
+    assert (clock.peek(), clock.now()) == (9001.0, 9001.0)
+
+
 def test_as_many_as_are_due_are_settled_a_thousand_at_a_time():
     site = site_of(WINDOW)
     decided(site, MAX_SETTLED + 5)
@@ -269,6 +283,28 @@ def test_a_restart_changes_no_release(policy, where):
     assert sum(undisturbed.network.site("a").releases) >= 6
     for second in range(5, 60, 3):
         assert Delays(terms, [(second, where)]).play().seen == undisturbed.seen
+
+
+@pytest.mark.parametrize("clock_behind", [False, True])
+def test_a_reward_that_waited_on_a_lost_disk_is_in_no_later_life(clock_behind):
+    network = MemoryNetwork(WINDOW, [("a", "b")])
+    first, second = network.decide("b", DRAWS), network.decide("b", DRAWS)
+    network.report("b", first.id, 1.0)
+    network.exchange("a", "b")
+    network.run()
+    network.lose_disk("b", clock_behind)
+    network.restart("b")
+    network.exchange("a", "b")  # with its clock behind it hears that it has lived before
+    network.run(5.0)
+    network.decide("b", DRAWS)
+    for old in (first, second):
+        with pytest.raises(UnknownDecision):
+            network.report("b", old.id, 1.0)
+    network.run(15.0)
+    network.exchange("b", "a")
+    site = network.site("b")
+    assert (site.rewards, site.tried) == ((1, 0), (1, 0))
+    assert total(site) == (1, 0.0), "its own decision, with the default"
 
 
 def test_a_file_knows_all_that_memory_does(tmp_path):

@@ -82,7 +82,7 @@ def test_a_short_run(tmp_path):
     assert (tmp_path / "live.png").stat().st_size > 10_000
 
     found = json.loads((tmp_path / "result.json").read_text())
-    assert found["problem"] == "diabetes"
+    assert (found["problem"], found["reward_window"]) == ("diabetes", 1.0)
     assert 4.0 <= found["seconds"] < 8.0
     for site in found["sites"]:
         assert site["exchanges"] > 0
@@ -220,7 +220,17 @@ def state_of(name, own, estimates):
         ArmState(name=f"arm {k}", estimate=e, radius=None, own_mean=o, weight=1.0, pulls=1, rewards=1, releases=1)
         for k, (o, e) in enumerate(zip(own, estimates, strict=True))
     ]
-    federation = FederationState(name="f", num_agents=3, arms=["a", "b"], low=0, high=1, policy="", digest="")
+    federation = FederationState(
+        name="f",
+        num_agents=3,
+        arms=["a", "b"],
+        low=0,
+        high=1,
+        reward_window=1.0,
+        default_reward=0,
+        policy="",
+        digest="",
+    )
     return SiteState(
         name=name,
         version="",
@@ -228,7 +238,7 @@ def state_of(name, own, estimates):
         started=0.0,
         insecure=False,
         federation=federation,
-        decisions=DecisionState(handed_out=1, pending=0, remembered=1),
+        decisions=DecisionState(handed_out=1, pending=0, waiting=0, late=0, remembered=1),
         arms=arms,
         neighbours=[],
         privacy=PrivacyState(mechanism="", epsilon_per_reward=1.0, releases=1, promise=""),
@@ -275,6 +285,17 @@ def test_a_machine_that_does_not_keep_up_is_told(finished):
     assert "did not keep up" not in report.note(finished)
     del finished.visits[2].at[200:]
     assert "did not keep up: 20.0 patients per second at the slowest site instead of 50" in report.note(finished)
+
+
+def test_rewards_that_came_too_late_are_told(finished):
+    said = report.note(finished)
+    assert "A reward counts 1 s after its decision, when its reward window ends." in said
+    assert "came after" not in said
+    for visits in finished.visits[:2]:
+        decisions = visits.state.decisions.model_copy(update={"late": 3})
+        visits.state = visits.state.model_copy(update={"decisions": decisions})
+    assert "6 rewards came after their window: they counted as 0." in report.note(finished)
+    assert [site["late"] for site in report.numbers(finished)["sites"]] == [3, 3, 0]
 
 
 def test_the_figure_also_without_a_single_patient(finished, tmp_path):

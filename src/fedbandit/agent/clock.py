@@ -21,9 +21,17 @@ class SteadyClock:
     def now(self) -> float:
         """The time: the system's, or later."""
         tick = self._steady()
-        self._last, self._tick = max(self._wall(), self._last + tick - self._tick), tick
+        self._last, self._tick = self._at(tick), tick
         return self._last
+
+    def peek(self) -> float:
+        """The same, and no later reading depends on it: for a reward, whose time must not show."""
+        return self._at(self._steady())
 
     def catch_up(self, at: float) -> None:
         """Go on from this time, if it is later: a file knows a time that has been."""
-        self._last = max(self.now(), at)
+        if at > self.peek():
+            self._last, self._tick = at, self._steady()
+
+    def _at(self, tick: float) -> float:
+        return max(self._wall(), self._last + tick - self._tick)

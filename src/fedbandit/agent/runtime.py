@@ -104,11 +104,12 @@ class Agent:
     async def decide(self) -> Decision:
         """Hand out an arm."""
         draws = DecisionDraws(tuple(self._random.gauss(0.0, 1.0) for _ in self.terms.arms), self._random.random())
-        return await self.site.do(lambda site: site.decide(self._clock.now(), draws))
+        now = self._clock.now()  # before anything is settled: at this time nothing is due any more
+        return await self.site.do(lambda site: site.decide(now, draws))
 
     async def report(self, decision_id: str, reward: float) -> bool:
         """Accept a reward; False if it came too late."""
-        return await self.site.do(lambda site: site.report(decision_id, reward, self._clock.now()))
+        return await self.site.take(lambda site: site.report(decision_id, reward, self._clock.peek()))
 
     async def leave(self, neighbour: str) -> None:
         """Record that a neighbour has left for good."""

@@ -40,7 +40,8 @@ Gaussian rewards are unbounded; as in the paper, their sensitivity is taken as 1
 LIVE_INTRODUCTION = f"""
 The same arms live: three hospitals on this machine for {LIVE_SECONDS:.0f} seconds, each a real agent process with
 its own certificate, journal and HTTP API. Simulated patients ask the agent of their hospital for an arm and report
-0 or 1, with the same means; the agents gossip over mutual TLS with FedBatch, and epsilon 1 holds.
+0 or 1, with the same means; the agents gossip over mutual TLS with FedBatch, and epsilon 1 holds. A reward counts when
+its window ends, a second after the decision, so that not even the times of releases tell of it.
 """
 
 

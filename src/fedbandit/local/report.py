@@ -85,15 +85,13 @@ def final_table(run: Run) -> Table:
 
 def note(run: Run) -> str:
     """Explains the columns, and says whether the machine kept up."""
-    setting, lines = (
-        run.setting,
-        [
-            "alone, together so far: the arm with the highest mean by the site's own few noisy releases, and by "
-            "gossip\n"
-            "best arm at the end: share of patients in the last quarter who got the arm that is best on average\n"
-            "regret: expected successes lost against that arm; if uniform: with arms given at random"
-        ],
-    )
+    setting = run.setting
+    lines = [
+        "alone, together so far: the arm with the highest mean by the site's own few noisy releases, and by gossip\n"
+        "best arm at the end: share of patients in the last quarter who got the arm that is best on average\n"
+        "regret: expected successes lost against that arm; if uniform: with arms given at random\n"
+        f"A reward counts {setting.terms.reward_window:g} s after its decision, when its reward window ends."
+    ]
     slow = [i for i in range(len(setting.names)) if _per_second(run, i) < KEEPS_UP * setting.speed]
     # In a short run this may be chance: allow four standard deviations of a Poisson count.
     slow = [i for i in slow if len(run.visits[i].at) < _expected(run) - 4.0 * _expected(run) ** 0.5]
@@ -103,6 +101,9 @@ def note(run: Run) -> str:
             f"This machine did not keep up: {reached:.1f} patients per second at the slowest site instead of "
             f"{setting.speed:g}."
         )
+    late = sum(visits.state.decisions.late for visits in run.visits if visits.state is not None)
+    if late:
+        lines.append(f"{late} rewards came after their window: they counted as {setting.terms.missing_reward:g}.")
     return "\n".join(lines)
 
 
@@ -165,6 +166,7 @@ def numbers(run: Run) -> dict[str, Any]:
                 "exchanges": 0 if state is None else sum(n.exchanges for n in state.neighbours),
                 "refused": 0 if state is None else sum(state.refused.values()),
                 "unanswered": visits.unanswered,
+                "late": 0 if state is None else state.decisions.late,
                 "arms": [
                     {
                         "name": arm,
@@ -183,6 +185,7 @@ def numbers(run: Run) -> dict[str, Any]:
         "epsilon": setting.epsilon,
         "speed": setting.speed,
         "rate": setting.rate,
+        "reward_window": setting.terms.reward_window,
         "seed": setting.seed,
         "seconds": run.seconds,
         "state": str(run.federation.folder),

@@ -55,7 +55,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Times:
-    """The largest time by which anything was judged, how many rewards came too late, and the first decision's time."""
+    """The last time at which anything was settled, how many rewards came too late, and the first decision's time."""
 
     clock: float
     late: int

@@ -137,7 +137,11 @@ class Site:
 
     @property
     def clock(self) -> float:
-        """The largest time that this site was told of: it never goes back."""
+        """The largest time that this site was told of: it never goes back.
+
+        After a restart it is the largest at which a decision was made, or anything settled: a file keeps no time that
+        depends on when a reward came.
+        """
         return self._clock
 
     @property
@@ -231,7 +235,7 @@ class Site:
         """Take the reward of a decision; False if it came too late, and does not count.
 
         Idempotent: a repetition changes nothing, whatever its value, and the answer tells nothing of the first one.
-        ``at`` is the time now, by which a window is judged; None: the largest time seen so far.
+        ``at`` is the time now, by which a window is judged; None: the largest time seen so far. It moves no clock.
         """
         decision = self._stored.decisions.get(decision_id)
         if decision is None:
@@ -243,11 +247,9 @@ class Site:
             return Step(True)
         if decision.late:
             return Step(False)
-        now = self._tick(at)
+        now = self._clock if at is None else max(self._clock, finite_number("at", at))
         if decision.played or self._slots.is_over(decision, now):
-            return self._step(
-                False, replace(decision, late=True), replace(self._stored.times, clock=now, late=self.late + 1)
-            )
+            return self._step(False, replace(decision, late=True), replace(self._stored.times, late=self.late + 1))
         decision = replace(decision, reward=reward, rewarded=True)
         self._stored.apply([decision])
         due: list[Decision] = []
@@ -266,7 +268,8 @@ class Site:
 
         With a window: each decision whose window is over, with its reward, or the default if none came. So contents and
         times of releases depend on decisions and the clock alone. At most ``MAX_SETTLED`` at once: call it again until
-        it says 0. The driver calls it before other events, and now and then.
+        it says 0. The driver calls it now and then, and before all other events but ``report``: what is settled, and
+        when, must not depend on when rewards come.
         """
         now = self._tick(now)
         due = self._slots.take_due(now, MAX_SETTLED)
@@ -291,17 +294,18 @@ class Site:
                     break
                 due.append(self._slots.take(decision.arm))
             gone.append(Forgotten(decision.id))
-        return self._played(len(gone), self._slots.take_due(self._clock, MAX_SETTLED), *gone, gone=due)
+        behind = [] if window else self._slots.take_due(self._clock, MAX_SETTLED)
+        return self._played(len(gone), behind, *gone, gone=due)
 
     @property
     def _elapsed(self) -> float:
+        """Since the first decision, up to the last time that anything was decided or settled."""
         since = self._stored.times.since
         return 0.0 if since is None else self._clock - since
 
-    def _tick(self, at: float | None) -> float:
+    def _tick(self, at: float) -> float:
         """The time of an event: no earlier than that of any before."""
-        if at is not None:
-            self._clock = max(self._clock, finite_number("at", at))
+        self._clock = max(self._clock, finite_number("at", at))
         return self._clock
 
     def _played(

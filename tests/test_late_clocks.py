@@ -1,0 +1,151 @@
+"""Clocks that jump and agents that restart: when a reward comes changes nothing that others see, not even times.
+
+The agent is the real one, on a real file; its clock is the test's.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+import pytest
+
+from fedbandit import FedBatch, GossipUCB
+from fedbandit.agent import runtime
+from fedbandit.agent.clock import SteadyClock
+from fedbandit.agent.core.site import UnknownDecision
+from live import TERMS, Driver
+
+WINDOW = replace(TERMS, policy=FedBatch(1.0, first_batch=2, index="ucb"), reward_window=10.0, default_reward=0.5)
+EVENTS, KINDS = 120, ("decide", "offer", "keep house", "restart", "jump", "jump and restart")
+NEVER = 1e9
+
+
+def schedule(seed):
+    """Pauses, events, and by how much a clock jumps: nothing of it depends on rewards."""
+    random = Random(seed)  # noqa: S311  # a simulation
+    kinds = random.choices(KINDS, [40, 20, 10, 10, 2, 6], k=EVENTS)
+    return [(random.uniform(0.0, 2.0), kind, random.choice([-1e4, -30.0, -3.0, -0.5, 4.0, 50.0])) for kind in kinds]
+
+
+class Machine:
+    """A computer: its clock can be set, its agent dies and starts again."""
+
+    def __init__(self, folder, terms, monkeypatch):
+        self.folder, self.terms, self.true, self.ahead, self.agent = folder, terms, 1000.0, 0.0, None
+        clock = partial(SteadyClock, lambda: self.true + self.ahead, lambda: self.true)
+        monkeypatch.setattr(runtime, "SteadyClock", clock)
+
+    async def boot(self):
+        if self.agent is not None:
+            await self.agent.stop()
+        self.folder.mkdir(exist_ok=True)
+        self.agent = Driver(self.folder, self.terms)
+        await self.agent.links.use(self.agent.config.neighbours)
+
+    async def keep_house(self):
+        agent = self.agent
+        while await agent.site.do(lambda site: site.expire(agent._clock.now() - 100.0, 30)):
+            pass
+
+    async def offer(self):
+        return await self.agent.site.do(lambda site: site.offer("east"))
+
+
+def played(machine, events, delays, rewards, look=lambda *_: None):
+    """All that leaves the agent, with its times; a decision's reward comes after its delay, between two events."""
+    coming, seen, counts = [], [], {}
+
+    async def report(until):
+        for when, name, reward in sorted(it for it in coming if it[0] <= until):
+            machine.true = max(machine.true, when)
+            coming.remove((when, name, reward))
+            with suppress(UnknownDecision):
+                counts[name] = reward if await machine.agent.report(name, reward) else None
+
+    async def play():
+        await machine.boot()
+        decided = []
+        for pause, kind, jump in events:
+            now = machine.true + pause
+            await report(now)
+            machine.true = now
+            if "jump" in kind:
+                machine.ahead += jump
+            if "restart" in kind:
+                await machine.boot()
+            elif kind == "keep house":
+                await machine.keep_house()
+            elif kind == "decide":
+                decision = await machine.agent.decide()
+                coming.append((now + delays[len(decided)], decision.id, rewards[len(decided)]))
+                decided.append(decision)
+                seen.append((decision.id, decision.arm, decision.at))
+            site = machine.agent.site.look()
+            if kind == "offer":
+                offer = await machine.offer()
+                seen.append((offer.gossiped, offer.n_max))
+                look(site, decided, counts)
+            seen.append((kind, site.releases))
+        await machine.agent.stop()
+
+    asyncio.run(play())
+    return seen
+
+
+@pytest.mark.parametrize("event", ["decide", "offer", "keep house"])
+def test_what_is_due_counts_before_anything_leaves(event, tmp_path, monkeypatch):
+    machine = Machine(tmp_path, replace(WINDOW, policy=FedBatch(1.0, first_batch=1, index="ucb")), monkeypatch)
+
+    async def play():
+        await machine.boot()
+        await machine.agent.decide()
+        machine.true += 10.0
+        events = {"decide": machine.agent.decide, "offer": machine.offer, "keep house": machine.keep_house}
+        told = await events[event]()
+        assert machine.agent.site.look().releases == (1, 0, 0)
+        if event == "offer":
+            assert told.gossiped[:3] == (0.5 * told.gossiped[3], 0.0, 0.0), "it is in the very message"
+        await machine.agent.stop()
+
+    asyncio.run(play())
+
+
+def delays_of(random):
+    return [random.choice([0.0, random.uniform(0.0, 10.0), random.uniform(0.0, 40.0), NEVER]) for _ in range(EVENTS)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_when_rewards_come_changes_nothing_that_others_see(seed, tmp_path, monkeypatch):
+    """Each reward is the default, so that contents cannot differ: only times could, and the clock that a file keeps."""
+    random, events, same = Random(seed), schedule(seed), [0.5] * EVENTS  # noqa: S311
+
+    def world(name, delays):
+        return played(Machine(tmp_path / name, WINDOW, monkeypatch), events, delays, same)
+
+    at_once = world("at once", [0.0] * EVENTS)
+    assert sum(at_once[-1][1]) >= 4, "too few releases: little was compared"
+    assert world("never", [NEVER] * EVENTS) == at_once
+    for i in range(2):
+        assert world(f"delays {i}", delays_of(random)) == at_once
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_reward_lies_in_the_slot_of_its_decision_whatever_the_clock_does(seed, tmp_path, monkeypatch):
+    """The own mean is that of the first n slots, in order: acknowledged rewards, and the default for all others."""
+    terms, random = replace(WINDOW, policy=GossipUCB()), Random(seed)  # noqa: S311
+    rewards, compared = [random.random() for _ in range(EVENTS)], []
+
+    def look(site, decided, counts):
+        for k, n in enumerate(site.rewards):
+            slots = [it for it in decided if it.arm == k][:n]
+            counted = [counts.get(it.id) for it in slots]
+            if n:
+                mean = sum(0.5 if x is None else x for x in counted) / n
+                assert site.own_means[k] == pytest.approx(mean, abs=1e-12)
+                compared.extend(counted)
+
+    played(Machine(tmp_path / "site", terms, monkeypatch), schedule(seed), delays_of(random), rewards, look)
+    assert None in compared
+    assert any(x is not None for x in compared)

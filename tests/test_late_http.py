@@ -1,0 +1,214 @@
+"""Late rewards over HTTP: what an application is told, and what an operator sees. The clock is the test's."""
+
+import asyncio
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import fedbandit
+from fedbandit.agent import runtime
+from fedbandit.agent.clock import SteadyClock
+from live import TERMS, serving
+
+WINDOW = replace(TERMS, reward_window=60.0, default_reward=0.25)
+
+
+class Caller:
+    """An application beside the agent, and its operator."""
+
+    def __init__(self, served):
+        self.served, self.http = served, httpx.Client(base_url=served.url, trust_env=False)
+
+    def decide(self):
+        return self.http.post("/v1/decisions").json()["id"]
+
+    def report(self, decision, value):
+        return self.http.put(f"/v1/decisions/{decision}/reward", json={"value": value})
+
+    def counts(self):
+        """Of the state: what is pending, waiting, late; rewards that count."""
+        state = self.http.get("/v1/state").json()
+        counted = sum(arm["rewards"] for arm in state["arms"])
+        return *(state["decisions"][name] for name in ("pending", "waiting", "late")), counted
+
+    def metric(self, name):
+        families = text_string_to_metric_families(self.http.get("/metrics").text)
+        (value,) = [sample.value for family in families for sample in family.samples if sample.name == name]
+        return value
+
+    def settle(self):
+        """What the agent does once a second, now."""
+        self.served.call(lambda driver: driver.site.do(lambda site: site.settle(driver._clock.now())))
+
+    def on_disk(self, decision):
+        """Reward, played, late."""
+        return next(row[5:] for row in self.served.rows()["decision"] if row[0] == decision)
+
+    def total(self, arm=0):
+        """The raw sum of an arm since its last release."""
+        return self.served.call(lambda driver: driver.site.look().stored.known[arm]["total"]) / 2**16
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The system's time, to be set."""
+    wall = [1e9]
+    monkeypatch.setattr(runtime, "SteadyClock", partial(SteadyClock, lambda: wall[0], lambda: 0.0))
+    return wall
+
+
+@contextmanager
+def calling(folder, terms=WINDOW):
+    with serving(folder, terms=terms) as served:
+        caller = Caller(served)
+        with caller.http:
+            yield caller
+
+
+@pytest.fixture
+def caller(tmp_path, clock):
+    with calling(tmp_path) as made:
+        yield made
+
+
+# ---------------------------------------------------------------- with a window
+
+
+def test_a_reward_within_its_window_waits_for_its_end(caller, clock):
+    decision = caller.decide()
+    assert caller.counts() == (1, 0, 0, 0)
+    clock[0] += 59.0
+    assert caller.report(decision, 1.0).status_code == 204
+    assert caller.on_disk(decision) == (1.0, 0, 0)
+    assert caller.counts() == (0, 1, 0, 0)
+    assert caller.metric("fedbandit_rewards_waiting") == 1
+    clock[0] += 1.0
+    caller.settle()
+    assert caller.on_disk(decision) == (1.0, 1, 0)
+    assert caller.counts() == (0, 0, 0, 1)
+    assert caller.metric("fedbandit_rewards_waiting") == 0
+    assert caller.total() == 1.0
+    assert caller.report(decision, 1.0).status_code == 204, "it was reported in time: a repetition says so"
+    assert caller.report(decision, 0.5).status_code == 409
+    assert caller.metric("fedbandit_rewards_late_total") == 0
+
+
+def test_a_reward_after_its_window_is_acknowledged_as_too_late(caller, clock):
+    decision = caller.decide()
+    clock[0] += 60.0
+    for value in (1.0, 1.0, 0.5):
+        answer = caller.report(decision, value)
+        assert answer.status_code == 200
+        assert answer.json() == {
+            "counted": False,
+            "code": "too_late",
+            "message": "the reward window of this decision is over: the federation's default counts",
+        }
+    caller.settle()
+    assert caller.on_disk(decision) == (None, 1, 1)
+    assert caller.counts() == (0, 0, 1, 1)
+    assert caller.metric("fedbandit_rewards_late_total") == 1
+    assert caller.total() == 0.25
+    document = caller.http.get("/openapi.json").json()["paths"]["/v1/decisions/{decision_id}/reward"]["put"]
+    assert {"200", "204"} <= set(document["responses"])
+
+
+def test_the_client_says_so(caller, clock):
+    with fedbandit.Client(caller.served.url) as client:
+        first, second = client.decide(), client.decide()
+        assert client.reward(first, 1.0) is True
+        clock[0] += 60.0
+        assert client.reward(first, 1.0) is True
+        assert client.reward(second, 1.0) is False
+
+    async def ask():
+        async with fedbandit.AsyncClient(caller.served.url) as client:
+            return await client.reward(second.id, 1.0)
+
+    assert asyncio.run(ask()) is False
+
+
+@pytest.mark.parametrize("value", [1.5, -0.1, 1e300])
+def test_a_value_out_of_range_is_refused_and_then_the_default_counts(caller, clock, value):
+    decision = caller.decide()
+    answer = caller.report(decision, value)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid")
+    assert caller.counts() == (1, 0, 0, 0)
+    clock[0] += 60.0
+    caller.settle()
+    assert caller.on_disk(decision) == (None, 1, 0)
+    assert caller.counts() == (0, 0, 0, 1)
+    assert caller.total() == 0.25
+
+
+def test_a_refused_value_can_be_put_right_within_the_window(caller, clock):
+    decision = caller.decide()
+    assert caller.report(decision, 7).status_code == 422
+    assert caller.report(decision, 0.75).status_code == 204
+    clock[0] += 60.0
+    caller.settle()
+    assert caller.total() == 0.75
+
+
+def test_a_reward_that_waits_survives_a_restart_and_a_clock_that_is_set_back(tmp_path, clock):
+    with calling(tmp_path) as caller:
+        first = caller.decide()
+        clock[0] += 30.0
+        second = caller.decide()
+        assert caller.report(first, 1.0).status_code == 204
+    clock[0] -= 1000.0
+    with calling(tmp_path) as caller:  # it goes on from the last decision
+        assert caller.counts() == (1, 1, 0, 0)
+        assert caller.report(second, 1.0).status_code == 204
+        caller.settle()
+        assert caller.counts() == (0, 2, 0, 0)
+    clock[0] += 2000.0
+    with calling(tmp_path) as caller:
+        caller.settle()
+        assert caller.on_disk(first) == caller.on_disk(second) == (1.0, 1, 0)
+
+
+def test_no_reward_settles_anything(caller, clock):
+    """What is settled, and when, must not depend on when rewards come."""
+    first = caller.decide()
+    clock[0] += 59.5
+    second = caller.decide()
+    clock[0] += 0.5
+    assert caller.report(second, 1.0).status_code == 204
+    before = caller.served.rows()["agent"]
+    assert caller.report(first, 1.0).status_code == 200
+    after = caller.served.rows()["agent"]
+    assert [row[8] for row in before] == [row[8] for row in after], "the time on disk"
+
+
+# ---------------------------------------------------------------- without one
+
+
+def test_without_a_window_a_missing_reward_is_named_and_expires_with_the_default(tmp_path, clock):
+    terms = replace(TERMS, arms=("a", "b"), default_reward=0.25)  # batches of 4
+    with calling(tmp_path, terms) as caller:
+        decisions = [caller.decide() for _ in range(10)]  # both arms are unknown: a, b, a, b, ...
+        clock[0] += 1.0
+        for decision in decisions[2:8:2]:
+            assert caller.report(decision, 1.0).status_code == 204
+        assert caller.http.get("/v1/state").json()["warnings"][:-1] == [], "there is nothing to release yet"
+        assert caller.report(decisions[8], 1.0).status_code == 204
+        assert caller.counts() == (6, 4, 0, 0)
+        state = caller.http.get("/v1/state").json()
+        assert state["warnings"][0] == (
+            f"4 rewards of a wait for that of decision {decisions[0]}, which came before them; when it expires without "
+            "one, the default counts. A reward_window would not wait."
+        )
+        assert "if when a reward is reported does not depend on its value" in state["privacy"]["promise"]
+        assert caller.metric("fedbandit_warnings") == len(state["warnings"])
+        clock[0] += 31 * 86_400.0
+        before = clock[0] - 30 * 86_400.0
+        caller.served.call(lambda driver: driver.site.do(lambda site: site.expire(before, 1000)))
+        state = caller.http.get("/v1/state").json()
+        assert not [warning for warning in state["warnings"] if "wait for" in warning]
+        assert [(arm["rewards"], arm["releases"]) for arm in state["arms"]] == [(5, 1), (5, 1)]
+        assert caller.report(decisions[0], 1.0).status_code == 404
