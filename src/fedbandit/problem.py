@@ -21,6 +21,7 @@ from fedbandit.checks import (
     true_or_false,
     whole_number,
 )
+from fedbandit.delays import Delays, GivenDelays, checked_lateness
 from fedbandit.graph import Contacts, Graph, Schedule
 from fedbandit.rewards import Bernoulli, Beta, Family, Gaussian, Own, Range, StudentT
 from fedbandit.samples import Samples, empirical_of
@@ -41,6 +42,9 @@ class _Options(TypedDict, total=False):
     weights: ArrayLike | None
     edges_per_round: EdgesPerRound
     rates: ArrayLike | None
+    delays: GivenDelays
+    reward_window: int
+    default_reward: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,10 @@ class Problem:
     * ``rates``: how often each agent acts: in a round it pulls with this probability (above 0, at most 1).
       Each agent's clock t then counts its own pulls; gossip continues in every round. Default: all in step, as in
       the paper.
+    * ``delays``: rewards come so many rounds after their decision (``fedbandit.delays``, or a text like
+      "geometric:100"); one for all agents, or a list of one for each. Default: at once, as in the paper.
+    * ``reward_window``: each reward counts so many rounds after its decision, the ``default_reward`` if it has not come
+      by then (default: the lowest one). 0: as rewards come, in the order of an arm's decisions (docs/late-rewards.md).
     """
 
     means: NDArray[np.float64]
@@ -70,6 +78,9 @@ class Problem:
     edges_per_round: EdgesPerRound = "one"
     rates: NDArray[np.float64] | None = None
     changes: tuple[tuple[int, NDArray[np.float64]], ...] = ()  # first round of new means, and the means
+    delays: tuple[Delays, ...] | None = None  # of each agent
+    reward_window: int = 0
+    default_reward: float | None = None
     over_time: Schedule | Contacts | None = None  # links that change; ``graph`` then has all edges that there ever are
 
     def __post_init__(self) -> None:
@@ -96,6 +107,10 @@ class Problem:
         if isinstance(self.over_time, Contacts) and self.edges_per_round != "one":
             raise InvalidArgument("edges_per_round", self.edges_per_round, "left out: the contact list has all links")
         object.__setattr__(self, "changes", tuple(self._checked_changes()))
+        late = self.delays, self.reward_window, self.default_reward
+        found = checked_lateness(*late, self.num_agents, self.rewards)
+        for name, value in zip(("delays", "reward_window", "default_reward"), found, strict=True):
+            object.__setattr__(self, name, value)
 
     def _checked_changes(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
         last = 0
@@ -332,7 +347,13 @@ class Problem:
         """Everything but the means: problems that run together must agree on it."""
         rates = None if self.rates is None else tuple(self.rates)
         starts, links = tuple(start for start, _ in self.changes), (self.graph.edges, self.over_time)
-        return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, self.edges_per_round)
+        late = (self.delays, self.reward_window, self.default_reward)
+        return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, self.edges_per_round, late)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether rewards may count later than in the round of their decision."""
+        return self.delays is not None or self.reward_window > 0
 
     @property
     def family(self) -> str:

@@ -2,8 +2,8 @@
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
 ``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.edges_per_round``,
-``problem.same_means``, ``problem.hospital`` and the parameters of rewards is a separate experiment. A list in a
-policy (``epsilon = [1, 2]``) makes one policy per value, compared within every experiment. ``problem.redraw = true``
+``problem.same_means``, ``problem.hospital``, ``problem.delays``, ``problem.reward_window`` and the parameters of
+rewards is a separate experiment; a list among the ``delays`` has an entry for each agent. A list in a policy (``epsilon = [1, 2]``) makes one policy per value, compared within every experiment. ``problem.redraw = true``
 draws new random means for every trial, with consecutive seeds from ``problem.seed``.
 """
 
@@ -66,6 +66,9 @@ class _ProblemSection(Section):
     weights: list[float] | None = None
     edges_per_round: str | float = "one"
     rates: list[float] | None = None
+    delays: str | list[str] | None = None
+    reward_window: float = 0
+    default_reward: float | None = None
 
 
 class _File(Section):
@@ -135,7 +138,7 @@ def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> li
 _SWEPT = {
     "": ("graph", "num_agents", "horizon"),
     "problem": (
-        *("num_arms", "seed", "edges_per_round", "same_means", "hospital"),
+        *("num_arms", "seed", "edges_per_round", "same_means", "hospital", "delays", "reward_window"),
         *("sigma", "concentration", "degrees_of_freedom", "scale", "samples", "variance"),
     ),
 }
@@ -220,10 +223,12 @@ _PARAMETERS = {
 }
 """The parameters of rewards, and the kinds that have them."""
 
+_OF_ALL_REWARDS = ("weights", "edges_per_round", "rates", "delays", "reward_window", "default_reward")
+
 
 def _problem(section: _ProblemSection, graph: AnyGraph, folder: Path) -> Problem:
     given = section.model_dump(exclude_none=True)
-    options = {name: given[name] for name in ("weights", "edges_per_round", "rates") if name in given}
+    options = {name: given[name] for name in _OF_ALL_REWARDS if name in given}
     if ":" in str(section.edges_per_round):
         options["edges_per_round"] = own_function("problem.edges_per_round", str(section.edges_per_round), folder)
     own = ":" in section.rewards

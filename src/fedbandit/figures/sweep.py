@@ -20,6 +20,7 @@ _AXIS_TEXT = {
     "num_arms": "number of arms M",
     "epsilon": "privacy $\\varepsilon$ of one reward",
     "horizon": "rounds T",
+    "reward_window": "reward window, in rounds (0: as rewards come)",
 }
 
 
@@ -91,6 +92,9 @@ def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str
     axes.set_yscale("log")
     if name in ("epsilon", "horizon"):
         axes.set_xscale("log")
+    if name == "reward_window":
+        smallest = rows.loc[rows[name] > 0, name].min()
+        axes.set_xscale("symlog", linthresh=smallest if smallest > 0 else 1)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=6.5)
 
 
