@@ -1,7 +1,7 @@
 """Late rewards in the simulator: delays, the reward window, slots in the order of decisions.
 
-``late_engine.py`` reads the rules a second time: it looks at every waiting slot in every round, where the simulator puts
-each into a list for the round in which it counts.
+``late_engine.py`` reads the rules a second time: it looks at every waiting slot in every round, where the simulator
+puts each into a list for the round in which it counts.
 
 Can it fail? ``mutants.py`` plants bugs in the window's end, the order of slots, the default, the outcome, the news
 of several arms and the first pulls.
@@ -238,8 +238,8 @@ PAGES = {  # policies of one page; the first case runs with every change
 FAST = ("thompson", "gossip_ucb")  # each page compiles again
 
 
-def tape_of(world=graph.path(4), horizon=250, epsilon=1.0, seed=5):
-    tape, noise = tape_on_the_grid(world, 3, horizon, seed, 0.0, 1.0, epsilon)
+def tape_of(epsilon=1.0):
+    tape, noise = tape_on_the_grid(graph.path(4), 3, 250, 5, 0.0, 1.0, epsilon)
     return replace(tape, bounded=True), noise
 
 

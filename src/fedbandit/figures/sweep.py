@@ -1,6 +1,6 @@
 """Draws figures of sweeps: final regret against the swept parameters."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str
     for position, (key, curve) in enumerate(rows.groupby(keys, sort=False)):
         ordered = curve.sort_values(name)
         texts = [str(part) for part in key]
-        style = {
+        style: dict[str, Any] = {
             "color": COLOURS[position % len(COLOURS)],
             "linestyle": DASHES[position // len(COLOURS) % len(DASHES)],
             "marker": MARKERS[position % len(MARKERS)],
@@ -87,7 +87,9 @@ def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str
             "capsize": 2,
         }
         label = ", ".join([texts[0], *(f"{other}={text}" for other, text in zip(keys[1:], texts[1:], strict=True))])
-        apart = (ordered[name] == 0).to_numpy() & (name == "reward_window")  # no window is another rule, not a short one
+        apart = (ordered[name] == 0).to_numpy() & (
+            name == "reward_window"
+        )  # no window is another rule, not a short one
         for part, said in ((ordered[~apart], label), (ordered[apart], None)):
             if len(part):
                 axes.errorbar(

@@ -261,7 +261,9 @@ def _build(
                         note(waiting, i, arm, published(me, fixed, arm))
                         if is_private:
                             due = noise_due(me, fixed, arm)
-                            observe(me, fixed, arm, reward, draw_noise(tape, streams[i], i, arm, fixed.noise_scale, due))
+                            observe(
+                                me, fixed, arm, reward, draw_noise(tape, streams[i], i, arm, fixed.noise_scale, due)
+                            )
                         else:
                             observe(me, fixed, arm, reward, 0.0)
                         place = next_due(waiting, i, place)
