@@ -137,8 +137,8 @@ PAPER = {
     ),
     "the engine draws no noise for the first pull": Mutant(
         "simulation/round.py",
-        "due = noise_due(me, fixed, arm)",
-        "due = noise_due(me, fixed, arm) if t > 0 else 0",
+        "                    if is_private:\n                        due = noise_due(me, fixed, arm)\n",
+        "                    if is_private:\n                        due = noise_due(me, fixed, arm) if t > 0 else 0\n",
         ("test_paper.py::test_no_raw_reward_is_published",),
     ),
     "eps' = eps / ceil(log T)": Mutant(
@@ -331,6 +331,70 @@ CHANGING = {
         '_COMPUTES = ("fedbandit", "engine", "numba")',
         "_COMPUTES = ()",
         ("test_concat.py",),
+    ),
+}
+
+SLOTS = "test_delays.py::test_the_simulator_plays_slots_as_they_are_defined"
+
+LATE = {
+    "a window ends one round late": Mutant(
+        "simulation/late_rewards.py",
+        "np.int64(lateness.window - 1)",
+        "np.int64(lateness.window)",
+        ("test_delays.py::test_a_window_without_delays_is_a_fixed_delay_of_the_same_rounds", SLOTS),
+    ),
+    "a reward counts that comes when its window has ended": Mutant(
+        "simulation/late_rewards.py", "if delay < lateness.window", "if delay <= lateness.window", (SLOTS,)
+    ),
+    "rewards count in the order of arrival": Mutant(
+        "simulation/late_rewards.py",
+        "due = max(t + delay, waiting.latest[i, arm])",
+        "due = t + delay",
+        (SLOTS,),
+    ),
+    "good outcomes take as long as bad ones": Mutant(
+        "simulation/late_rewards.py",
+        "good = 1 if reward > lateness.middle else 0",
+        "good = 0",
+        ("test_delays.py::test_geometric_delays_have_their_distribution",),
+    ),
+    "geometric delays are one round too long": Mutant(
+        "simulation/late_rewards.py",
+        "np.int64(log(1.0 - uniform(bits)) * scale)",
+        "np.int64(1.0 + log(1.0 - uniform(bits)) * scale)",
+        ("test_delays.py::test_geometric_delays_have_their_distribution",),
+    ),
+    "a missing reward counts as 0 whatever the default": Mutant(
+        "simulation/late_rewards.py", "else lateness.default", "else 0.0", (SLOTS,)
+    ),
+    "only one of several slots in a round counts": Mutant(
+        "simulation/late_rewards.py", "return waiting.after[i, place - 1]", "return 0 * place", (SLOTS,)
+    ),
+    "news of an arm that counts twice in a round is half of it": Mutant(
+        "simulation/late_rewards.py", "    if waiting.news[i, arm] == 0:\n", "    if True:\n", (SLOTS,)
+    ),
+    "late news is averaged in its own round": Mutant(
+        "simulation/late_rewards.py",
+        "    average(population.averages, columns, links, population.turns, tape, t, bits)\n"
+        "    add_late_news(published, population)\n",
+        "    add_late_news(published, population)\n"
+        "    average(population.averages, columns, links, population.turns, tape, t, bits)\n",
+        (SLOTS,),
+    ),
+    "an arm without a reward that counts is judged": Mutant(
+        "simulation/round.py",
+        "if is_late and not knows_unknown and waiting.num_unobserved[i] > 0:",
+        "if is_late and not knows_unknown and waiting.num_unobserved[i] > 10**6:",
+        ("test_delays.py::test_rewards_that_never_count_leave_a_round_robin",),
+    ),
+    "a late reward is of the wrong slot's delay": Mutant(
+        "simulation/round.py", "arm, me.tried[arm] - 1, t, reward)", "arm, me.tried[arm], t, reward)", (SLOTS,)
+    ),
+    "late rewards are given to a policy that needs them at once": Mutant(
+        "policies/adap_ucb.py",
+        "        needs_rewards_at_once(self, setting)\n",
+        "",
+        ("test_delays.py::test_policies_that_need_each_reward_at_once_refuse_late_ones",),
     ),
 }
 
@@ -1121,6 +1185,7 @@ AREAS = {
     "the engine": ENGINE,
     "kinds of rewards": REWARDS,
     "worlds that change": CHANGING,
+    "late rewards": LATE,
     "code from outside": OUTSIDE,
     "FedBatch": FED_BATCH,
     "other policies": BASELINES,

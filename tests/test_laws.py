@@ -16,7 +16,10 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # The layers, lowest first: a room imports itself and the rooms above its line, never one below it.
 ROOMS = {
     "rules": ["rules"],  # formulas; first, since a problem asks the rules for the variance of its rewards
-    "world": ["checks", "toml_files", "progress", "array_checks", "graph", "rewards", "samples", "problem", "hospital"],
+    "world": [
+        *("checks", "toml_files", "progress", "array_checks", "graph", "rewards", "samples", "delays"),
+        *("problem", "hospital"),
+    ],
     "policies": ["policies"],
     "outside": ["outside"],  # policies and functions of users
     "theory": ["theory"],  # after the policies, which say how long a horizon may be

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbandit import audit, graph, hospital, privacy, theory
+    from fedbandit import audit, delays, graph, hospital, privacy, theory
     from fedbandit.agent.client import AgentError, AsyncClient, Client
     from fedbandit.checks import InvalidArgument
     from fedbandit.graph import Graph
@@ -54,6 +54,7 @@ __all__ = [
     "Tape",
     "Trace",
     "audit",
+    "delays",
     "graph",
     "hospital",
     "load",
@@ -93,7 +94,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("audit", "graph", "hospital", "privacy", "theory"):
+    if name in ("audit", "delays", "graph", "hospital", "privacy", "theory"):
         return import_module(f"fedbandit.{name}")
     if name in _HOMES:
         return getattr(import_module(f"fedbandit.{_HOMES[name]}"), name)

@@ -27,8 +27,15 @@ def finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
     return matrix
 
 
-def checked_weights(weights: ArrayLike | None, num_agents: int) -> NDArray[np.float64]:
-    """Weights of all agents, read-only; equal ones by default."""
+def checked_weights(
+    weights: ArrayLike | None, num_agents: int, rates: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Weights of all agents, read-only; equal ones by default, or those of their rates, where patients count."""
+    if rates is not None:
+        by_rate = rates / rates.sum()
+        if weights is not None and not np.array_equal(weights, by_rate):
+            raise InvalidArgument("weights", weights, "left out where patients count: they follow from the rates")
+        weights = by_rate
     if weights is None:
         weights = np.full(num_agents, 1.0 / num_agents)
     accepted = f"{num_agents} numbers of at least 0 with sum 1, one per agent"

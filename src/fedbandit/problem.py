@@ -23,6 +23,7 @@ from fedbandit.checks import (
     true_or_false,
     whole_number,
 )
+from fedbandit.delays import Delays, GivenDelays, checked_lateness
 from fedbandit.graph import Contacts, Graph, Schedule
 from fedbandit.rewards import Bernoulli, Beta, Family, Gaussian, Own, Range, StudentT
 from fedbandit.samples import Samples, empirical_of
@@ -44,6 +45,9 @@ class _Options(TypedDict, total=False):
     edges_per_round: EdgesPerRound
     rates: ArrayLike | None
     counts: Counts
+    delays: GivenDelays
+    reward_window: int
+    default_reward: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +70,10 @@ class Problem:
       the paper.
     * ``counts``: whose average decides which arm is best: ``"sites"`` count alike (the paper) or by ``weights``;
       with ``"patients"`` each agent has the weight of its rate. FedBatch then measures rates; others are told them.
+    * ``delays``: rewards come so many rounds after their decision (``fedbandit.delays``, or a text like
+      "geometric:100"); one for all agents, or a list of one for each. Default: at once, as in the paper.
+    * ``reward_window``: each reward counts so many rounds after its decision, the ``default_reward`` if it has not come
+      by then (default: the lowest one). 0: as rewards come, in the order of an arm's decisions (docs/late-rewards.md).
     """
 
     means: NDArray[np.float64]
@@ -76,6 +84,9 @@ class Problem:
     rates: NDArray[np.float64] | None = None
     changes: tuple[tuple[int, NDArray[np.float64]], ...] = ()  # first round of new means, and the means
     counts: Counts = "sites"
+    delays: tuple[Delays, ...] | None = None  # of each agent
+    reward_window: int = 0
+    default_reward: float | None = None
     over_time: Schedule | Contacts | None = None  # links that change; ``graph`` then has all edges that there ever are
 
     def __post_init__(self) -> None:
@@ -97,20 +108,16 @@ class Problem:
         instance("rewards", self.rewards, Family, "a family of fedbandit.rewards")
         self.rewards.check(self.means)
         object.__setattr__(self, "rates", checked_rates(self.rates, self.num_agents))
-        object.__setattr__(self, "weights", self._checked_weights())
+        by_rate = self.rates if checked_counts("counts", self.counts) == "patients" else None
+        object.__setattr__(self, "weights", checked_weights(self.weights, self.num_agents, by_rate))
         object.__setattr__(self, "edges_per_round", _checked_edges_per_round(self.edges_per_round))
         if isinstance(self.over_time, Contacts) and self.edges_per_round != "one":
             raise InvalidArgument("edges_per_round", self.edges_per_round, "left out: the contact list has all links")
         object.__setattr__(self, "changes", tuple(self._checked_changes()))
-
-    def _checked_weights(self) -> NDArray[np.float64]:
-        weights = self.weights
-        if checked_counts("counts", self.counts) == "patients" and self.rates is not None:
-            by_rate = self.rates / self.rates.sum()
-            if weights is not None and not np.array_equal(weights, by_rate):  # pyright: ignore[reportUnnecessaryComparison]
-                raise InvalidArgument("weights", weights, "left out where patients count: they follow from the rates")
-            weights = by_rate
-        return checked_weights(weights, self.num_agents)
+        late = self.delays, self.reward_window, self.default_reward
+        found = checked_lateness(*late, self.num_agents, self.rewards)
+        for name, value in zip(("delays", "reward_window", "default_reward"), found, strict=True):
+            object.__setattr__(self, name, value)
 
     def _checked_changes(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
         last = 0
@@ -347,7 +354,13 @@ class Problem:
         """Everything but the means: problems that run together must agree on it."""
         rates = (None if self.rates is None else tuple(self.rates)), self.counts
         starts, links = tuple(start for start, _ in self.changes), (self.graph.edges, self.over_time)
-        return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, self.edges_per_round)
+        late = (self.delays, self.reward_window, self.default_reward)
+        return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, self.edges_per_round, late)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether rewards may count later than in the round of their decision."""
+        return self.delays is not None or self.reward_window > 0
 
     @property
     def family(self) -> str:

@@ -2,9 +2,10 @@
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
 ``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.edges_per_round``,
-``problem.same_means``, ``problem.hospital`` and the parameters of rewards is a separate experiment. A list in a
-policy (``epsilon = [1, 2]``) makes one policy per value, compared within every experiment. ``problem.redraw = true``
-draws new random means for every trial, with consecutive seeds from ``problem.seed``.
+``problem.same_means``, ``problem.hospital``, ``problem.delays``, ``problem.reward_window`` and the parameters of
+rewards is a separate experiment; a list within the list of ``delays`` has an entry for each agent. A list in a policy
+(``epsilon = [1, 2]``) makes one policy per value, compared within every experiment. ``problem.redraw = true`` draws new
+random means for every trial, with consecutive seeds from ``problem.seed``.
 """
 
 import itertools
@@ -67,6 +68,9 @@ class _ProblemSection(Section):
     edges_per_round: str | float = "one"
     rates: list[float] | None = None
     counts: str | None = None
+    delays: str | list[str] | None = None
+    reward_window: float = 0
+    default_reward: float | None = None
 
 
 class _File(Section):
@@ -136,7 +140,7 @@ def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> li
 _SWEPT = {
     "": ("graph", "num_agents", "horizon"),
     "problem": (
-        *("num_arms", "seed", "edges_per_round", "same_means", "hospital", "counts"),
+        *("num_arms", "seed", "edges_per_round", "same_means", "hospital", "counts", "delays", "reward_window"),
         *("sigma", "concentration", "degrees_of_freedom", "scale", "samples", "variance"),
     ),
 }
@@ -221,10 +225,12 @@ _PARAMETERS = {
 }
 """The parameters of rewards, and the kinds that have them."""
 
+_OF_ALL_REWARDS = ("weights", "edges_per_round", "rates", "counts", "delays", "reward_window", "default_reward")
+
 
 def _problem(section: _ProblemSection, graph: AnyGraph, folder: Path) -> Problem:
     given = section.model_dump(exclude_none=True)
-    options = {name: given[name] for name in ("weights", "edges_per_round", "rates", "counts") if name in given}
+    options = {name: given[name] for name in _OF_ALL_REWARDS if name in given}
     if ":" in str(section.edges_per_round):
         options["edges_per_round"] = own_function("problem.edges_per_round", str(section.edges_per_round), folder)
     own = ":" in section.rewards

@@ -20,7 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import xarray as xr
@@ -217,6 +217,11 @@ def _without_means(problem: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in problem.items() if name not in ("means", "changes")}
 
 
+def _coordinate(value: Any) -> Any:
+    """A swept value as one label; delays of each agent are a list."""
+    return " | ".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else value
+
+
 def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) -> xr.Dataset:
     """The outcome of a sweep: final numbers over run, policy and trial, with the swept values as coordinates."""
     run_coordinates: dict[str, list[Any]] = {
@@ -228,7 +233,7 @@ def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) ->
         "file": [f"{_key(e)}.nc" for e in experiments],  # the whole Result of each run
     }
     for name in experiments[0].swept:
-        run_coordinates.setdefault(name.removeprefix("problem."), [e.swept[name] for e in experiments])
+        run_coordinates.setdefault(name.removeprefix("problem."), [_coordinate(e.swept[name]) for e in experiments])
     finals: dict[str, Callable[[xr.Dataset], xr.DataArray]] = {
         "regret": lambda last: last["regret"].mean("agent"),
         "worst_agent": lambda last: last["regret"].max("agent"),

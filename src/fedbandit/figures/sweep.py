@@ -1,6 +1,6 @@
 """Draws figures of sweeps: final regret against the swept parameters."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -20,6 +20,7 @@ _AXIS_TEXT = {
     "num_arms": "number of arms M",
     "epsilon": "privacy $\\varepsilon$ of one reward",
     "horizon": "rounds T",
+    "reward_window": "reward window, in rounds (0: as rewards come)",
 }
 
 
@@ -41,8 +42,9 @@ def sweep_figure(table: "xr.Dataset") -> Figure:
     axes_names = ["lambda2" if name == "graph" else name for name in table.attrs["swept"].split()]
     if rows["epsilon"].replace(np.inf, np.nan).nunique() > 1:
         axes_names.append("epsilon")
+    axes_names = [name for name in axes_names if rows[name].dtype.kind in "iuf"] or axes_names  # texts label curves
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(max(4.2, 3.4 * len(axes_names)), 5.2), layout="constrained")
+        figure = Figure(figsize=(max(5.4, 3.4 * len(axes_names)), 5.2), layout="constrained")
         panels = figure.subplots(1, len(axes_names), sharey=True, squeeze=False)[0]
         for axes, name in zip(panels, axes_names, strict=True):
             _sweep_panel(axes, rows, name, [other for other in table.attrs["swept"].split() if other != name])
@@ -73,24 +75,35 @@ def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str
         keys = ["policy", *(other for other in others if other != "graph")]
     else:
         keys = ["policy", *others]
+    keys = [keys[0], *(key for key in keys[1:] if rows[key].nunique() > 1)]
     for position, (key, curve) in enumerate(rows.groupby(keys, sort=False)):
         ordered = curve.sort_values(name)
         texts = [str(part) for part in key]
-        axes.errorbar(
-            ordered[name].to_numpy(),
-            ordered["mean"].to_numpy(),
-            yerr=ordered["error"].to_numpy(),
-            color=COLOURS[position % len(COLOURS)],
-            linestyle=DASHES[position // len(COLOURS) % len(DASHES)],
-            marker=MARKERS[position % len(MARKERS)],
-            markerfacecolor="white",
-            capsize=2,
-            label=", ".join([texts[0], *(f"{other}={text}" for other, text in zip(keys[1:], texts[1:], strict=True))]),
-        )
+        style: dict[str, Any] = {
+            "color": COLOURS[position % len(COLOURS)],
+            "linestyle": DASHES[position // len(COLOURS) % len(DASHES)],
+            "marker": MARKERS[position % len(MARKERS)],
+            "markerfacecolor": "white",
+            "capsize": 2,
+        }
+        label = ", ".join([texts[0], *(f"{other}={text}" for other, text in zip(keys[1:], texts[1:], strict=True))])
+        apart = (ordered[name] == 0).to_numpy() & (
+            name == "reward_window"
+        )  # no window is another rule, not a short one
+        for part, said in ((ordered[~apart], label), (ordered[apart], None)):
+            if len(part):
+                axes.errorbar(
+                    part[name].to_numpy(), part["mean"].to_numpy(), yerr=part["error"].to_numpy(), label=said, **style
+                )
     axes.set_xlabel(_AXIS_TEXT.get(name, name))
     axes.set_yscale("log")
     if name in ("epsilon", "horizon"):
         axes.set_xscale("log")
+    if name == "reward_window":
+        smallest = rows.loc[rows[name] > 0, name].min()
+        linear = smallest if smallest > 0 else 1
+        axes.set_xscale("symlog", linthresh=linear, linscale=0.5)
+        axes.set_xlim(left=-0.3 * linear)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=6.5)
 
 

@@ -19,6 +19,7 @@ from fedbandit.policies.protocol import (
     Page,
     Setting,
     check_sensitivity,
+    needs_rewards_at_once,
     reward_bounds,
     sensitivity,
 )
@@ -199,7 +200,8 @@ class AdaPUCB:
         return PAGE
 
     def check(self, setting: Setting) -> None:
-        """Refuse unbounded rewards without ``assume_sensitivity``."""
+        """Refuse unbounded rewards without ``assume_sensitivity``, and late ones: an episode ends with its reward."""
+        needs_rewards_at_once(self, setting)
         check_sensitivity(self, setting)
 
     def terms(self, setting: Setting) -> Terms:

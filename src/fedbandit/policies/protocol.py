@@ -40,6 +40,7 @@ __all__ = [
     "fill_with_normals",
     "known_variance",
     "needs_company",
+    "needs_rewards_at_once",
     "needs_step",
     "needs_unit_range",
     "reward_bounds",
@@ -118,6 +119,7 @@ class Setting(NamedTuple):
     * ``unit``: a reward of 1 in the units of this setting: a live site counts in steps of a grid
     * ``rewards``: the kind of rewards, for messages
     * ``counts``: whether sites count alike (or by given weights), or by their patients, that is by their rates
+    * ``at_once``: a reward counts before the agent's next decision; otherwise it may come later
     """
 
     num_agents: int
@@ -137,6 +139,7 @@ class Setting(NamedTuple):
     unit: float
     rewards: str
     counts: Counts = "sites"
+    at_once: bool = True
 
     @property
     def has_range(self) -> bool:
@@ -325,6 +328,12 @@ def needs_step(policy: Any, setting: Setting) -> None:
     """Refuse agents with different rates."""
     if not setting.in_step:
         raise InvalidArgument("rates", "given", f"left out for {policy.label}, whose agents act in step")
+
+
+def needs_rewards_at_once(policy: Any, setting: Setting) -> None:
+    """Refuse rewards that come later than the next decision."""
+    if not setting.at_once:
+        raise InvalidArgument("delays", "given", f"left out for {policy.label}, which waits for every reward")
 
 
 def needs_company(policy: Any, setting: Setting) -> None:

@@ -58,6 +58,7 @@ class Plan(NamedTuple):
     terms: Any
     links: Sequence[tuple[int, Links]]  # by their first round
     play_rounds: Callable[..., None]
+    rounds_of_waiting: int = 0  # how long a reward may wait until it counts; 0: all count at once
 
 
 def usable_cores() -> int:
@@ -113,7 +114,7 @@ def _run_trial(
 ) -> Iterator[int]:
     """Play a trial; yields the number of rounds done."""
     num_agents, num_arms = truths[0].world.means.shape
-    population = new_population(plan.page, plan.terms, num_arms)
+    population = new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting)
     tried, turns = population.agents["tried"], population.turns
     links = [with_own_scratch(each) for _, each in plan.links]
     theta, misses, books = np.zeros((num_agents, num_arms)), np.zeros(num_agents), _Books(num_agents, num_arms)

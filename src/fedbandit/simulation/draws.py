@@ -13,6 +13,7 @@ from fedbandit.policies import protocol
 from fedbandit.simulation.compiled import INLINE, compile_inner, compile_rare, leave_out
 from fedbandit.simulation.streams import (
     ARRIVALS,
+    DELAYS,
     NOISE,
     NORMALS,
     PICKS,
@@ -124,3 +125,4 @@ def name_streams(seed: Any, trial: Any, streams: Any) -> None:
             mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)
             mine.noise[k] = stream(seed, trial, NOISE, agent, arm)
             mine.normals[k] = stream(seed, trial, NORMALS, agent, arm)
+            mine.delays[k] = stream(seed, trial, DELAYS, agent, arm)

@@ -16,6 +16,7 @@ from fedbandit.outside.policies import label_of
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.problem import Problem
+from fedbandit.simulation.late_rewards import Lateness, Waiting, lateness_of, new_waiting
 from fedbandit.simulation.links import LINKS, LinkKind, links_by
 
 __all__ = [
@@ -42,6 +43,7 @@ class World(NamedTuple):
     rewards: Any  # the numbers of their family
     in_step: bool
     rates: Any  # [N]: probability that an agent acts in a round, unless in_step
+    lateness: Lateness
 
 
 class Links(NamedTuple):
@@ -83,6 +85,7 @@ class Population(NamedTuple):
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled
     before: Any  # [M, ...]: what an agent published of each arm before it was reweighed; scratch
+    waiting: Waiting  # rewards that do not count yet
 
 
 def _dtype_of(page: Page, num_arms: int) -> np.dtype[Any]:
@@ -106,8 +109,8 @@ def _dtype_of_terms(terms: Any) -> np.dtype[Any]:
     return np.dtype([(name, kinds[type(value)]) for name, value in terms._asdict().items()])
 
 
-def new_population(page: Page, terms: Any, num_arms: int) -> Population:
-    """Agents that know nothing yet."""
+def new_population(page: Page, terms: Any, num_arms: int, rounds_of_waiting: int = 0) -> Population:
+    """Agents that know nothing yet. ``rounds_of_waiting``: how long a reward may wait; 0: it counts at once."""
     num_agents, columns = len(terms), len(page.averaged)
     agents = np.zeros(num_agents, _dtype_of(page, num_arms))
     agents["n_max"] = 1  # after the first pulls everyone has pulled every arm once
@@ -122,10 +125,11 @@ def new_population(page: Page, terms: Any, num_arms: int) -> Population:
         streams=np.zeros(num_agents, np.dtype(stream)),
         pooled=np.zeros(num_arms, np.int64),
         before=np.zeros((num_arms, columns)),
+        waiting=new_waiting(num_agents, num_arms, columns, rounds_of_waiting),
     )
 
 
-_STREAMS_PER_ARM = ("rewards", "noise", "normals")
+_STREAMS_PER_ARM = ("rewards", "noise", "normals", "delays")
 
 
 # ---------------------------------------------------------------- from a problem
@@ -138,6 +142,7 @@ def world_of(problem: Problem) -> World:
         rewards=problem.rewards.numbers,
         in_step=problem.rates is None,
         rates=np.ones(problem.num_agents) if problem.rates is None else problem.rates.copy(),
+        lateness=lateness_of(problem),
     )
 
 
@@ -171,6 +176,7 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
         unit=1.0,
         rewards=problem.rewards.name,
         counts=problem.counts,
+        at_once=not problem.is_late,
     )
 
 

@@ -275,7 +275,8 @@ def describe(
             "edges_per_round": _described_links(problem),
             **({"changes": _described_changes(played)} if problem.changes else {}),
             "rates": None if problem.rates is None else problem.rates.tolist(),
-            "counts": problem.counts,
+            **({"counts": problem.counts} if problem.counts == "patients" else {}),
+            **(_described_lateness(problem) if problem.is_late else {}),
         },
         "graph": graph,
         "policies": {label: _named(policy) | _plain(asdict(cast(Any, policy))) for label, policy in policies.items()},
@@ -291,6 +292,13 @@ def _described_links(problem: Problem) -> Any:
     if not callable(chosen):
         return chosen
     return {"rule": f"{chosen.__module__}:{chosen.__qualname__}", "code": digest_of(chosen)}
+
+
+def _described_lateness(problem: Problem) -> dict[str, Any]:
+    """Delays of all agents by one text, or of each by its own."""
+    texts = [str(each) for each in problem.delays or ()]
+    delays = texts[0] if len(set(texts)) == 1 else texts or None
+    return {"delays": delays, "reward_window": problem.reward_window, "default_reward": problem.default_reward}
 
 
 def _described_changes(played: Problem | Sequence[Problem]) -> Any:

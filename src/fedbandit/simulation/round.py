@@ -12,8 +12,10 @@ import numpy as np
 
 from fedbandit.policies.protocol import Page, time_of
 from fedbandit.rewards import Family
+from fedbandit.rules.choose import fewest_pulls
 from fedbandit.simulation.compiled import SOURCES, as_arm, by_value, compilable, compile_driver, compile_inner
 from fedbandit.simulation.draws import DecisionDraws, draw_noise, name_streams
+from fedbandit.simulation.late_rewards import LATE_NETWORKS, add_late_news, first_due, next_due, note, put
 from fedbandit.simulation.links import LinkKind
 from fedbandit.simulation.network import NETWORKS, add_news, hear_n_max, hear_present_links
 from fedbandit.simulation.rewards import code_of, draw_of
@@ -22,6 +24,7 @@ from fedbandit.simulation.streams import EDGES, draw, stream, uniform
 __all__ = ["rounds_of"]
 
 compilable(time_of)
+compilable(fewest_pulls)
 
 
 # ---------------------------------------------------------------- functions that a page may leave out
@@ -68,14 +71,25 @@ def _no_meeting(agents: Any, terms: Any, seen: Any, edges: Any, present: Any) ->
 
 @compile_inner
 def _count_misses(
-    estimate: Any, radius: Any, unknown: Any, agents: Any, terms: Any, turns: Any, arm_means: Any, misses: Any
+    estimate: Any, radius: Any, unknown: Any, population: Any, skips: bool, arm_means: Any, misses: Any
 ) -> None:
-    """How many estimates lie further from the truth than the radius of the next decision."""
+    """How many estimates lie further from the truth than the radius of the next decision.
+
+    ``skips``: an arm without a reward that counts is unknown.
+    """
+    agents, terms, turns, unobserved = (
+        population.agents,
+        population.terms,
+        population.turns,
+        population.waiting.unobserved,
+    )
     for i in range(len(agents)):
         me, fixed = agents[i], terms[i]
         now = time_of(max(turns[i].clock + 1, 2))
         for k in range(len(arm_means)):
             error = abs(estimate(me, fixed, me, k) - arm_means[k])
+            if skips and unobserved[i, k] > 0:
+                continue
             if not unknown(me, k) and error > radius(me, fixed, me, now, k):
                 misses[i] += 1
 
@@ -98,15 +112,18 @@ def _reweigh(published: Any, reweigh: Any, population: Any, i: int, fixed: Any, 
 # ---------------------------------------------------------------- the round
 
 
-def rounds_of(page: Page, family: Family, links: LinkKind, watches: bool, own_code: str = "") -> Callable[..., None]:
+def rounds_of(
+    page: Page, family: Family, links: LinkKind, watches: bool, own_code: str = "", is_late: bool = False
+) -> Callable[..., None]:
     """The compiled loop over rounds of a page, for a family of rewards and a kind of links.
 
     ``watches``: count how often an estimate lies further from the truth than its radius. ``own_code``: a digest of what
-    the page reaches outside this package; whether its arms exist is then checked.
+    the page reaches outside this package; whether its arms exist is then checked. ``is_late``: rewards may count later
+    than in the round of their decision.
     """
     functions = (
         draw_of(family),
-        NETWORKS[page.network],
+        (LATE_NETWORKS if is_late else NETWORKS)[page.network],
         links.average,
         links.mark or _no_marks,
         page.start or _no_start,
@@ -134,6 +151,8 @@ def rounds_of(page: Page, family: Family, links: LinkKind, watches: bool, own_co
         page.noise_due is not None,
         page.meet is not None,
         watches,
+        is_late,
+        page.unknown is not None,
         *functions,
     )
 
@@ -151,6 +170,8 @@ def _build(
     is_private: bool,
     meets: bool,
     watches: bool,
+    is_late: bool,
+    knows_unknown: bool,
     draw_reward: Any,
     exchange: Any,
     average_links: Any,
@@ -194,7 +215,7 @@ def _build(
         """
         sources  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a part of the cache's key
         agents, terms, averages = population.agents, population.terms, population.averages
-        turns, streams = population.turns, population.streams
+        turns, streams, waiting = population.turns, population.streams, population.waiting
         num_agents, num_arms = len(agents), len(agents[0].tried)
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
@@ -221,7 +242,10 @@ def _build(
                         if not world.in_step:
                             now = time_of(turn.clock)
                         draws = DecisionDraws(i, turn.clock, streams[i], tape)
-                        if is_guarded:
+                        if is_late and not knows_unknown and waiting.num_unobserved[i] > 0:
+                            # As a live site does: until each arm has a reward that counts, those without one in turn.
+                            turn.arm = np.uint64(fewest_pulls(me.tried, waiting.unobserved[i]))
+                        elif is_guarded:
                             turn.arm = as_arm(decide(me, fixed, me, now, draws))
                             if turn.arm >= np.uint64(num_arms):
                                 raise IndexError  # beyond its rows lies other agents' memory
@@ -237,6 +261,9 @@ def _build(
                         reward_bits = draw(streams[i].rewards[arm], np.uint64(me.tried[arm]))
                         reward = draw_reward(world.rewards, reward_bits, world.means, i, arm)
                     me.tried[arm] += 1
+                    if is_late:
+                        put(waiting, world.lateness, streams[i], i, arm, me.tried[arm] - 1, t, reward)
+                        continue
                     before = published(me, fixed, arm)
                     if is_private:
                         due = noise_due(me, fixed, arm)
@@ -250,6 +277,22 @@ def _build(
                         turn.before[c] = before[c]
                     if t == 0:
                         add_news(averages, i, arm, num_arms, published(me, fixed, arm), turn.before)
+                if is_late:
+                    place = first_due(waiting, i, t)
+                    while place > 0:
+                        arm, reward = np.uint64(waiting.arm[i, place - 1]), waiting.reward[i, place - 1]
+                        note(waiting, i, arm, published(me, fixed, arm))
+                        if is_private:
+                            due = noise_due(me, fixed, arm)
+                            noise = draw_noise(tape, streams[i], i, arm, fixed.noise_scale, due)
+                            if believes:
+                                turn.released += due
+                            observe(me, fixed, arm, reward, noise)
+                        else:
+                            observe(me, fixed, arm, reward, 0.0)
+                        place = next_due(waiting, i, place)
+            if is_late and t == 0:
+                add_late_news(published, population)
             if announces and t > 0:
                 for i in range(num_agents):
                     me = agents[i]
@@ -267,7 +310,12 @@ def _build(
                     me, turn = agents[i], turns[i]
                     if turn.mixed > 0 or t == 0:
                         for k in range(num_arms):
-                            believe(me, by_value(terms[i]), me, np.uint64(k))
+                            if not is_late or knows_unknown or waiting.unobserved[i, k] == 0:
+                                believe(me, by_value(terms[i]), me, np.uint64(k))
+                    elif is_late:
+                        for k in range(num_arms):
+                            if waiting.news[i, k] > 0:
+                                believe(me, by_value(terms[i]), me, np.uint64(k))
                     elif turn.released > 0 or (turn.acts > 0 and not is_private):
                         believe(me, by_value(terms[i]), me, turn.arm)
                     turn.mixed, turn.released = 0, 0
@@ -276,7 +324,8 @@ def _build(
                 for i in range(num_agents):
                     turns[i].messages += sent
             if watches and t > 0:
-                _count_misses(estimate, radius, unknown, agents, terms, turns, arm_means, misses)
+                skips = is_late and not knows_unknown
+                _count_misses(estimate, radius, unknown, population, skips, arm_means, misses)
         for i in range(num_agents):
             for k in range(num_arms):
                 theta[i, k] = estimate(agents[i], terms[i], agents[i], k)

@@ -16,9 +16,10 @@ from fedbandit.outside.admission import admit
 from fedbandit.outside.modules import digest_of
 from fedbandit.outside.policies import WrongPage, check_kind, kind_of, label_of
 from fedbandit.policies import MAX_HORIZON, Policy
-from fedbandit.policies.protocol import Setting
+from fedbandit.policies.protocol import Page, Setting
 from fedbandit.problem import Problem
 from fedbandit.simulation import cpu
+from fedbandit.simulation.late_rewards import LATE_NETWORKS, rounds_of_waiting
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
 from fedbandit.simulation.own_pages import functions_in_words, in_words, refuse_changed_code
 from fedbandit.simulation.rehearsal import rehearse
@@ -169,12 +170,23 @@ def plan_of(
     page, (kind, links) = own.page, links_of(policy, problem, horizon)
     refuse_changed_code(own.functions, partial(WrongPage, kind_of(policy)))
     functions = _own_functions(problem)
-    play_rounds = rounds_of(page, problem.rewards, kind, watches, own.digest)
+    waits = rounds_of_waiting(problem, horizon)
+    if waits:
+        _refuse_late(policy, page)
+    play_rounds = rounds_of(page, problem.rewards, kind, watches, own.digest, is_late=waits > 0)
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:
         play_rounds = functions_in_words(functions, play_rounds)
-    return cpu.Plan(page, terms_of(policy, known), links, play_rounds)
+    return cpu.Plan(page, terms_of(policy, known), links, play_rounds, waits)
+
+
+def _refuse_late(policy: Policy, page: Page) -> None:
+    """Refuse late rewards for a page whose network takes the reward of every decision in its own round."""
+    if page.network not in LATE_NETWORKS or page.meet is not None:
+        how = "meets others in every round" if page.meet is not None else f"has everything {page.network}"
+        hint = f"{label_of(policy)} {how}, and takes each reward for there: leave out delays and reward_window."
+        raise InvalidArgument("delays", "given", f"left out for {label_of(policy)}", hint)
 
 
 def _own_functions(problem: Problem) -> dict[str, FunctionType]:

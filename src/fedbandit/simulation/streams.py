@@ -21,6 +21,7 @@ from fedbandit.simulation.compiled import compilable, compile_rare, compile_smal
 
 __all__ = [
     "ARRIVALS",
+    "DELAYS",
     "EDGES",
     "NOISE",
     "NORMALS",
@@ -40,7 +41,7 @@ __all__ = [
 
 # What a stream is for.
 REWARDS, EDGES, PICKS, NOISE = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-ARRIVALS, NORMALS = np.uint64(5), np.uint64(6)
+ARRIVALS, NORMALS, DELAYS = np.uint64(5), np.uint64(6), np.uint64(7)
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
