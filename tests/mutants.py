@@ -336,7 +336,7 @@ CHANGING = {
 
 SLOTS = "test_delays.py::test_the_simulator_plays_slots_as_they_are_defined"
 
-LATE = {
+DELAYS = {
     "a window ends one round late": Mutant(
         "simulation/late_rewards.py",
         "np.int64(lateness.window - 1)",
@@ -1185,7 +1185,7 @@ AREAS = {
     "the engine": ENGINE,
     "kinds of rewards": REWARDS,
     "worlds that change": CHANGING,
-    "late rewards": LATE,
+    "delays in the simulator": DELAYS,
     "code from outside": OUTSIDE,
     "FedBatch": FED_BATCH,
     "other policies": BASELINES,
