@@ -22,11 +22,10 @@ from fedbandit import FedBatch, FedUCB, InvalidArgument
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Answer, Offer
 from fedbandit.agent.core.site import Site
-from fedbandit.audit import live_sites
+from fedbandit.audit import neighbour as neighbours
 from fedbandit.audit.attacks import Attack, on_batches, on_mechanism
 from fedbandit.audit.known_bad import RawSite, half_the_noise, known_bad, site_from_old_backup
 from fedbandit.audit.live_sites import (
-    Neighbour,
     Plan,
     first_batch_sums,
     on_fed_batch,
@@ -36,6 +35,7 @@ from fedbandit.audit.live_sites import (
     tree_sums,
 )
 from fedbandit.audit.measure import FALSE_ALARM, audit, clopper_pearson, fewest_samples, lower_bound
+from fedbandit.audit.neighbour import Neighbour
 from fedbandit.audit.suite import Row, attacks_on, run_attacks
 from fedbandit.cli import app
 from fedbandit.privacy.mechanism import Mechanism
@@ -297,7 +297,7 @@ def test_the_lie_makes_the_victim_pull_the_arm(policy, arms):
 
 def test_an_attack_that_the_victim_refuses_is_no_attack(monkeypatch):
     """The network only notes refusals: an attack that went on without its lie would find nothing."""
-    monkeypatch.setattr(live_sites, "HELD", 4.0)  # twice what any site accepts
+    monkeypatch.setattr(neighbours, "HELD", 4.0)  # twice what any site accepts
     plan = Plan(federation(FedBatch(1.0, first_batch=2)), changed=1, decisions=3)
     with pytest.raises(RuntimeError, match=r"the attack failed: flow\[0\] must be at most"):
         play(plan, Neighbour(plan.terms), 0.0, fixed_noise()[0])

@@ -15,7 +15,8 @@ from fedbandit.agent.core.records import Decision, Life, Stored
 from fedbandit.agent.core.site import DecisionDraws, Site, Step
 from fedbandit.audit.as_printed import on_fed_ucb_as_printed, on_unclamped_rewards
 from fedbandit.audit.attacks import Attack, on_tree, prefetched
-from fedbandit.audit.live_sites import DRAWS, on_delays, on_fed_batch
+from fedbandit.audit.live_sites import on_delays, on_fed_batch
+from fedbandit.audit.script import DRAWS
 from fedbandit.policies import FedUCB, PrivacyWarning
 from fedbandit.privacy.noise import GRID, NoiseSource
 from fedbandit.rules.mean import dyadic_intervals, paper_epsilon_per_node
