@@ -44,7 +44,8 @@ class Script:
     * ``seconds``: how long the run goes on, beyond the last decision if that is less
     * ``offers``: the seconds in which the neighbour begins the exchange; in all others the victim does
     * ``restarts``: after the exchange of which second the victim is restarted, how often, each time before another one
-    * ``crashes``: where the victim dies at its next write, and is restarted: at a decision or at a report of a second
+    * ``crashes``: where the victim dies at its next write, and is restarted: at the decision or the report of a second,
+      which must come
     * ``losses``: the seconds before which the victim loses its disk
     * ``keeps``: before which second it forgets all but the newest so many decisions
     """
@@ -90,8 +91,12 @@ class _Attacked(MemoryNetwork):
         """As an application does: it takes no for an answer, and tries again if there is none."""
         try:
             self._insist(lambda: self.report(VICTIM, decision_id, value))
-        except (Refused, InvalidArgument):  # out of range, or of a life that is over: then the default counts
+        except Refused:  # of a life that is over, or forgotten
             return
+        except InvalidArgument as refusal:
+            if refusal.argument != "reward":
+                raise
+            # Out of range: the default counts.
 
     def _insist(self, event: Callable[[], _Result]) -> _Result:
         try:
