@@ -30,7 +30,7 @@ class Attack:
     label: str
     claimed: float
     sample: Callable[[int, int], Iterable[Any]]
-    statistic: Callable[[Any], float] = float
+    statistic: Callable[[Any], float | Sequence[float]] = float
     known_bad: bool = False
     samples: int | None = None
 

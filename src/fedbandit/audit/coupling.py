@@ -86,6 +86,10 @@ def leaks(script: Script, claimed: float, open_site: OpenSite = Site) -> Iterato
     base = transcript_of(script, neighbour, open_site, {})
     if base.failure:
         raise RuntimeError(f"the site failed: {base.failure}")
+    second, what = _difference(base, transcript_of(script, neighbour, open_site, {}), True)
+    if what:
+        yield Leak(script, next(changes_of(script)), second, f"{what}, with the same rewards and noise")
+        return
     for change in changes_of(script):
         leak = _leak(script, change, base, neighbour, open_site, claimed)
         if leak is not None:

@@ -50,12 +50,12 @@ def scripts_of(policy: str, epsilon: float) -> dict[str, Script]:
     }
 
 
-def with_real_noise(epsilon: float, seconds: int = 20) -> Script:
-    """Four releases of each arm in turn, and a restart in the middle: short, to be played often."""
+def with_real_noise(epsilon: float) -> Script:
+    """Four releases of each arm, by turns, and a restart in the middle: short, to be played often."""
     terms = Federation("audit", 2, ("a", "b"), 0.0, 1.0, FedBatch(epsilon, first_batch=2))
-    arms = [DecisionDraws((9.0e9, -9.0e9) if n % 2 else (-9.0e9, 9.0e9), 0.5) for n in range(1, seconds + 1)]
-    entries = tuple(Entry(value) for value in _values(16, 0.0, 1.0))
-    return Script(terms, entries, tuple(arms), restarts={9: 1})
+    much = 1e9  # more than any estimate: the draws decide
+    draws = tuple(DecisionDraws((much, -much) if n % 2 else (-much, much), 0.5) for n in range(1, 17))
+    return Script(terms, tuple(Entry(value) for value in _values(16, 0.0, 1.0)), draws, restarts={9: 1})
 
 
 def random_scripts(policy: str, epsilon: float, count: int, seed: int = 0) -> Iterator[Script]:
@@ -80,16 +80,14 @@ def _draws(count: int) -> tuple[DecisionDraws, ...]:
 
 def _late(values: list[float]) -> tuple[Entry, ...]:
     """At once, later, in the last moment, too late, never, out of range."""
-    kinds = [
-        lambda value: Entry(value),
-        lambda value: Entry(value, WINDOW - 1),
-        lambda value: Entry(value, 1),
-        lambda value: Entry(value, WINDOW + 2),
-        lambda _: Entry(None),
-        lambda value: Entry(value + 2.0 * (HIGH - LOW)),
-        lambda value: Entry(value, 2),
-    ]
-    return tuple(kinds[number % len(kinds)](value) for number, value in enumerate(values))
+    found: list[Entry] = []
+    for number, value in enumerate(values):
+        kinds = (
+            *(Entry(value), Entry(value, WINDOW - 1), Entry(value, 1), Entry(value, WINDOW + 2)),
+            *(Entry(None), Entry(value + 2.0 * (HIGH - LOW)), Entry(value, 2)),
+        )
+        found.append(kinds[number % len(kinds)])
+    return tuple(found)
 
 
 def _random(policy: str, epsilon: float, source: Random) -> Script:
@@ -112,7 +110,9 @@ def _random(policy: str, epsilon: float, source: Random) -> Script:
     ]
     entries = [entry._replace(value=None) if source.random() < 0.1 else entry for entry in entries]
     kinds: list[Crash] = ["before", "torn", "after"]
-    crashes = {(source.randint(1, count), "decide"): source.choice(kinds) for _ in range(2)}
+    crashes: dict[tuple[int, str], Crash] = {}
+    for _ in range(2):
+        crashes[source.randint(1, count), "decide"] = source.choice(kinds)
     second = source.randint(1, count)
     if not window and entries[second - 1].value is not None:  # with one, no fault may depend on when a reward comes
         crashes[second, "report"] = source.choice(kinds)
