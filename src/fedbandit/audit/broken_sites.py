@@ -2,7 +2,9 @@
 
 Each is the site that ships with one mistake in it. The audit is not told which.
 """
-# pyright: reportPrivateUsage=false  # they are spoilt on purpose, where nobody should reach
+
+# They are spoilt on purpose, where nobody should reach.
+# pyright: reportPrivateUsage=false
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,17 +14,17 @@ from typing import Any, TypeVar
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Answer, Offer
-from fedbandit.agent.core.records import Decision, Life, Record, Stored
+from fedbandit.agent.core.records import Decision, Record, Stored
 from fedbandit.agent.core.site import Site, Step
 from fedbandit.agent.core.slots import Slots
 from fedbandit.audit.attacks import prefetched
-from fedbandit.audit.script import DRAWS, OpenSite
+from fedbandit.audit.script import OpenSite
 from fedbandit.audit.target import Target
 from fedbandit.policies.protocol import Now, Page
 from fedbandit.privacy.mechanism import Interval, Mechanism
 from fedbandit.privacy.noise import GRID, NoiseSource, to_steps
 
-__all__ = ["ArrivalSite", "RawSite", "broken_sites", "scaled_noise", "site_from_old_backup"]
+__all__ = ["ArrivalSite", "RawSite", "broken_sites", "forgetful_site", "scaled_noise"]
 
 _Result = TypeVar("_Result")
 
@@ -36,12 +38,15 @@ def broken_sites() -> list[Target]:
         Target("no clamping", unclamped_site(above=True)),
         Target("clamped from above only", unclamped_site(above=False)),
         Target("floating-point noise", _spoilt(_with_floats)),
-        Target("restore forgets releases", site_from_old_backup),
+        Target("restore forgets releases", forgetful_site),
         Target("batch size depends on rewards", _spoilt(_with_longer_batches)),
         Target("raw means gossiped", RawSite),
         Target("choice reads unreleased sums", _spoilt(_peeking)),
         Target("noise on first arm only", _spoilt(lambda page: _with_noise(page, lambda me, arm: arm == 0))),
-        Target("no noise from third release on", _spoilt(lambda page: _with_noise(page, lambda me, arm: me.releases[arm] < 2))),
+        Target(
+            "no noise from third release on",
+            _spoilt(lambda page: _with_noise(page, lambda me, arm: me.releases[arm] < 2)),
+        ),
         Target("batches by order of arrival", ArrivalSite),
         Target("noise for a range of width 1", _spoilt(_for_unit_width)),
         Target("noise drawn anew for every message", RestlessSite),
@@ -187,7 +192,7 @@ def _peeking(page: Page) -> Page:
     def decide(me: Any, terms: Any, seen: Any, now: Now, draws: Any) -> int:
         public = list(me.theta)
         for arm, total in enumerate(me.total):
-            me.theta[arm] += 0.2 * total
+            me.theta[arm] += total
         chosen = page.decide(me, terms, seen, now, draws)
         me.theta[:] = public
         return chosen
@@ -247,14 +252,14 @@ def unclamped_site(above: bool) -> OpenSite:
     return UnclampedSite
 
 
-def site_from_old_backup(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
-    """A site from an empty file that keeps its links and is told its rewards again: it releases them again."""
-    backup = Stored(Life(stored.life.epoch, 0), stored.born, links=stored.links, n_max=stored.n_max)
-    site = Site(name, terms, backup, noise)
-    for decision in stored.decisions.values():
-        again = site.decide(decision.at, DRAWS).result
-        if decision.reward is not None:
-            site.report(again.id, decision.reward)
+def forgetful_site(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
+    """It comes back without its releases, and plays the rewards on its disk again: their noise is drawn again."""
+    site = Site(name, terms, replace(stored, known={}, released={}), noise)
+    played = [it for it in stored.decisions.values() if it.played]
+    site._player.take((it.arm, terms.missing_reward if it.reward is None else it.reward) for it in played)
+    for decision in played:
+        site._tried[decision.arm] += 1
+    site._look()
     return site
 
 
@@ -283,8 +288,8 @@ class ArrivalSite(Site):
         return super().report(decision_id, reward, at)
 
 
-class RestlessSite(Site):
-    """It hides its raw means anew in every message."""
+class RestlessSite(RawSite):
+    """It hides its raw means in fresh noise, and does so anew in every message."""
 
     def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
         """Keep the source at hand."""
@@ -293,13 +298,10 @@ class RestlessSite(Site):
 
     @property
     def own(self) -> tuple[float, ...]:
-        """The first release of each arm with noise that nobody has seen."""
-        shown = list(super().own)
-        for arm, releases in enumerate(self.releases):
-            if releases:
-                (fresh,) = self._source(self.terms.page_terms.epsilon_per_release, 1)
-                shown[arm] += fresh / GRID
-        return tuple(shown)
+        """Noisy means, then weights."""
+        raw, epsilon = super().own, self.terms.page_terms.epsilon_per_release
+        noisy = zip(raw, self._source(epsilon, self.terms.num_arms), strict=False)
+        return (*(mean + z / GRID for mean, z in noisy), *raw[self.terms.num_arms :])
 
 
 class CarryingSite(Site):

@@ -11,7 +11,7 @@ Nothing is drawn: a site that keeps the proof is never accused. What noise is re
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -24,9 +24,10 @@ from fedbandit.audit.script import Entry, OpenSite, Script, play
 from fedbandit.privacy.noise import GRID, to_grid
 from fedbandit.rules.mean import clamp
 
-__all__ = ["Change", "Leak", "changes_of", "leaks", "transcript_of"]
+__all__ = ["ANOTHER_DECISION", "Change", "Leak", "changes_of", "leaks", "transcript_of"]
 
 SAME = 1e-9
+ANOTHER_DECISION = "another decision"
 
 
 class Moment(NamedTuple):
@@ -58,6 +59,15 @@ class Change:
     before: Entry
     after: Entry
 
+    @property
+    def delay_is_kept(self) -> bool:
+        """Whether the reward is reported at the same time."""
+        return self.before.delay == self.after.delay and (self.before.value is None) == (self.after.value is None)
+
+    def values_in(self, low: float, high: float) -> bool:
+        """Whether both are rewards, within the range."""
+        return all(entry.value is not None and low <= entry.value <= high for entry in (self.before, self.after))
+
 
 @dataclass(frozen=True)
 class Leak:
@@ -67,12 +77,13 @@ class Leak:
     change: Change
     second: int
     what: str
+    arms: tuple[int, ...]  # that were handed out in the script as it stands
 
     @property
     def words(self) -> str:
         """In a sentence."""
         before, after = (_said(entry) for entry in (self.change.before, self.change.after))
-        return f"decision {self.change.number} gets {after} instead of {before}: in second {self.second} {self.what}"
+        return f"decision {self.change.number} gets {after} instead of {before}: {self.what} in second {self.second}"
 
 
 def _said(entry: Entry) -> str:
@@ -88,12 +99,16 @@ def leaks(script: Script, claimed: float, open_site: OpenSite = Site) -> Iterato
         raise RuntimeError(f"the site failed: {base.failure}")
     second, what = _difference(base, transcript_of(script, neighbour, open_site, {}), True)
     if what:
-        yield Leak(script, next(changes_of(script)), second, f"{what}, with the same rewards and noise")
+        yield Leak(script, next(changes_of(script)), second, f"{what} without any change", _arms(base))
         return
     for change in changes_of(script):
         leak = _leak(script, change, base, neighbour, open_site, claimed)
         if leak is not None:
             yield leak
+
+
+def _arms(base: Transcript) -> tuple[int, ...]:
+    return tuple(moment.decided[1] for moment in base.moments if moment.decided is not None)
 
 
 def changes_of(script: Script) -> Iterator[Change]:
@@ -122,9 +137,7 @@ def changes_of(script: Script) -> Iterator[Change]:
 # ---------------------------------------------------------------- a run with known noise
 
 
-def transcript_of(
-    script: Script, neighbour: Neighbour, open_site: OpenSite, shifts: dict[int, int]
-) -> Transcript:
+def transcript_of(script: Script, neighbour: Neighbour, open_site: OpenSite, shifts: dict[int, int]) -> Transcript:
     """Play a script with known noise, of which some draws are shifted by so many steps."""
     run, seen = Transcript([], [], []), 0
 
@@ -171,11 +184,8 @@ def _counts(site: Site) -> tuple[object, ...]:
 def _leak(
     script: Script, change: Change, base: Transcript, neighbour: Neighbour, open_site: OpenSite, claimed: float
 ) -> Leak | None:
-    other, worst = script.changed(change.number, change.after), Leak(script, change, 0, "")
-    alike = change.before.delay == change.after.delay and all(
-        entry.value is not None and script.terms.low <= entry.value <= script.terms.high
-        for entry in (change.before, change.after)
-    )
+    other, worst = script.changed(change.number, change.after), Leak(script, change, 0, "", _arms(base))
+    alike = change.delay_is_kept and change.values_in(script.terms.low, script.terms.high)
     for delta, draws in dict.fromkeys(_shifts(script.terms, change, base)):
         run = transcript_of(other, neighbour, open_site, dict.fromkeys(draws, -delta))
         second, what = _difference(base, run, alike)
@@ -183,9 +193,9 @@ def _leak(
             cost = sum(abs(delta) * base.draws[draw][1] / GRID for draw in draws)
             if cost <= claimed * (1.0 + SAME):
                 return None
-            second, what = base.draws[draws[-1]][0], f"the noise that hides it costs {cost:.3g}"
+            second, what = base.draws[draws[-1]][0], f"noise that costs {cost:.3g}"
         if second >= worst.second:
-            worst = Leak(script, change, second, what)
+            worst = replace(worst, second=second, what=what)
     return worst
 
 
@@ -200,9 +210,9 @@ def _shifts(terms: Federation, change: Change, base: Transcript) -> Iterator[tup
     levels = _draws_of(terms, change.number, base)
     likely = list(product(*levels))  # one that is empty if no interval was completed
     others = [(draw,) for draw in range(len(base.draws))] if len(levels) < 2 else []
-    for among in (likely, [*others, ()]):
+    for among, sign in ((likely, 1), ([*others, ()], 1), ([*likely, *others], -1)):  # noise may enter with either sign
         for delta, draws in product(deltas, among):
-            yield (delta, draws) if delta else (0, ())
+            yield (sign * delta, draws) if delta else (0, ())
 
 
 def _counted(terms: Federation, entry: Entry) -> list[int]:
@@ -242,11 +252,11 @@ def _difference(base: Transcript, run: Transcript, alike: bool) -> tuple[int, st
     """The first second in which something else is seen, and what, in words; empty if nothing is."""
     for second, (one, other) in enumerate(zip(base.moments, run.moments, strict=False), start=1):
         if one.decided != other.decided:
-            return second, "it hands out another decision"
+            return second, ANOTHER_DECISION
         if one.messages != other.messages:
-            return second, "it sends another message"
+            return second, "another message"
         if one.state != other.state:
-            return second, "it shows another state"
+            return second, "another state"
         if alike and one.counts != other.counts:
-            return second, "it shows other counts"
-    return (len(run.moments) + 1, f"it stops ({run.failure})") if run.failure else (0, "")
+            return second, "other counts"
+    return (len(run.moments) + 1, f"the end: {run.failure}") if run.failure else (0, "")

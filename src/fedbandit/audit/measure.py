@@ -35,8 +35,8 @@ __all__ = [
 FALSE_ALARM = 1e-6
 """How often, at most, a true claim is called broken. A table has several rows, so 5 % would not do."""
 
-SAMPLES = 10_000
-"""Enough to see an epsilon of 1 to within a tenth where one release leaks it."""
+SAMPLES = 4_000
+"""Enough to see an epsilon of 1 to within a fifth where one release leaks it."""
 
 MOST_SAMPLES = 10**8
 LARGEST_CLAIM = 15.0  # an event of probability e^-15 is not seen in so many samples
@@ -88,9 +88,12 @@ def audit(
     number_between("claimed", claimed, 0.0, LARGEST_CLAIM)
     samples = whole_number("samples", samples, 2, MOST_SAMPLES)
     number_between("confidence", confidence, 0.0, 1.0 - FALSE_ALARM)
-    if samples < fewest_samples(claimed):
+    if samples < fewest_samples(claimed, false_alarm):
         raise InvalidArgument(
-            "samples", samples, f"at least {fewest_samples(claimed)}", f"Fewer cannot contradict epsilon {claimed:g}."
+            "samples",
+            samples,
+            f"at least {fewest_samples(claimed, false_alarm)}",
+            f"Fewer cannot contradict epsilon {claimed:g}.",
         )
     started = time.perf_counter()
     size = max(1, ceil(samples / CHUNKS))
@@ -163,9 +166,9 @@ def _best_event(world_0: Floats, world_1: Floats, miss: float) -> tuple[float, f
     return best
 
 
-def fewest_samples(claimed: float) -> int:
+def fewest_samples(claimed: float, false_alarm: float = FALSE_ALARM) -> int:
     """How many samples an attack that always succeeds needs to contradict this claim."""
-    miss = FALSE_ALARM / 2.0
+    miss = false_alarm / 2.0
     # All of n hits against none: the bounds are miss^(1/n) and 1 - miss^(1/n).
     return 2 * ceil(log(miss) / -log1p(exp(-claimed))) + 2
 

@@ -26,6 +26,7 @@ class Seen(NamedTuple):
     pulls: tuple[int, ...]  # of each arm, from the arms handed out before
     own: tuple[float, ...]  # the victim's own row: means, then weights
     header: tuple[object, ...]  # epochs, version, n_max
+    version: int = 0  # of the link
 
 
 class Neighbour(Site):
@@ -90,7 +91,7 @@ class Neighbour(Site):
 
     def _see(self, message: Message, own: Iterable[float]) -> None:
         self.messages.append(message)
-        self.view.append(Seen(tuple(self._pulls), tuple(own), _header(message)))
+        self.view.append(Seen(tuple(self._pulls), tuple(own), _header(message), message.stamp[0]))
 
 
 def _header(message: Message) -> tuple[object, ...]:

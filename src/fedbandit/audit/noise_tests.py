@@ -59,7 +59,10 @@ def _tests(draws: Draws, epsilon: float) -> Iterator[tuple[float, str]]:
     for tail in TAILS:
         bound = int(tail * scale)
         hits = int((sizes > bound).sum())
-        yield binomial_tail(draws.size - hits, draws.size, 1.0 - law.beyond(bound)), f"noise never exceeds {tail:g} scales"
+        yield (
+            binomial_tail(draws.size - hits, draws.size, 1.0 - law.beyond(bound)),
+            f"noise never exceeds {tail:g} scales",
+        )
     bound = int(SMALL * scale)
     hits = int((sizes <= bound).sum())
     yield binomial_tail(hits, draws.size, 1.0 - law.beyond(bound)), "noise is often nearly 0"

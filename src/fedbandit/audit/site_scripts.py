@@ -15,10 +15,11 @@ from fedbandit.agent.core.site import DecisionDraws
 from fedbandit.audit.script import Entry, Script
 from fedbandit.policies import FedBatch, FedUCB
 
-__all__ = ["HIGH", "LOW", "random_scripts", "scripts_of", "with_real_noise"]
+__all__ = ["HIGH", "LOW", "draws_for", "random_scripts", "scripts_of", "with_real_noise"]
 
 LOW, HIGH = -1.0, 3.0
 WINDOW = 4
+MUCH = 1e9  # more than any estimate
 DECISIONS = {"fed_batch": 26, "fed_ucb": 12}
 
 
@@ -44,7 +45,9 @@ def scripts_of(policy: str, epsilon: float) -> dict[str, Script]:
         ),
         "late rewards": late,
         "late rewards, restarts": replace(
-            late, restarts={5: 1, half: 1}, crashes={(7, "decide"): "before", (8, "decide"): "after", (11, "decide"): "torn"}
+            late,
+            restarts={5: 1, half: 1},
+            crashes={(7, "decide"): "before", (8, "decide"): "after", (11, "decide"): "torn"},
         ),
         "missing rewards, lost disk": replace(at_once, entries=missing, keeps={10: 2}, losses=frozenset({half + 2})),
     }
@@ -53,9 +56,13 @@ def scripts_of(policy: str, epsilon: float) -> dict[str, Script]:
 def with_real_noise(epsilon: float) -> Script:
     """Four releases of each arm, by turns, and a restart in the middle: short, to be played often."""
     terms = Federation("audit", 2, ("a", "b"), 0.0, 1.0, FedBatch(epsilon, first_batch=2))
-    much = 1e9  # more than any estimate: the draws decide
-    draws = tuple(DecisionDraws((much, -much) if n % 2 else (-much, much), 0.5) for n in range(1, 17))
+    draws = tuple(draws_for(number % 2) for number in range(16))
     return Script(terms, tuple(Entry(value) for value in _values(16, 0.0, 1.0)), draws, restarts={9: 1})
+
+
+def draws_for(arm: int) -> DecisionDraws:
+    """Draws that decide for an arm, whatever the estimates are."""
+    return DecisionDraws((MUCH, -MUCH) if arm == 0 else (-MUCH, MUCH), 0.5)
 
 
 def random_scripts(policy: str, epsilon: float, count: int, seed: int = 0) -> Iterator[Script]:
@@ -102,7 +109,14 @@ def _random(policy: str, epsilon: float, source: Random) -> Script:
             chosen = replace(chosen, radius="safe")
     window = source.choice([0, 3, 6])
     terms = Federation(
-        "audit", 2, ("a", "b"), low, high, chosen, reward_window=float(window), default_reward=source.choice([None, high])
+        "audit",
+        2,
+        ("a", "b"),
+        low,
+        high,
+        chosen,
+        reward_window=float(window),
+        default_reward=source.choice([None, high]),
     )
     delays = [0, 0, 1, 2, 5, 9] if window else [0]
     entries = [

@@ -6,26 +6,30 @@ leak into a lower bound on epsilon, which a reader need not believe a proof for.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import nan
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbandit.agent.core.records import Decision
 from fedbandit.agent.core.site import Site
 from fedbandit.audit.attacks import Attack, prefetched
-from fedbandit.audit.coupling import Leak, leaks
+from fedbandit.audit.coupling import ANOTHER_DECISION, Leak, leaks
 from fedbandit.audit.neighbour import Neighbour, Seen
 from fedbandit.audit.releases import means_as_they_move, means_by_pulls, noisy_sums
-from fedbandit.audit.script import OpenSite, Script, play
-from fedbandit.audit.site_scripts import with_real_noise
+from fedbandit.audit.script import Entry, OpenSite, Script, play
+from fedbandit.audit.site_scripts import draws_for, with_real_noise
 from fedbandit.privacy.noise import GRID, NoiseSource, to_grid
 
 __all__ = ["Target", "attack_on", "find_leak", "noise_of"]
 
-REHEARSALS = 150
+REHEARSALS = 100
 MOST_RELEASES = 6  # of an arm, that an attack looks at
+LAST = 3  # messages of which it looks at every number
 
 
 @dataclass(frozen=True)
@@ -68,29 +72,77 @@ def noise_of(target: Target, epsilon: float, runs: int) -> NDArray[np.float64]:
 # ---------------------------------------------------------------- what a leak costs
 
 
+class View(NamedTuple):
+    """What is seen of a run: messages, and the state where the leak shows and at the end."""
+
+    messages: list[Seen]
+    state: list[float]
+
+
 def attack_on(target: Target, leak: Leak, claimed: float) -> Attack:
-    """Play a leak's two worlds with real noise, up to where it shows, and a little longer."""
-    seconds = leak.second + 2
-    worlds = [
-        replace(script, entries=script.entries[:seconds], seconds=min(seconds, max(script.seconds, len(script.entries))))
-        for script in (leak.script, leak.script.changed(leak.change.number, leak.change.after))
-    ]
-    neighbour, source = Neighbour(leak.script.terms, lies=False), target.noise()
+    """Play a leak's two worlds with real noise, up to where it shows and a little longer.
 
-    def sample(which: int, count: int) -> Iterable[list[Seen]]:
+    The event is one of any number seen: it is found on samples that do not judge it.
+    """
+    worlds, neighbour, source = _worlds(leak), Neighbour(leak.script.terms, lies=False), target.noise()
+
+    def sample(which: int, count: int) -> Iterable[View]:
+        nothing = [0.0] * (4 * leak.script.terms.num_arms + 3)
+        states = {leak.second: nothing, len(worlds[which].entries): nothing}
+
+        def watch(second: int, decision: Decision | None, site: Site) -> None:
+            if second in states:
+                states[second] = _state(site, leak.change.delay_is_kept)
+
         for _ in range(count):
-            try:
-                yield play(worlds[which], neighbour, target.open_site, source)
-            except Exception:  # noqa: BLE001  # a broken site may stop: what was seen by then is seen
-                yield neighbour.view
+            with suppress(Exception):  # a broken site may stop: what was seen by then is seen
+                play(worlds[which], neighbour, target.open_site, source, watch)
+            yield View(neighbour.view, [x for state in states.values() for x in state])
 
-    ratio = _learnt_ratio([[_sums_of(leak.script, view) for view in sample(which, REHEARSALS)] for which in (0, 1)])
+    rehearsed = [[_sums_of(leak.script, view.messages) for view in sample(which, REHEARSALS)] for which in (0, 1)]
+    ratio = _learnt_ratio(rehearsed)
 
-    def statistic(view: list[Seen]) -> Sequence[float]:
-        sums = _sums_of(leak.script, view)
-        return (ratio(sums), *_columns(view, len(worlds[0].entries) + 8), *_together(sums), *_times_of(leak.script, view))
+    def statistic(view: View) -> Sequence[float]:
+        sums = _sums_of(leak.script, view.messages)
+        return (
+            *(ratio(sums), *_together(sums), *_times_of(leak.script, view.messages)),
+            *(x for seen in view.messages[-LAST:] for x in _numbers(seen)),
+            *view.state,
+        )
 
     return Attack(target.label, claimed, sample, statistic)
+
+
+def _worlds(leak: Leak) -> list[Script]:
+    """The two worlds: from one end of the range to the other if values leak, else as the leak was found.
+
+    Unless it is the choice of arms that leaks, the same arms come whatever the noise: draws see to that.
+    """
+    terms, change, seconds = leak.script.terms, leak.change, leak.second + 2
+    entries = [Entry(terms.low if change.after == Entry(terms.high) else terms.high), change.after]
+    if change.delay_is_kept and change.values_in(terms.low, terms.high):
+        entries = [change.before._replace(value=end) for end in (terms.low, terms.high)]
+    return [
+        replace(
+            script,
+            entries=script.entries[:seconds],
+            draws=script.draws if leak.what == ANOTHER_DECISION else tuple(draws_for(arm) for arm in leak.arms),
+            seconds=min(seconds, max(script.seconds, len(script.entries))),
+        )
+        for script in (leak.script.changed(change.number, entry) for entry in entries)
+    ]
+
+
+def _state(site: Site, with_counts: bool) -> list[float]:
+    """The numbers of a site's state; with counts that tell when rewards were reported, if both worlds report alike."""
+    means = (0.0 if mean is None else mean for mean in site.own_means)
+    counts = (site.pending, site.waiting, site.late) if with_counts else (0, 0, 0)
+    return [*means, *map(float, (*site.rewards, *site.tried, *site.releases, *counts))]
+
+
+def _numbers(seen: Seen) -> tuple[float, ...]:
+    """Arms, values, weights, and the version of the link."""
+    return *map(float, seen.pulls), *seen.own, float(seen.version)
 
 
 def _sums_of(script: Script, view: Sequence[Seen]) -> list[float]:
@@ -112,17 +164,13 @@ def _times_of(script: Script, view: Sequence[Seen]) -> list[float]:
     return times
 
 
-def _columns(view: Sequence[Seen], most: int) -> list[float]:
-    """Arms, values, weights and versions, message by message; as many for every view."""
-    rows = [(*map(float, it.pulls), *it.own) for it in view[-most:]]
-    width = len(rows[0]) if rows else 0
-    rows += [(0.0,) * width] * (most - len(rows))
-    return [x for row in rows for x in row]
-
-
 def _together(sums: Sequence[float]) -> list[float]:
     """What two releases tell together: nothing, if their noise is fresh. And how far each lies from the grid."""
-    return [*(one - other for one, other in combinations(sums, 2)), *(abs(x - round(x)) for x in sums)]
+    return [
+        *(one - other for one, other in combinations(sums, 2)),
+        *(one + other for one, other in combinations(sums, 2)),
+        *(abs(x - round(x)) for x in sums),
+    ]
 
 
 def _learnt_ratio(worlds: Sequence[Sequence[Sequence[float]]]) -> Callable[[Sequence[float]], float]:
