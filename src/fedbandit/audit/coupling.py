@@ -4,8 +4,8 @@
 disk, slots, restarts and messages. The site gets known noise. For every change of what the application does about one
 decision there must be a shift of draws, by what one reward can move, after which everything that leaves the site is
 the same, bit for bit: arms, ids, messages, counts, times, state. Laplace noise that moves by delta is at most
-e^(|delta| / scale) times less likely, so the change costs at most the sum of that over the draws that were shifted. That
-sum must not exceed the claim.
+e^(|delta| / scale) times less likely, so the change costs at most the sum of |delta| / scale over the draws that were
+shifted. That sum must not exceed the claim.
 
 Nothing is drawn: a site that keeps the proof is never accused. What noise is really like, ``noise_tests`` sees.
 """
@@ -155,7 +155,7 @@ def transcript_of(script: Script, neighbour: Neighbour, open_site: OpenSite, shi
 
     try:
         play(script, neighbour, open_site, noise, watch)
-    except Exception as failure:  # noqa: BLE001  # a broken site may do anything; that it stops is seen, too
+    except Exception as failure:  # a broken site may do anything; that it stops is seen, too
         return run._replace(failure=f"{type(failure).__name__}: {failure}")
     return run
 
@@ -193,7 +193,7 @@ def _leak(
             cost = sum(abs(delta) * base.draws[draw][1] / GRID for draw in draws)
             if cost <= claimed * (1.0 + SAME):
                 return None
-            second, what = base.draws[draws[-1]][0], f"noise that costs {cost:.3g}"
+            return replace(worst, second=base.draws[draws[-1]][0], what=f"noise that costs {cost:.3g}")
         if second >= worst.second:
             worst = replace(worst, second=second, what=what)
     return worst

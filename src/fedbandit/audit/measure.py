@@ -82,7 +82,8 @@ def audit(
     * ``sample(which, count)`` runs it ``count`` times, each time afresh, in world 0 or 1 (two inputs that differ
       in one reward) and returns what an attacker sees of each run.
     * ``statistic(view)``: large in world 1, small in world 0; best is the logarithm of the likelihood ratio.
-      Infinities are welcome, for what is impossible in one of the worlds. Or several numbers, of which the best is found.
+      Infinities are welcome, for what is impossible in one of the worlds. If it returns several numbers, the best
+      one is found.
     * ``false_alarm``: how often, at most, a true claim is called broken.
     """
     number_between("claimed", claimed, 0.0, LARGEST_CLAIM)
