@@ -163,12 +163,11 @@ def check_noise(
     started, target = time.perf_counter(), target or Target("site, its noise")
     draws = noise_of(target, epsilon, runs)
     chance, what = suspicion(draws, epsilon)
-    half = runs // 2
-    worlds = [
-        np.array([log_ratio(z + which * GRID, 0, GRID, epsilon) for z in part.ravel()])
-        for which, part in enumerate((draws[:half], draws[half:]))
-    ]
-    at_least, sure = (lower_bound(*worlds, confidence) for confidence in (0.95, 1.0 - false_alarm / 2.0))
+    half, known = runs // 2, np.nan_to_num(draws)  # what is missing is suspect already
+    world_0 = np.array([log_ratio(z, 0, GRID, epsilon) for z in known[:half].ravel()])
+    world_1 = np.array([log_ratio(z + GRID, 0, GRID, epsilon) for z in known[half:].ravel()])
+    at_least = lower_bound(world_0, world_1, 0.95)
+    sure = lower_bound(world_0, world_1, 1.0 - false_alarm / 2.0)
     caught = what if chance < false_alarm / 2.0 else "measured" if sure > epsilon else ""
     return Row(target.label, epsilon, at_least, runs, time.perf_counter() - started, caught)
 
