@@ -23,6 +23,7 @@ from fedbandit.checks import InvalidArgument, number_between, whole_number
 __all__ = [
     "FALSE_ALARM",
     "LARGEST_CLAIM",
+    "MOST_SAMPLES",
     "SAMPLES",
     "Finding",
     "audit",

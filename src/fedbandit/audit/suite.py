@@ -19,11 +19,11 @@ from fedbandit.audit.attacks import Attack, log_ratio, on_batches, on_tree
 from fedbandit.audit.broken_sites import broken_sites
 from fedbandit.audit.coupling import changes_of
 from fedbandit.audit.live_sites import on_delays, on_fed_batch, on_fed_ucb
-from fedbandit.audit.measure import FALSE_ALARM, SAMPLES, audit, fewest_samples, lower_bound
+from fedbandit.audit.measure import FALSE_ALARM, MOST_SAMPLES, SAMPLES, audit, fewest_samples, lower_bound
 from fedbandit.audit.noise_tests import suspicion
 from fedbandit.audit.site_scripts import random_scripts, scripts_of
 from fedbandit.audit.target import Target, attack_on, find_leak, noise_of
-from fedbandit.checks import InvalidArgument, closest
+from fedbandit.checks import InvalidArgument, closest, whole_number
 from fedbandit.policies import FedUCB
 from fedbandit.privacy.noise import GRID
 
@@ -207,7 +207,9 @@ def jobs_on(
     policies: Sequence[str], epsilon: float, paper: bool = False, samples: int | None = None, thorough: bool = False
 ) -> list[Job]:
     """All that is done to what ships. Those jobs that rest on chance share the probability of a false alarm."""
-    samples = samples or (THOROUGH * SAMPLES if thorough else SAMPLES)
+    if samples is None:
+        samples = THOROUGH * SAMPLES if thorough else SAMPLES
+    samples = whole_number("samples", samples, 2, MOST_SAMPLES)
     jobs: list[Job] = []
     for policy in policies:
         some = Job("attack", 0, policy, epsilon, paper, samples, thorough)
