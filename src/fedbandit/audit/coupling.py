@@ -27,6 +27,7 @@ from fedbandit.rules.mean import clamp
 __all__ = ["ANOTHER_DECISION", "Change", "Leak", "changes_of", "leaks", "transcript_of"]
 
 SAME = 1e-9
+MOST_DRAWS = 30  # that are tried one by one; a run of the site that ships makes half as many
 ANOTHER_DECISION = "another decision"
 
 
@@ -209,7 +210,7 @@ def _shifts(terms: Federation, change: Change, base: Transcript) -> Iterator[tup
     deltas = dict.fromkeys(there - here for here, there in product(before, after))
     levels = _draws_of(terms, change.number, base)
     likely = list(product(*levels))  # one that is empty if no interval was completed
-    others = [(draw,) for draw in range(len(base.draws))] if len(levels) < 2 else []
+    others = [(draw,) for draw in range(len(base.draws))][:MOST_DRAWS] if len(levels) < 2 else []
     for among, sign in ((likely, 1), ([*others, ()], 1), ([*likely, *others], -1)):  # noise may enter with either sign
         for delta, draws in product(deltas, among):
             yield (sign * delta, draws) if delta else (0, ())
