@@ -212,7 +212,7 @@ def test_broken_variants_are_shown_and_do_not_fail_the_audit(monkeypatch):
     monkeypatch.setattr(suite, "broken_jobs", lambda: [Job("broken", 0), Job("broken", 8)])
     ran = CliRunner().invoke(app, ["audit", "--policy", "fed_ucb", "--samples", "500", "--show-broken"])
     assert ran.exit_code == 0, ran.output
-    assert re.search(r"site, proof of fed_ucb\s+1\s+-\s+not broken\s+\d+", ran.output)
+    assert re.search(r"site, Fed_UCB, the proof\s+1\s+-\s+not broken\s+\d+", ran.output)
     assert re.search(r"noise too small by 1\.3\s+1\s+\d\.\d\d\s+caught\s+noise: noise is too small", ran.output)
     assert re.search(r"raw means gossiped\s+1\s+\d\.\d\d\s+caught\s+proof: another message", ran.output)
 

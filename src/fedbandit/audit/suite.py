@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 AUDITED = ("fed_batch", "fed_ucb")
+NAMES = {"fed_batch": "FedBatch", "fed_ucb": "Fed_UCB"}
 THOROUGH = 10
 """How many times more samples and runs a thorough audit takes."""
 
@@ -144,7 +145,7 @@ def run_attacks(
 
 def check_proof(policy: str, epsilon: float, thorough: bool = False, target: Target | None = None) -> Row:
     """Change every reward of several runs in turn: the noise must hide each change, at no more than the claim."""
-    started, target = time.perf_counter(), target or Target(f"site, proof of {policy}")
+    started, target = time.perf_counter(), target or Target(f"site, {NAMES[policy]}, the proof")
     scripts = list(scripts_of(policy, epsilon).values())
     if thorough:
         scripts += random_scripts(policy, epsilon, RANDOM_SCRIPTS)

@@ -101,6 +101,7 @@ def print_audit(rows: "list[Row]") -> None:
             "Variants that are known to be broken",
             ["variant", "claimed", "at least", "verdict", "by", "seconds"],
             [[row.label, *_audited(row), row.verdict, row.caught_by, f"{row.seconds:.1f}"] for row in broken],
+            wrap=True,
         )
     console = Console()
     for row in real:
@@ -108,7 +109,8 @@ def print_audit(rows: "list[Row]") -> None:
             console.print(f"{row.label}: {row.caught_by}", soft_wrap=True)
     console.print(
         "at least: lower bound by the attack, with 95 % confidence; -: nothing was measured\n"
-        "proof: what one reward changed, and no noise hid; for what ships, samples are rewards changed in turn\n"
+        "proof: what a changed reward moves and no noise hides, for certain, whatever few samples measure of it;\n"
+        "       for what ships, samples are changes of one reward\n"
         "broken: beyond the claim; a true claim is called broken in less than one audit in a million\n"
         "not broken: by this attack, which proves nothing; the proofs are in docs/privacy.md",
         soft_wrap=True,
