@@ -83,7 +83,7 @@ def bias(seed: int) -> np.ndarray:
 
 
 def row(instance: Instance, epsilon: float) -> str:
-    """Regret of large and small sites, where sites count and where patients count, beside UCB1 without communication."""
+    """Regret of large and small sites, where sites count and where patients count, beside UCB1 alone."""
     rates = np.ones(len(instance.means[0])) if instance.rates is None else np.array(instance.rates)
     large, cells, ratio = rates >= rates.max(), [], 0.0
     for counts in ("sites", "patients"):

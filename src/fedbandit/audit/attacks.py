@@ -30,7 +30,7 @@ class Attack:
     label: str
     claimed: float
     sample: Callable[[int, int], Iterable[Any]]
-    statistic: Callable[[Any], float] = float
+    statistic: Callable[[Any], float | Sequence[float]] = float
     known_bad: bool = False
     samples: int | None = None
 
@@ -50,7 +50,7 @@ def prefetched() -> NoiseSource:
     return draw
 
 
-def log_ratio(noisy: int, sum_0: int, sum_1: int, epsilon: float) -> float:
+def log_ratio(noisy: float, sum_0: int, sum_1: int, epsilon: float) -> float:
     """The logarithm of P(noisy | sum_1) / P(noisy | sum_0) for discrete Laplace noise: exact, in steps of the grid."""
     return (abs(noisy - sum_0) - abs(noisy - sum_1)) * epsilon / GRID
 

@@ -1,30 +1,24 @@
 """Mechanisms that are known to break their epsilon, to show that the audit catches them.
 
-They are what the paper prints and what implementations get wrong; use none of them. Each claims epsilon 1. Where a
-live site or a real mechanism can be spoilt, it is; where it cannot, a few lines do what Algorithm 3 or a careless
-program would.
+They are what the paper prints and what implementations get wrong, away from live sites (``broken_sites`` has those);
+use none of them. Each claims epsilon 1. Where a real mechanism can be spoilt, it is; where it cannot, a few lines do
+what Algorithm 3 or a careless program would.
 """
 
 import warnings
 from collections.abc import Iterable
-from typing import ClassVar
 
 import numpy as np
 
-from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.records import Decision, Life, Stored
-from fedbandit.agent.core.site import DecisionDraws, Site, Step
 from fedbandit.audit.as_printed import on_fed_ucb_as_printed, on_unclamped_rewards
 from fedbandit.audit.attacks import Attack, on_tree, prefetched
-from fedbandit.audit.live_sites import DRAWS, on_delays, on_fed_batch
 from fedbandit.policies import FedUCB, PrivacyWarning
-from fedbandit.privacy.noise import GRID, NoiseSource
+from fedbandit.privacy.noise import GRID
 from fedbandit.rules.mean import dyadic_intervals, paper_epsilon_per_node
 
-__all__ = ["ArrivalSite", "RawSite", "ToldAgainSite", "half_the_noise", "known_bad", "site_from_old_backup"]
+__all__ = ["known_bad"]
 
 CLAIM = 1.0
-RESTARTS = 7
 
 
 def known_bad() -> list[Attack]:
@@ -35,11 +29,7 @@ def known_bad() -> list[Attack]:
             _marked("raw first reward", on_fed_ucb_as_printed(FedUCB(CLAIM, paper=True)), 2_000),
             _marked("ln T, not the node count", _too_few_nodes(), 12_000),
             _marked("noise keyed by value", _keyed_by_value(), 4_000),
-            _marked(f"redrawn after {RESTARTS} restarts", _redrawn(), 1_000),
-            _marked("raw means gossiped", on_fed_batch(CLAIM, open_site=RawSite), 1_000),
-            _marked("batches by order of arrival", on_delays(CLAIM, open_site=ArrivalSite, window=0.0), 1_000),
-            _marked("half the noise", on_fed_batch(CLAIM, noise=half_the_noise()), 6_000),
-            _marked("floating-point noise", _floating_point(), 20_000),
+            _marked("floating-point noise, bare", _floating_point(), 20_000),
             _marked("unclamped Gaussian rewards", on_unclamped_rewards(CLAIM, (0.0, 6.0)), 2_000),
         ]
 
@@ -77,78 +67,6 @@ def _keyed_by_value() -> Attack:
 
     # Pulls 1 and 3 are intervals of their own; in world 0 their rewards are equal.
     return Attack("", CLAIM, sample, lambda view: float(view[0] != view[2]))
-
-
-def _redrawn() -> Attack:
-    """A site that is brought back, again and again, from a backup of before its release."""
-    return on_fed_batch(CLAIM, loads=RESTARTS, open_site=site_from_old_backup)
-
-
-def site_from_old_backup(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
-    """A site from an empty file that keeps its links and is told its rewards again: it releases them again."""
-    backup = Stored(Life(stored.life.epoch, 0), stored.born, links=stored.links, n_max=stored.n_max)
-    site = ToldAgainSite(name, terms, backup, noise)
-    for decision in stored.decisions.values():
-        again = site.decide(decision.at, DRAWS).result
-        if decision.rewarded:
-            site.report(again.id, site.told[decision.id])
-    return site
-
-
-class ToldAgainSite(Site):
-    """A site whose application remembers its rewards: a disk forgets them once they count."""
-
-    told: ClassVar[dict[str, float]] = {}
-
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
-        """Remember the reward, also for the next life."""
-        self.told[decision_id] = reward
-        return super().report(decision_id, reward, at)
-
-
-class RawSite(Site):
-    """A site that gossips the means of its rewards as they are."""
-
-    def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
-        """No rewards yet."""
-        self._rewards: dict[int, list[float]] = {arm: [] for arm in range(terms.num_arms)}
-        self._arms: dict[str, int] = {}
-        super().__init__(name, terms, stored, noise)
-
-    def decide(self, at: float, draws: DecisionDraws) -> Step[Decision]:
-        """Remember the arm."""
-        step = super().decide(at, draws)
-        self._arms[step.result.id] = step.result.arm
-        return step
-
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
-        """Remember the reward."""
-        self._rewards[self._arms[decision_id]].append(reward)
-        return super().report(decision_id, reward, at)
-
-    @property
-    def own(self) -> tuple[float, ...]:
-        """Raw means, then weights."""
-        rewards = self._rewards.values()
-        return (*(sum(known) / max(len(known), 1) for known in rewards), *(1.0 if known else 0.0 for known in rewards))
-
-
-class ArrivalSite(Site):
-    """A site whose rewards count in the order in which they come, as they did before there were slots."""
-
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
-        """Take the reward of a decision before all that wait."""
-        for slots in self._slots._open:  # pyright: ignore[reportPrivateUsage]  # spoilt on purpose
-            if decision_id in slots:
-                slots.remove(decision_id)
-                slots.appendleft(decision_id)
-        return super().report(decision_id, reward, at)
-
-
-def half_the_noise() -> NoiseSource:
-    """Noise whose scale is too small by half."""
-    noise = prefetched()
-    return lambda epsilon, count: noise(2.0 * epsilon, count)
 
 
 def _floating_point() -> Attack:

@@ -12,28 +12,20 @@ runs both worlds without noise. If this public part differs between them, it dec
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
 
-from fedbandit.agent.core.bounds import HELD, Bounds
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_journal import MemoryJournal
-from fedbandit.agent.core.memory_network import Down, MemoryNetwork
-from fedbandit.agent.core.messages import Answer, Message, Offer
-from fedbandit.agent.core.records import Stored
-from fedbandit.agent.core.site import DecisionDraws, Site, Step
+from fedbandit.agent.core.site import Site
 from fedbandit.audit.attacks import Attack, log_ratio, prefetched
+from fedbandit.audit.neighbour import Neighbour, Seen
+from fedbandit.audit.script import Entry, OpenSite, Script
+from fedbandit.audit.script import play as play_script
 from fedbandit.policies import FedBatch, FedUCB
 from fedbandit.privacy.noise import GRID, NoiseSource
-from fedbandit.rules.flow import FIRST, Stamp, mirrored
 from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node
 
 __all__ = [
     "BATCH",
-    "DRAWS",
-    "Neighbour",
-    "OpenSite",
     "Plan",
-    "Seen",
     "first_batch_sums",
     "on_delays",
     "on_fed_batch",
@@ -44,22 +36,10 @@ __all__ = [
     "tree_sums",
 ]
 
-VICTIM, NEIGHBOUR, EPOCH = "victim", "neighbour", 1
 BATCH = 2  # small, so that a short run releases two; what a release costs does not depend on its size
 HORIZON = 6  # in a tree of 7 pulls the first reward lies in three intervals
 REST, REST_STEPS = 0.5, GRID // 2  # every reward but the changed one, and its steps on the grid
 WAIT = 4.0  # the reward window of an attack by delays, longer than any of them
-DRAWS = DecisionDraws((0.0, 0.0), 0.5)  # the attacker even knows what decisions are drawn with
-
-OpenSite = Callable[[str, Federation, Stored, NoiseSource], Site]
-
-
-class Seen(NamedTuple):
-    """What one message of the victim tells."""
-
-    pulls: tuple[int, ...]  # of each arm, from the arms handed out before
-    own: tuple[float, ...]  # the victim's own row: means, then weights
-    header: tuple[object, ...]  # epochs, version, n_max
 
 
 @dataclass(frozen=True)
@@ -81,119 +61,21 @@ class Plan:
     delay: int = 0
     open_site: OpenSite = Site
 
-
-# ---------------------------------------------------------------- the neighbour
-
-
-class Neighbour(Site):
-    """The attacker: a site of the victim's network that says what it likes.
-
-    What it says depends on the version of the link alone, so messages are made once. ``view`` is what it has seen.
-    """
-
-    def __init__(self, terms: Federation, lies: bool = True) -> None:
-        """Half of what the victim would hold at most: the rest is room for its own numbers."""
-        super().__init__(NEIGHBOUR, terms, MemoryJournal(EPOCH).load())
-        lie, nothing = Bounds.of(terms).value * HELD / 2.0 if lies else 0.0, (0.0,) * (terms.num_arms - 1)
-        count = terms.max_pulls or 0 if lies else 0
-        self._flow = (lie, *nothing, *(0.0,) * terms.num_arms)  # towards the victim
-        self._gossips = (lie, *nothing, *(1.0,) * terms.num_arms)
-        self._ends = NEIGHBOUR, VICTIM, EPOCH, EPOCH, terms.digest(), mirrored(self._flow)
-        self._n_max = (count, *(0,) * (terms.num_arms - 1)) if terms.catches_up else ()
-        self._offers: dict[Stamp, Offer] = {}
-        self._answers: dict[int, Answer] = {}
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget the last run."""
-        self._pulls, self._stamp, self.view = [0] * self.terms.num_arms, FIRST, list[Seen]()
-
-    def watch(self, arm: int) -> None:
-        """See the victim hand out an arm."""
-        self._pulls[arm] += 1
-
-    def join(self, neighbour: str) -> Step[None]:
-        """Nothing to remember: the link is as the last message says."""
-        return Step(None)
-
-    def offer(self, neighbour: str) -> Step[Offer]:
-        """Offer the lie, on the newest version of the link."""
-        if self._stamp not in self._offers:
-            self._offers[self._stamp] = Offer(*self._ends, self._stamp, self._gossips, n_max=self._n_max)
-        return Step(self._offers[self._stamp])
-
-    def receive_offer(self, offer: Offer) -> Step[Answer]:
-        """Read the victim's own row: what it gossips less what has flowed to it. Answer with the lie."""
-        self._see(offer, (x - flow for x, flow in zip(offer.gossiped, offer.flow, strict=True)))
-        if self._stamp[1] == NEIGHBOUR:
-            raise Down("the last word on the link was a lie already")  # reading costs nothing; an answer would
-        version = offer.stamp[0] + 1
-        if version not in self._answers:
-            self._answers[version] = Answer(*self._ends, (version, NEIGHBOUR), n_max=self._n_max)
-        self._stamp = version, NEIGHBOUR
-        return Step(self._answers[version])
-
-    def receive_answer(self, answer: Answer) -> Step[None]:
-        """Read the victim's own row: it gossiped own + before, and moved its flow half of the way to the offer.
-
-        after = before + (offered - (own + before)) / 2, solved for own.
-        """
-        sent = zip(self._gossips, self._flow, answer.flow, strict=True)
-        self._see(answer, (there - before - 2.0 * (after - before) for there, before, after in sent))
-        self._stamp = answer.stamp
-        return Step(None)
-
-    def _see(self, message: Message, own: Iterable[float]) -> None:
-        self.view.append(Seen(tuple(self._pulls), tuple(own), _header(message)))
-
-
-# ---------------------------------------------------------------- a run
-
-
-class _Attacked(MemoryNetwork):
-    """The victim and its neighbour."""
-
-    def __init__(self, plan: Plan, neighbour: Neighbour, noise: NoiseSource) -> None:
-        self._victim, self._neighbour, self._source = plan.open_site, neighbour, noise
-        super().__init__(plan.terms, [(VICTIM, NEIGHBOUR)])
-
-    def open_site(self, name: str, disk: MemoryJournal) -> Site:
-        return self._neighbour if name == NEIGHBOUR else self._victim(name, self.terms, disk.load(), self._source)
+    def script(self, changed: float) -> Script:
+        """What the application does in the world where the changed reward is this one."""
+        delay = self.delay if changed else 0
+        entries = (Entry(REST),) * self.decisions
+        script = Script(self.terms, entries, restarts={self.loads_after: self.loads})
+        return script.changed(self.changed, Entry(changed, delay))
 
 
 def play(plan: Plan, neighbour: Neighbour, changed: float, noise: NoiseSource) -> list[Seen]:
     """Run the victim from an empty disk; what its neighbour sees, message by message.
 
-    There is a decision every second, and they talk after each. The neighbour begins the first exchange, with its lie,
-    and one after each restart. The victim begins all others; the neighbour answers where the victim has changed the
-    link since its last lie.
+    The neighbour begins the first exchange, with its lie, and one after each restart. The victim begins all others; the
+    neighbour answers where the victim has changed the link since its last lie.
     """
-    neighbour.begin()
-    network = _Attacked(plan, neighbour, noise)
-    late: tuple[int, str] | None = None
-    for number in range(1, plan.decisions + 1):
-        network.run(float(number))
-        decision = network.decide(VICTIM, DRAWS)
-        neighbour.watch(decision.arm)
-        if number == plan.changed and changed and plan.delay:
-            late = number + plan.delay, decision.id
-        else:
-            network.report(VICTIM, decision.id, changed if number == plan.changed else REST)
-        if late is not None and late[0] == number:
-            network.report(VICTIM, late[1], changed)
-        network.exchange(*(VICTIM, NEIGHBOUR) if number > 1 else (NEIGHBOUR, VICTIM))
-        network.run()
-        for _ in range(plan.loads if number == plan.loads_after else 0):
-            network.restart(VICTIM)
-            network.exchange(NEIGHBOUR, VICTIM)
-            network.run()
-    if network.refused:
-        raise RuntimeError(f"the attack failed: {network.refused[0]}")
-    return neighbour.view
-
-
-def _header(message: Message) -> tuple[object, ...]:
-    return type(message), message.epoch, message.to_epoch, message.stamp, message.n_max
+    return play_script(plan.script(changed), neighbour, plan.open_site, noise)
 
 
 # ---------------------------------------------------------------- what the view tells
@@ -263,7 +145,7 @@ def on_plan(
 
 
 def _terms(policy: FedBatch | FedUCB) -> Federation:
-    return Federation("audit", 2, ("a", "b"), 0.0, 1.0, policy)
+    return Federation("audit", 2, ("a", "b"), 0.0, 1.0, policy, counts="sites")
 
 
 def on_fed_batch(

@@ -88,27 +88,37 @@ def _print_rates(result: "Result") -> None:
 
 def print_audit(rows: "list[Row]") -> None:
     """A row per attack; known-broken variants in their own table."""
-    for known_bad, title in ((False, "What one reward costs"), (True, "Variants that are known to be broken")):
-        shown = [
-            [
-                row.attack.label,
-                f"{row.finding.claimed:g}",
-                f"{row.finding.lower_bound:.2f}",
-                row.verdict,
-                f"{row.finding.samples:,}",
-                f"{row.finding.seconds:.1f}",
-            ]
-            for row in rows
-            if row.attack.known_bad == known_bad
-        ]
-        if shown:
-            print_table(title, ["attack on", "claimed", "at least", "verdict", "samples", "seconds"], shown)
-    Console().print(
-        "at least: lower bound by the attack, with 95 % confidence\n"
-        "broken: beyond the claim; a true claim is called broken less than once in a million\n"
+    real = [row for row in rows if not row.known_bad]
+    broken = [row for row in rows if row.known_bad]
+    if real:
+        print_table(
+            "What one reward costs",
+            ["attack on", "claimed", "at least", "verdict", "samples", "seconds"],
+            [[row.label, *_audited(row), row.verdict, f"{row.size:,}", f"{row.seconds:.1f}"] for row in real],
+        )
+    if broken:
+        print_table(
+            "Variants that are known to be broken",
+            ["variant", "claimed", "at least", "verdict", "by", "seconds"],
+            [[row.label, *_audited(row), row.verdict, row.caught_by, f"{row.seconds:.1f}"] for row in broken],
+            wrap=True,
+        )
+    console = Console()
+    for row in real:
+        if not row.holds:
+            console.print(f"{row.label}: {row.caught_by}", soft_wrap=True)
+    console.print(
+        "at least: lower bound by the attack, with 95 % confidence; -: nothing was measured\n"
+        "proof: what a changed reward moves and no noise hides, for certain, whatever few samples measure of it;\n"
+        "       for what ships, samples are changes of one reward\n"
+        "broken: beyond the claim; a true claim is called broken in less than one audit in a million\n"
         "not broken: by this attack, which proves nothing; the proofs are in docs/privacy.md",
         soft_wrap=True,
     )
+
+
+def _audited(row: "Row") -> tuple[str, str]:
+    return f"{row.claimed:g}", "-" if row.at_least is None else f"{row.at_least:.2f}"
 
 
 def print_theory(graph: "Graph", num_arms: int, horizon: int, epsilon: float, gaps: list[float]) -> None:
