@@ -170,7 +170,9 @@ class LateSites:
         self.tape, self._noise, self.problem = tape, noise, problem
         _, agents, num_arms = tape.rewards.shape
         self.names = [f"a{i}" for i in range(agents)]
-        terms = Federation("tape", agents, tuple(f"arm {k}" for k in range(num_arms)), *tape.reward_range, policy)
+        terms = Federation(
+            "tape", agents, tuple(f"arm {k}" for k in range(num_arms)), *tape.reward_range, policy, counts="sites"
+        )
         if problem.reward_window:
             window, default = float(problem.reward_window), problem.default_reward
             terms = replace(terms, reward_window=window, default_reward=default)

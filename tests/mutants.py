@@ -161,8 +161,8 @@ PAPER = {
     ),
     "noise is redrawn every time": Mutant(
         "simulation/round.py",
-        "noise = draw_noise(tape, streams[i], i, arm, fixed.noise_scale, due)",
-        "noise = draw_noise(tape, streams[i], i, arm, fixed.noise_scale, t + 1)",
+        "fixed.noise_scale, due)\n                        if believes:\n                            turn.released = due",
+        "fixed.noise_scale, t + 1)\n                        if believes:\n                            turn.released = due",
         ("test_simulate.py::test_noise_is_keyed_by_arm_and_pull",),
     ),
     "empty partial sums get noise too": Mutant(
@@ -539,8 +539,8 @@ FED_BATCH = {
     ),
     "a site without a release counts as zero": Mutant(
         "policies/fed_batch.py",
-        "(terms.share if me.releases[arm] > 0 else 0.0)",
-        "terms.share",
+        "(me.share if me.releases[arm] > 0 else 0.0)",
+        "me.share",
         ("test_site.py::test_neighbours_bring_the_links_of_a_lost_disk_back",),
     ),
     "unknown arms are not tried": Mutant(
@@ -887,7 +887,7 @@ SITE = {
     ),
     "a release does not change what the site believes": Mutant(
         "agent/core/site.py",
-        "        self._look(*dict.fromkeys(it.arm for it in (*gone, *due)))\n",
+        "        self._look(*self._player.concerned(own))\n",
         "",
         ("test_site.py::test_an_arm_is_known_after_its_own_release",),
     ),
@@ -1144,7 +1144,7 @@ LATE = {
     ),
     "a site's clock goes back at a restart": Mutant(
         "agent/core/site.py",
-        "return self._played(len(due), due, *((Times(now, self.late),) if due else ()))",
+        "return self._played(len(due), due, *((replace(self._stored.times, clock=now),) if due else ()))",
         "return self._played(len(due), due)",
         (SET_BACK,),
     ),
@@ -1180,6 +1180,72 @@ LATE = {
     ),
 }
 
+WORD_FOR_WORD = "test_patients.py::test_the_simulator_is_the_algorithm_word_for_word"
+LIVE_WORD_FOR_WORD = "test_patients.py::test_live_sites_are_the_algorithm_word_for_word"
+BY_RATE = "test_patients.py::test_in_the_simulator_a_site_weighs_as_many_patients_as_it_had_by_its_last_release"
+PATIENTS = {
+    "an arm counts as known to all with the first release of it": Mutant(
+        "rules/gossip.py", "weight >= HALF * most", "True", (WORD_FOR_WORD,)
+    ),
+    "a site's share of the patients is taken for all of them": Mutant(
+        "rules/gossip.py", "max(min(own / (num_agents * weight), 1.0), LEAST_SHARE)", "1.0", (WORD_FOR_WORD,)
+    ),
+    "first pulls count as patients": Mutant(
+        "rules/gossip.py", "decided += tried[k] - 1", "decided += tried[k]", (LIVE_WORD_FOR_WORD,)
+    ),
+    "a new weight is not told of arms that were released before": Mutant(
+        "simulation/round.py",
+        "published(me, fixed, np.uint64(k)), before[k])",
+        "before[k], before[k])",
+        (BY_RATE,),
+    ),
+    "a weight is not measured again": Mutant(
+        "policies/fed_batch.py",
+        "    if terms.by_rate:\n        me.share",
+        "    if me.share == 0.0:\n        me.share",
+        (BY_RATE,),
+    ),
+    "a live site's weight is not measured": Mutant(
+        "agent/core/player.py", "if released and self.page.reweigh is not None:", "if False:", (LIVE_WORD_FOR_WORD,)
+    ),
+    "arms are compared before all are seen": Mutant(
+        "agent/core/player.py",
+        "            for k in arms:  # only now: a page may compare arms\n",
+        "            for k in arms[:1]:\n",
+        (LIVE_WORD_FOR_WORD,),
+    ),
+    "a busy first hour counts for years": Mutant(
+        "agent/core/player.py",
+        "max(elapsed, LEAST_ELAPSED,",
+        "max(elapsed, 1.0,",
+        ("test_patients.py::test_a_burst_on_the_first_day_counts_as_a_day",),
+    ),
+    "a restart forgets the weight": Mutant(
+        "policies/fed_batch.py",
+        "    share=Number,",
+        "    share=Number.passing,",
+        ("test_patients.py::test_a_restart_keeps_the_weight",),
+    ),
+    "a federation that counts sites has the terms of one that counts patients": Mutant(
+        "agent/core/federation.py",
+        'if self.counted == "sites":',
+        "if True:",
+        ("test_patients.py::test_sites_that_count_differently_are_of_different_federations",),
+    ),
+    "an older standing replaces a newer one": Mutant(
+        "agent/core/standings.py",
+        "(it.epoch, it.version) > (known.epoch, known.version)",
+        "True",
+        ("test_patients.py::test_the_newest_standing_counts_and_nobody_tells_a_site_its_own",),
+    ),
+    "a site that all others resemble is named": Mutant(
+        "agent/core/standings.py",
+        "if SETTLED**2 * rest <= lead**2 < SETTLED**2 * total:",
+        "if lead**2 < SETTLED**2 * total:",
+        ("test_patients.py::test_the_site_that_alone_leaves_the_answer_open_is_named",),
+    ),
+}
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -1194,5 +1260,6 @@ AREAS = {
     "the live site": SITE,
     "its disk": DISK,
     "late rewards": LATE,
+    "whose average counts": PATIENTS,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

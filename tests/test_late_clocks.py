@@ -81,7 +81,7 @@ def played(machine, events, delays, rewards, look=lambda *_: None):
                 decision = await machine.agent.decide()
                 coming.append((now + delays[len(decided)], decision.id, rewards[len(decided)]))
                 decided.append(decision)
-                seen.append((decision.id, decision.arm, decision.at))
+                seen.append((decision.number, decision.arm, decision.at))  # ids depend on the key of the file
             site = machine.agent.site.look()
             if kind == "offer":
                 offer = await machine.offer()

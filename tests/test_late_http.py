@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 
 import httpx
@@ -45,8 +46,9 @@ class Caller:
         self.served.call(lambda driver: driver.site.do(lambda site: site.settle(driver._clock.now())))
 
     def on_disk(self, decision):
-        """Reward, played, late."""
-        return next(row[5:] for row in self.served.rows()["decision"] if row[0] == decision)
+        """Whether it has had a reward, was played, and was late."""
+        *_, played, late, rewarded = next(row for row in self.served.rows()["decision"] if row[0] == decision)
+        return rewarded, played, late
 
     def total(self, arm=0):
         """The raw sum of an arm since its last release."""
@@ -83,17 +85,18 @@ def test_a_reward_within_its_window_waits_for_its_end(caller, clock):
     assert caller.counts() == (1, 0, 0, 0)
     clock[0] += 59.0
     assert caller.report(decision, 1.0).status_code == 204
-    assert caller.on_disk(decision) == (1.0, 0, 0)
+    assert caller.on_disk(decision) == (1, 0, 0)
     assert caller.counts() == (0, 1, 0, 0)
     assert caller.metric("fedbandit_rewards_waiting") == 1
     clock[0] += 1.0
     caller.settle()
-    assert caller.on_disk(decision) == (1.0, 1, 0)
+    assert caller.on_disk(decision) == (1, 1, 0)
     assert caller.counts() == (0, 0, 0, 1)
     assert caller.metric("fedbandit_rewards_waiting") == 0
     assert caller.total() == 1.0
     assert caller.report(decision, 1.0).status_code == 204, "it was reported in time: a repetition says so"
-    assert caller.report(decision, 0.5).status_code == 409
+    assert caller.report(decision, 0.5).status_code == 204, "and tells nothing of the first value"
+    assert caller.total() == 1.0
     assert caller.metric("fedbandit_rewards_late_total") == 0
 
 
@@ -109,7 +112,7 @@ def test_a_reward_after_its_window_is_acknowledged_as_too_late(caller, clock):
             "message": "the reward window of this decision is over: the federation's default counts",
         }
     caller.settle()
-    assert caller.on_disk(decision) == (None, 1, 1)
+    assert caller.on_disk(decision) == (0, 1, 1)
     assert caller.counts() == (0, 0, 1, 1)
     assert caller.metric("fedbandit_rewards_late_total") == 1
     assert caller.total() == 0.25
@@ -140,7 +143,7 @@ def test_a_value_out_of_range_is_refused_and_then_the_default_counts(caller, clo
     assert caller.counts() == (1, 0, 0, 0)
     clock[0] += 60.0
     caller.settle()
-    assert caller.on_disk(decision) == (None, 1, 0)
+    assert caller.on_disk(decision) == (0, 1, 0)
     assert caller.counts() == (0, 0, 0, 1)
     assert caller.total() == 0.25
 
@@ -169,7 +172,7 @@ def test_a_reward_that_waits_survives_a_restart_and_a_clock_that_is_set_back(tmp
     clock[0] += 2000.0
     with calling(tmp_path) as caller:
         caller.settle()
-        assert caller.on_disk(first) == caller.on_disk(second) == (1.0, 1, 0)
+        assert caller.on_disk(first) == caller.on_disk(second) == (1, 1, 0)
 
 
 def test_no_reward_settles_anything(caller, clock):
@@ -199,9 +202,10 @@ def test_without_a_window_a_missing_reward_is_named_and_expires_with_the_default
         assert caller.report(decisions[8], 1.0).status_code == 204
         assert caller.counts() == (6, 4, 0, 0)
         state = caller.http.get("/v1/state").json()
+        handed_out = datetime.fromtimestamp(clock[0] - 1.0, UTC)
         assert state["warnings"][0] == (
-            f"4 rewards of a wait for that of decision {decisions[0]}, which came before them; when it expires without "
-            "one, the default counts. A reward_window would not wait."
+            f"4 rewards of a wait for that of the decision of {handed_out:%F %T}+00:00, "
+            "which came before them; when it expires without one, the default counts. A reward_window would not wait."
         )
         assert "if when a reward is reported does not depend on its value" in state["privacy"]["promise"]
         assert caller.metric("fedbandit_warnings") == len(state["warnings"])

@@ -36,8 +36,7 @@ def scripts_of(policy: str, epsilon: float) -> dict[str, Script]:
     late = replace(at_once, terms=window, entries=_late(values), seconds=count + WINDOW + 2)
     missing = tuple(entry._replace(value=None) if n in (3, 4) else entry for n, entry in enumerate(at_once.entries))
     half = count // 2
-    patients = {"late rewards, patients count": replace(late, terms=replace(window, counts="patients"))}
-    return {
+    runs = {
         "rewards at once": at_once,
         "restarts and crashes": replace(
             at_once,
@@ -51,8 +50,10 @@ def scripts_of(policy: str, epsilon: float) -> dict[str, Script]:
             crashes={(7, "decide"): "before", (8, "decide"): "after", (11, "decide"): "torn"},
         ),
         "missing rewards, lost disk": replace(at_once, entries=missing, keeps={10: 2}, losses=frozenset({half + 2})),
-        **(patients if policy == "fed_batch" else {}),
     }
+    if policy == "fed_batch":
+        runs["late rewards, patients count"] = replace(late, terms=replace(window, counts="patients"))
+    return runs
 
 
 def with_real_noise(epsilon: float) -> Script:

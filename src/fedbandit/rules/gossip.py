@@ -98,7 +98,7 @@ def rate(tried: Sequence[int], elapsed: float) -> float:
     decided = 0
     for k in range(len(tried)):
         decided += tried[k] - 1
-    return decided / elapsed
+    return max(decided, 1) / elapsed
 
 
 def is_known_to_others(weight: float, weights: Sequence[float]) -> bool:

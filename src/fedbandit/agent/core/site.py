@@ -12,23 +12,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.choice import DecisionDraws, choice
 from fedbandit.agent.core.decision_ids import decision_id as id_of
 from fedbandit.agent.core.events import HorizonReached, NotANeighbour, OtherFederation, Refused, Step, UnknownDecision
-from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
-from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of, warnings_of_network
-from fedbandit.agent.core.player import LEAST_ELAPSED as DAY
-from fedbandit.agent.core.player import Player
-from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record, Stored
-from fedbandit.agent.core.slots import Slots
-from fedbandit.agent.core.standings import Holdout, Standing, Standings, holdout
+from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record
+from fedbandit.agent.core.site_view import SiteView
+from fedbandit.agent.core.standings import Standing
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.policies import FedBatch
-from fedbandit.privacy.noise import NoiseSource, laplace
 from fedbandit.rules import flow
-from fedbandit.rules.gossip import heard, ratio
+from fedbandit.rules.gossip import heard
 
 __all__ = [
     "MAX_EXPIRED",
@@ -52,170 +46,8 @@ MAX_SETTLED = 1000
 _Result = TypeVar("_Result")
 
 
-class Site:
-    """One agent. ``stored`` is what its journal holds; ``noise`` is OpenDP's but in tests."""
-
-    def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource = laplace) -> None:
-        """The site as it was when the last of its records was written."""
-        self.name, self.terms = name, terms
-        self._digest, self._bounds = terms.digest(), Bounds.of(terms)
-        self._player = Player(terms, stored, noise)
-        self._tried: list[int] = self._player.me.tried
-        self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
-        self._slots = Slots(terms, self._stored.decisions, stored.by_arrival)
-        self._clock = max([stored.times.clock, *(decision.at for decision in stored.decisions.values())])
-        self._standings = Standings(name, terms.num_agents, terms.num_arms)
-        self._look()
-
-    @property
-    def stored(self) -> Stored:
-        """What the journal holds once all records of this site are committed."""
-        return replace(self._stored, known=self._player.known, released=self._player.marks)
-
-    # ---------------------------------------------------------------- what can be seen
-
-    @property
-    def epoch(self) -> int:
-        """The life of this site."""
-        return self._stored.life.epoch
-
-    @property
-    def own_means(self) -> tuple[float | None, ...]:
-        """The own mean of each arm, as others may see it; None before its first release."""
-        values, weights = self.own[: self.terms.num_arms], self.own[self.terms.num_arms :]
-        return tuple(ratio(x, weight) if weight > 0.0 else None for x, weight in zip(values, weights, strict=True))
-
-    @property
-    def releases(self) -> tuple[int, ...]:
-        """How often something of each arm was released."""
-        return self._player.releases
-
-    @property
-    def released(self) -> tuple[int, ...]:
-        """How many rewards of each arm are in releases."""
-        return self._player.released
-
-    @property
-    def rewards(self) -> tuple[int, ...]:
-        """How many rewards of each arm the page has observed, released or not; defaults are among them."""
-        return self._player.rewards
-
-    @property
-    def tried(self) -> tuple[int, ...]:
-        """Decisions for each arm, pending ones counted."""
-        return tuple(self._tried)
-
-    @property
-    def n_max(self) -> tuple[int, ...]:
-        """The most decisions for each arm by anyone, as far as is known here; empty without the consistency rule.
-
-        It never decreases: a maximum does not record whose it was. After a site leaves or loses its disk, the others
-        catch up with its count once.
-        """
-        own = self._player.announced
-        return tuple(heard(n, other) for n, other in zip(own, self._stored.n_max or own, strict=True))
-
-    @property
-    def decided(self) -> int:
-        """Decisions handed out since the file was made."""
-        return self._stored.life.decisions
-
-    @property
-    def pending(self) -> int:
-        """Decisions that wait for their reward."""
-        return sum(self._tried) - sum(self.rewards) - self.waiting
-
-    @property
-    def waiting(self) -> int:
-        """Rewards that were reported and do not count yet: their window, or an earlier slot, is still open."""
-        return self._slots.waiting()
-
-    @property
-    def late(self) -> int:
-        """Rewards that came after their window, and do not count."""
-        return self._stored.times.late
-
-    @property
-    def clock(self) -> float:
-        """The largest time that this site was told of: it never goes back.
-
-        After a restart it is the largest at which a decision was made, or anything settled: a file keeps no time that
-        depends on when a reward came.
-        """
-        return self._clock
-
-    @property
-    def remembered(self) -> int:
-        """Decisions that have not expired."""
-        return len(self._stored.decisions)
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """All links, also those of neighbours that have left."""
-        return tuple(self._stored.links.values())
-
-    @property
-    def neighbours(self) -> tuple[str, ...]:
-        """Those with whom there is a link."""
-        return tuple(link.neighbour for link in self._stored.links.values() if not link.left)
-
-    @property
-    def own(self) -> tuple[float, ...]:
-        """The own value of each arm, then the own weight: 0 until the first release."""
-        return self._player.own
-
-    @property
-    def gossiped(self) -> tuple[float, ...]:
-        """Value of each arm, then weights: the own ones and what has flowed here."""
-        return flow.gossiped(self.own, [link.register[0] for link in self._stored.links.values()])
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """How much of the federation has released each arm, as far as is known here: 1 where all have.
-
-        Where patients count, it is relative to the arm that has the most.
-        """
-        row = self.gossiped[self.terms.num_arms :]
-        most = max(row) if self.terms.counted == "patients" else 1.0
-        return tuple(weight / most if most > 0.0 else 0.0 for weight in row)
-
-    @property
-    def per_day(self) -> float | None:
-        """Decisions per day, by which this site counts; None before its first release, or where sites count alike."""
-        by_rate = self.terms.counted == "patients" and any(self.releases)
-        return self._player.me.share * DAY if by_rate else None
-
-    @property
-    def theta(self) -> tuple[float | None, ...]:
-        """The estimate of each arm; None for an arm that is unknown."""
-        return tuple(self._player.theta(k) for k in range(self.terms.num_arms))
-
-    @property
-    def radius(self) -> tuple[float | None, ...]:
-        """The uncertainty of each arm that the index uses now; None for an arm that is unknown."""
-        now = self._player.now
-        return tuple(self._player.radius(k, now) for k in range(self.terms.num_arms))
-
-    def privacy(self) -> Privacy:
-        """What is promised to the one whose reward it is."""
-        return privacy_of(self.terms, sum(self.releases))
-
-    def warnings(self) -> tuple[str, ...]:
-        """What an operator should know."""
-        said = warnings_of(self.terms, self._tried, self.n_max, self._slots.held_up())
-        return *said, *warnings_of_network(self.terms, self.holdout, self._player.unrest)
-
-    @property
-    def holdout(self) -> Holdout | None:
-        """The site whose few releases alone leave open which arm is best, if there is one."""
-        if not isinstance(self.terms.policy, FedBatch):
-            return None
-        return holdout(self._standings.all(self._standing), self._player.estimates, self.terms.page_terms)
-
-    @property
-    def _standing(self) -> Standing:
-        weight = getattr(self._player.me, "share", 1.0)
-        return Standing(self.name, self.epoch, sum(self.releases), weight, self.released)
+class Site(SiteView):
+    """One agent: what it knows (``site_view``), and the events that change it."""
 
     # ---------------------------------------------------------------- the application
 
