@@ -161,8 +161,8 @@ PAPER = {
     ),
     "noise is redrawn every time": Mutant(
         "simulation/round.py",
-        "fixed.noise_scale, due)\n                        if believes:\n                            turn.released = due",
-        "fixed.noise_scale, t + 1)\n                        if believes:\n                            turn.released = due",
+        "noise_scale, due)\n                        if believes:\n                            turn.released = due",
+        "noise_scale, t + 1)\n                        if believes:\n                            turn.released = due",
         ("test_simulate.py::test_noise_is_keyed_by_arm_and_pull",),
     ),
     "empty partial sums get noise too": Mutant(

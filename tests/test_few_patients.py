@@ -15,7 +15,8 @@ from fedbandit import FedBatch, FewPatientsWarning, InvalidArgument, LocalUCB, P
 from fedbandit.agent import runtime
 from fedbandit.agent.config import read_config
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.site import Site, Stored
+from fedbandit.agent.core.records import Stored
+from fedbandit.agent.core.site import Site
 from fedbandit.experiments.experiment import read_sweep
 from fedbandit.local.processes import LocalFederation
 from fedbandit.policies.few_patients import too_few_patients

@@ -4,6 +4,7 @@ An estimate is theta itself, as in the paper, or (beyond it) a pair of value and
 """
 
 from collections.abc import Sequence
+from math import sqrt
 
 __all__ = [
     "average",
@@ -16,6 +17,7 @@ __all__ = [
     "rate",
     "ratio",
     "share_of_all",
+    "unrest",
     "with_news",
 ]
 
@@ -55,6 +57,11 @@ MEMORY = 0.05
 def drift(before: float, moved: float) -> float:
     """The mean square by which exchanges move an estimate, after one that moved it by ``moved``."""
     return before + MEMORY * (moved * moved - before)
+
+
+def unrest(drift: float, spread: float) -> float:
+    """How many standard deviations of an estimate an exchange still moves it."""
+    return sqrt(drift) / spread
 
 
 def ratio(value: float, weight: float) -> float:

@@ -5,7 +5,6 @@ averages one number, a weight travels with it: 1 once the site has a reward of t
 """
 
 from collections.abc import Iterable, Sequence
-from math import sqrt
 from typing import Any
 
 from fedbandit.agent.core.bounds import LARGEST_RATE
@@ -15,7 +14,7 @@ from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM, Seen, new_seen
 from fedbandit.policies.protocol import Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
-from fedbandit.rules.gossip import drift, is_known, ratio
+from fedbandit.rules.gossip import drift, is_known, ratio, unrest
 
 __all__ = ["LEAST_ELAPSED", "Player"]
 
@@ -145,7 +144,7 @@ class Player:
         if spread is None or self.exchanges < ENOUGH_EXCHANGES:
             return 0.0
         known = [k for k in range(self._federation.num_arms) if not self.is_unknown(k) and spread[k] > 0.0]
-        return max((sqrt(self._drift[k]) / spread[k] for k in known), default=0.0)
+        return max((unrest(self._drift[k], spread[k]) for k in known), default=0.0)
 
     @property
     def estimates(self) -> tuple[float | None, ...]:
