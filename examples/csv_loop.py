@@ -13,6 +13,7 @@ import random
 import sys
 
 from fedbandit import AgentError, Client
+from fedbandit.agent.client import Forbidden
 from fedbandit.checks import InvalidArgument
 
 
@@ -29,7 +30,7 @@ def make_table(path, arms, rows, seed=1):
 
 def run(path, client):
     """Ask and report for every row; return the number of patients and the sum of outcomes for each arm."""
-    arms = client.state().federation.arms
+    arms = client.federation().arms
     seen = {arm: [0, 0.0] for arm in arms}
     with open(path, newline="") as file:  # noqa: PTH123
         table = csv.DictReader(file)
@@ -51,11 +52,11 @@ def show(seen, state):
     """Print the outcomes here beside what the agent and its neighbours have learnt."""
     width = max(len("arm"), *(len(name) for name in seen))
     print(f"{'arm':<{width}}  patients  outcome here  estimate over all sites")
-    for arm in state.arms:
-        patients, total = seen[arm.name]
+    estimates = {} if state is None else {arm.name: arm.estimate for arm in state.arms}
+    for name, (patients, total) in seen.items():
         here = f"{total / patients:.3f}" if patients else "-"
-        estimate = "-" if arm.estimate is None else f"{arm.estimate:.3f}"
-        print(f"{arm.name:<{width}}  {patients:>8}  {here:>12}  {estimate:>23}")
+        estimate = "-" if estimates.get(name) is None else f"{estimates[name]:.3f}"
+        print(f"{name:<{width}}  {patients:>8}  {here:>12}  {estimate:>23}")
 
 
 def main():
@@ -71,14 +72,17 @@ def main():
         parser.error("name a table, or --make one")
     with Client(options.agent, options.token) as client:
         if options.make:
-            arms = client.state().federation.arms
+            arms = client.federation().arms
             make_table(options.make, arms, options.rows)
             print(f"wrote {options.make}: {options.rows} patients, outcomes under {', '.join(arms)}")
         else:
             seen = run(options.table, client)
-            state = client.state()
+            try:
+                state = client.state()
+            except Forbidden:  # an application's token may not look at estimates
+                state = None
             show(seen, state)
-            if state.decisions.waiting:
+            if state is not None and state.decisions.waiting:
                 window = state.federation.reward_window
                 print(f"{state.decisions.waiting} outcomes do not count yet: their reward window is {window:g} s")
 

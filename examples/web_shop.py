@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from fedbandit import AgentError, Client
-from fedbandit.agent.client import UnknownDecision
+from fedbandit.agent.client import Forbidden, Unauthorised, UnknownDecision
 from fedbandit.checks import InvalidArgument
 
 
@@ -35,7 +35,7 @@ class Shop:
 
     def check(self):
         """Refuse terms under which times would tell of purchases, or no purchase would count as one."""
-        terms = self.agent.state().federation
+        terms = self.agent.federation()
         if terms.reward_window == 0.0:
             raise InvalidArgument("reward_window", 0, "the time in which visitors buy, such as '30 minutes'")
         if terms.default_reward != 0.0:
@@ -115,6 +115,8 @@ def main():
         shop = Shop(agent)
         try:
             shop.check()
+        except (Forbidden, Unauthorised) as error:
+            raise InvalidArgument("token", "the one given" if options.token else None, f"accepted: {error}") from None
         except AgentError as error:
             print(f"without the agent every visitor sees the usual page: {error}", file=sys.stderr)
         with make_server(shop, options.port) as web:

@@ -101,6 +101,8 @@ class Outcome:
             files.append(self.stored[name].known)
             for before, after in pairwise(files):
                 for arm, fields in before.items():
+                    if arm < 0:  # the weight: it follows decisions
+                        continue
                     was, now = ((f["releases"], f["x_mean"]) for f in (fields, after.get(arm, _NOTHING)))
                     if now[0] < was[0] or (now[0] == was[0] and now[1] != was[1]):
                         wrong.append(f"{name}, arm {arm}: {was} releases and mean, then {now}")

@@ -46,24 +46,24 @@ class TestTheChecksCanFail:
 
     def test_a_lost_reward(self):
         told = Told(acknowledged={"1-1": 1.0})
-        assert self.outcome([Decision(1, 1, 0, 0.0)], told=told).lost()
+        assert self.outcome([Decision("1-1", 1, 0, 0.0)], told=told).lost()
         assert self.outcome(told=told).lost()
 
     def test_a_reward_that_nobody_reported(self):
-        assert self.outcome([Decision(1, 1, 0, 0.0, 1.0)]).uncalled()
+        assert self.outcome([Decision("1-1", 1, 0, 0.0, rewarded=True)]).uncalled()
 
     def test_a_reward_that_counts_although_it_was_too_late(self):
         told = Told(late={"1-1"}, unsure={"1-1": 1.0})
-        assert self.outcome([Decision(1, 1, 0, 0.0, 1.0, played=True)], told=told).too_late()
-        assert self.outcome([Decision(1, 1, 0, 0.0, played=True)], told=told).too_late()
-        assert not self.outcome([Decision(1, 1, 0, 0.0, played=True, late=True)], told=told).too_late()
+        assert self.outcome([Decision("1-1", 1, 0, 0.0, played=True, rewarded=True)], told=told).too_late()
+        assert self.outcome([Decision("1-1", 1, 0, 0.0, played=True)], told=told).too_late()
+        assert not self.outcome([Decision("1-1", 1, 0, 0.0, played=True, late=True)], told=told).too_late()
 
     def test_a_decision_that_does_not_count(self):
-        assert self.outcome([Decision(1, 1, 0, 0.0)]).miscounted()
+        assert self.outcome([Decision("1-1", 1, 0, 0.0)]).miscounted()
 
     def test_a_reward_that_counts_twice(self):
         told = Told(acknowledged={"1-1": 1.0})
-        assert self.outcome([Decision(1, 1, 0, 0.0, 1.0)], [Known(0, {"n": 2})], told=told).miscounted()
+        assert self.outcome([Decision("1-1", 1, 0, 0.0, rewarded=True)], [Known(0, {"n": 2})], told=told).miscounted()
 
     def test_a_release_that_was_drawn_again(self, tmp_path):
         def a_file(path, noise):

@@ -12,7 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import literal_batch
-from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, LocalUCB, Problem, Tape, graph, replay, simulate
+from fedbandit import (
+    FedBatch,
+    FedUCB,
+    GossipUCB,
+    InvalidArgument,
+    LocalUCB,
+    Problem,
+    Tape,
+    graph,
+    hospital,
+    replay,
+    simulate,
+)
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import ENOUGH_EXCHANGES, LEAST_ELAPSED
 from fedbandit.agent.core.records import Known, Life, Stored
@@ -44,6 +56,21 @@ def test_where_patients_count_the_best_arm_is_that_of_the_average_over_them():
 def test_in_step_patients_count_as_sites_do():
     problem = Problem.random(4, 3, "path", counts="patients")
     np.testing.assert_array_equal(problem.weights, [0.25] * 4)
+
+
+def test_the_others_take_it_too():
+    def certain(bits, mean):
+        return mean
+
+    options = {"rates": [1, 1, 0.5], "counts": "patients"}
+    samples = [[[0.0, 1.0], [0.0]]] * 3
+    for problem in (
+        Problem.empirical(samples, "path:3", **options),
+        Problem.own(certain, GAP, "path:3", variance=0.0, **options),
+        Problem.drifting(GAP, 1 - GAP, "path:3", (1, 5), "bernoulli", **options),
+        hospital.problem(**options),
+    ):
+        assert problem.weights[2] == 0.2
 
 
 @pytest.mark.parametrize("build", ["gaussian", "bernoulli", "beta", "student_t"])
@@ -196,7 +223,7 @@ def test_patients_count_by_default_and_sites_where_nobody_measures_rates():
 def test_sites_that_count_differently_are_of_different_federations():
     other = replace(TERMS, counts="sites")
     assert TERMS.digest() != other.digest()
-    assert TERMS.difference(other.terms()) == ['counts: "patients" here, absent there']
+    assert TERMS.difference(other.terms()) == ['counts: "patients" here, "sites" there']
 
 
 # ---------------------------------------------------------------- a live site
@@ -343,7 +370,10 @@ def test_every_site_says_so_whoever_it_talks_to():
     exchange(sites["middle"], again)
     assert any(said in warning for warning in again.warnings())
     sites["middle"].leave("clinic-7")
-    assert not any(said in warning for warning in sites["middle"].warnings())
+    for _ in range(2):  # what the far end has heard before is not believed any more
+        exchange(again, sites["middle"])
+    for site in (sites["middle"], again):
+        assert not any(said in warning for warning in site.warnings()), site.name
 
 
 def test_the_newest_standing_counts_and_nobody_tells_a_site_its_own():
@@ -418,6 +448,16 @@ def test_the_warning_names_the_exchange_rate_that_would_do():
         player.exchange(moved)
     warning = next(warning for warning in site.warnings() if "exchange" in warning)
     assert f"About {5 * player.unrest:.0f} times as many exchanges would do" in warning
+
+
+def test_a_site_that_follows_the_network_does_not_blame_gossip():
+    """Its own spread is next to nothing before its first release: what moves it is measured by an average site's."""
+    big, new = grown("here", 402, 10), new_site("there", ("here",))
+    for t in range(2 * ENOUGH_EXCHANGES):
+        pull(big, (10 + t / 10) * DAY)
+        exchange(big, new)
+    assert new.releases == (0, 0)
+    assert new.warnings() == ()
 
 
 def test_settings_say_what_counts():

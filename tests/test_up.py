@@ -228,6 +228,7 @@ def state_of(name, own, estimates):
         high=1,
         reward_window=1.0,
         default_reward=0,
+        counts="patients",
         policy="",
         digest="",
     )

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedbandit.agent.http.state import SiteState
+from fedbandit.agent.http.state import FederationState, SiteState
 from fedbandit.checks import InvalidArgument, finite_number, instance, number_above
 
 try:
@@ -137,6 +137,7 @@ def _read_decision(content: bytes) -> Decision:
 
 
 _DECIDE = _Call("POST", "/v1/decisions", _read_decision, _NOT_SENT)
+_FEDERATION = _Call("GET", "/v1/federation", FederationState.model_validate_json, _NO_HARM)
 _STATE = _Call("GET", "/v1/state", SiteState.model_validate_json, _NO_HARM)
 
 
@@ -163,6 +164,9 @@ class _Settings:
         if not url.startswith(("http://", "https://")):
             raise InvalidArgument("url", url, "an address such as http://127.0.0.1:8400")
         self.url = url.rstrip("/")
+        token = None if token is None else token.strip()  # as a file ends with a newline
+        if token is not None and (not token.isascii() or not token.isprintable() or not token):
+            raise InvalidArgument("token", "what was given", "visible ASCII characters")  # never shown
         self.options: dict[str, Any] = {
             "base_url": self.url,
             "timeout": number_above("timeout", timeout, 0.0),
@@ -209,6 +213,10 @@ class Client:
         False: the federation's reward window was over, and it does not count.
         """
         return self._run(_reward(decision, value))
+
+    def federation(self) -> FederationState:
+        """The terms that all sites share: arms, range, reward window. For whoever may decide."""
+        return self._run(_FEDERATION)
 
     def state(self) -> SiteState:
         """The agent's state."""
@@ -263,6 +271,10 @@ class AsyncClient:
         False: the federation's reward window was over, and it does not count.
         """
         return await self._run(_reward(decision, value))
+
+    async def federation(self) -> FederationState:
+        """The terms that all sites share: arms, range, reward window. For whoever may decide."""
+        return await self._run(_FEDERATION)
 
     async def state(self) -> SiteState:
         """The agent's state."""

@@ -156,6 +156,7 @@ def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
             for name in names:
                 if given.get(name) == []:
                     raise InvalidArgument(f"{section}{'.' if section else ''}{name}", [], "at least one value")
+                _check_differ(f"{section}{'.' if section else ''}{name}", given.get(name))
             lists += [(section, name, given[name]) for name in names if isinstance(given.get(name), list)]
     for values in itertools.product(*(options for _, _, options in lists)):
         chosen = dict(content)
@@ -166,6 +167,14 @@ def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
             (chosen if section == "" else chosen[section])[name] = value
             swept[name if section == "" else f"problem.{name}"] = value
         yield chosen, swept
+
+
+def _check_differ(name: str, values: Any) -> None:
+    """Refuse a sweep over equal values: a list with an entry for each agent, where that was meant, has two brackets."""
+    several = cast("list[Any]", values) if isinstance(values, list) else []
+    if any(value in several[:position] for position, value in enumerate(several)):
+        hint = "A list is a sweep. For one entry per agent write a list in the list." if name.endswith("delays") else ""
+        raise InvalidArgument(name, several, "different values", hint)
 
 
 def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Experiment:

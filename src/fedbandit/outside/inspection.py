@@ -112,8 +112,8 @@ def check_parts(kind: str, page: Any) -> None:
         _check_function(kind, name, getattr(page, name))
     if page.interval is not None and page.noise_due is None:
         raise WrongPage(kind, "interval stands without noise_due, which says when noise is due")
-    if page.reweigh is not None and (page.noise_due is None or page.believe is None):
-        raise WrongPage(kind, "reweigh is called after a release: it stands with noise_due and believe")
+    if page.reweigh is not None and page.believe is None:
+        raise WrongPage(kind, "reweigh stands without believe, which is called after it for every arm")
     if page.network == "server" and page.meet is None:
         raise WrongPage(kind, "network is 'server', where only meet changes the averages, and meet is None")
 

@@ -223,12 +223,16 @@ class Federation:
 
     def difference(self, other_terms: Mapping[str, object]) -> list[str]:
         """The fields that differ from another's ``terms()``, such as "policy.epsilon: 1.0 here, 2.0 there"."""
-        here, there = _flat(self.terms()), _flat(other_terms)
+        here, there = (_BEFORE | _flat(terms) for terms in (self.terms(), other_terms))
         return [
             f"{name}: {_shown(here, name)} here, {_shown(there, name)} there"
             for name in dict.fromkeys([*here, *there])
             if name not in here or name not in there or here[name] != there[name]
         ]
+
+
+_BEFORE: dict[str, object] = {"counts": "sites", "reward_window": 0.0}
+"""What terms are that were left out: as they were before they could be chosen."""
 
 
 def _flat(terms: Mapping[str, object]) -> dict[str, object]:

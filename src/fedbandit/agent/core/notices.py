@@ -75,7 +75,7 @@ def warnings_of(
     return (*said, *_warnings_of_policy(terms, tried, n_max))
 
 
-UNREST = 2.0
+UNREST = 1.0
 """Standard deviations of an estimate that an exchange may move it. Where gossip kept up with decisions it moved them by
 less than half of one, on a path of 50 with sorted bias and one exchange a round by two to four (docs/fedbatch.md)."""
 
@@ -89,10 +89,10 @@ def warnings_of_network(terms: Federation, holdout: Holdout | None, unrest: floa
             f"{holdout.site} has released {released} of {terms.arms[holdout.arm]}: it alone leaves the answer open."
         )
     if unrest > UNREST:
+        more = min(5.0 * unrest, 100.0)
         said.append(
             f"an exchange still moves an estimate by {unrest:.1f} times its uncertainty: sites decide faster than "
-            f"gossip mixes what they know. About {5 * unrest:.0f} times as many exchanges would do (the rate of "
-            "neighbours)."
+            f"gossip mixes what they know. About {more:.0f} times as many exchanges would do (the rate of neighbours)."
         )
     return tuple(said)
 

@@ -15,6 +15,7 @@ from fedbandit.policies.plain import NO_ARM, Seen, new_seen
 from fedbandit.policies.protocol import Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
 from fedbandit.rules.gossip import drift, is_known, ratio, unrest
+from fedbandit.rules.radius import shared_deviation
 
 __all__ = ["LEAST_ELAPSED", "Player"]
 
@@ -143,8 +144,10 @@ class Player:
         spread = getattr(self.me, "spread", None)
         if spread is None or self.exchanges < ENOUGH_EXCHANGES:
             return 0.0
-        known = [k for k in range(self._federation.num_arms) if not self.is_unknown(k) and spread[k] > 0.0]
-        return max((unrest(self._drift[k], spread[k]) for k in known), default=0.0)
+        arms = [k for k in range(self._federation.num_arms) if not self.is_unknown(k)]
+        # A tiny site's own spread is next to nothing: it is measured by that of an average site.
+        average = [shared_deviation(self.me.deviation[k], 1.0 / self._federation.num_agents) for k in arms]
+        return max((unrest(self._drift[k], max(spread[k], x)) for k, x in zip(arms, average, strict=True)), default=0.0)
 
     @property
     def estimates(self) -> tuple[float | None, ...]:

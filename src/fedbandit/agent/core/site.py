@@ -99,8 +99,8 @@ class Site(SiteView):
         """Let the page observe what is due, oldest first in each arm; how many.
 
         With a window: each decision whose window is over, with its reward, or the default if none came. So contents and
-        times of releases depend on decisions and the clock alone. At most ``MAX_SETTLED`` at once: call it again until
-        it says 0. The driver calls it now and then, and before all other events but ``report``: what is settled, and
+        times of releases depend on decisions and the clock alone. At most ``MAX_SETTLED`` at once: call it again while
+        ``is_due``. The driver calls it now and then, and before all other events but ``report``: what is settled, and
         when, must not depend on when rewards come.
         """
         now = self._tick(now)

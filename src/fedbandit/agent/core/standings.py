@@ -6,7 +6,7 @@ heard again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -74,8 +74,9 @@ class Standings:
                 self._heard[it.site] = it
 
     def forget(self, site: str) -> None:
-        """A site has left."""
-        self._heard.pop(site, None)
+        """A site has left: it weighs nothing, and that is news to others. If it speaks again, its own word is newer."""
+        if (known := self._heard.get(site)) is not None:
+            self._heard[site] = replace(known, version=known.version + 1, weight=0.0)
 
     def tell(self, own: Standing) -> tuple[Standing, ...]:
         """The own standing, and others': all of them, or so many that the message stays short, in turn."""

@@ -148,8 +148,8 @@ class Links:
             offer = await self._site.do(lambda site: site.offer(name))
             answer = wire.decode_answer(await dialler.call("Exchange", wire.encode(offer), TIMEOUT))
             self._check_sender(answer, name)
-            status.heard_from(answer.epoch)
             await self._site.do(lambda site: site.receive_answer(answer))
+            status.heard_from(answer.epoch)  # only now: who is refused has no life here
         except TurnedAway as refusal:
             reason = await self._differences(name, dialler) if refusal.other_terms else None
             status.failed(f"it refuses: {reason or refusal}")
@@ -180,8 +180,8 @@ class Links:
             offer = wire.decode_offer(call.data)
             self._check_sender(offer, status.neighbour.name if status else None)
             status = status or self._listed(offer.sender)
-            status.heard_from(offer.epoch)
             answer = wire.encode(await self._site.do(lambda site: site.receive_offer(offer)))
+            status.heard_from(offer.epoch)
         except OtherFederation as error:
             told = str(error) if status is None or status.differs is None else status.differs
             raise self._refusal(status, "other terms", told, grpc.StatusCode.FAILED_PRECONDITION) from None

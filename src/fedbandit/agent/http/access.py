@@ -26,6 +26,7 @@ OPEN = ("/healthz", "/readyz")
 RIGHT_FOR: Mapping[str, Right | None] = {
     "decide": "decide",
     "reward": "report",
+    "federation": "decide",
     "leave": "neighbours",
     "rejoin": "neighbours",
     "state": "view",

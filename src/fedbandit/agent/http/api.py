@@ -33,7 +33,8 @@ from fedbandit.agent.http.schemas import (
     read_reward,
     reward_schema,
 )
-from fedbandit.agent.http.state import SiteState
+from fedbandit.agent.http.snapshot import federation_state
+from fedbandit.agent.http.state import FederationState, SiteState
 from fedbandit.agent.rights import Rights
 from fedbandit.checks import InvalidArgument
 
@@ -251,6 +252,17 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     async def state(_: Request) -> Response:
         return Response(agent.state().model_dump_json(), media_type="application/json")
 
+    terms = federation_state(agent.terms).model_dump_json()
+
+    @app.get(
+        "/v1/federation",
+        operation_id="federation",
+        summary="The terms that all sites share",
+        response_model=FederationState,
+    )
+    async def federation(_: Request) -> Response:
+        return Response(terms, media_type="application/json")
+
     @app.get("/healthz", operation_id="healthz", summary="The process is alive", response_model=Alive)
     async def healthz(_: Request) -> Response:
         return Response(Alive().model_dump_json(), media_type="application/json")
@@ -278,7 +290,7 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     async def show_metrics(_: Request) -> Response:
         return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
-    _ = state, healthz, readyz, show_metrics
+    _ = state, federation, healthz, readyz, show_metrics
 
 
 # ---------------------------------------------------------------- errors

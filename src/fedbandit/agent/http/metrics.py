@@ -100,7 +100,11 @@ def _arms(state: SiteState) -> Iterator[Metric]:
     )  # a gauge: expiry in an old file subtracts some
     yield each("fedbandit_arm_rewards", "Rewards of the arm.", [arm.rewards for arm in arms], CounterMetricFamily)
     yield each("fedbandit_arm_releases", "Releases of the arm.", [arm.releases for arm in arms], CounterMetricFamily)
-    yield each("fedbandit_arm_estimate", "Mean over all sites; absent while unknown.", [arm.estimate for arm in arms])
+    yield each(
+        "fedbandit_arm_estimate",
+        "Mean over all patients, or sites; absent while unknown.",
+        [arm.estimate for arm in arms],
+    )
     yield each("fedbandit_arm_radius", "Uncertainty of it; absent while unknown.", [arm.radius for arm in arms])
     yield each("fedbandit_arm_own_mean", "Mean of this site's releases.", [arm.own_mean for arm in arms])
     yield each("fedbandit_arm_weight", "Weight gossiped to this site.", [arm.weight for arm in arms])

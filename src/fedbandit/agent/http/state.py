@@ -37,7 +37,8 @@ class ArmState(_Shown):
 
     name: str = Field(description="name of the arm")
     estimate: float | None = Field(
-        description="estimate of the mean reward over all sites; null while the arm is unknown here"
+        description="estimate of the mean reward over all patients, or sites (`federation.counts`); null while the "
+        "arm is unknown here"
     )
     radius: float | None = Field(
         description="typical error of the estimate, in units of the reward; under ucb, kl, fed_ucb and "
@@ -49,7 +50,8 @@ class ArmState(_Shown):
     )
     weight: float = Field(
         description="share of the federation in the estimate; it approaches 1. 0.75: a quarter of the sites "
-        "(where patients count, of their patients) have not released this arm yet, or gossip has not mixed yet"
+        "have not released this arm yet, or gossip has not mixed yet. Where patients count, it is relative to the arm "
+        "that most have released"
     )
     pulls: int = Field(description="decisions for this arm, pending ones included")
     rewards: int = Field(description="rewards of this arm that count already; where none came, the default counts")
@@ -89,7 +91,7 @@ class DecisionState(_Shown):
     """Decisions of this site, over all its runs."""
 
     handed_out: int = Field(description="decisions handed out since the data folder was created")
-    pending: int = Field(description="decisions without a reward that have not expired")
+    pending: int = Field(description="decisions without a reward that do not count yet")
     waiting: int = Field(
         description="rewards that were reported and do not count yet: their window is open, or without a window that "
         "of an earlier decision of the arm is missing"
@@ -126,6 +128,8 @@ class SiteState(_Shown):
     warnings: list[str] = Field(
         description="conditions that the operator should know: rewards that wait for that of an "
         "earlier decision; a policy without privacy, one that makes a slow site "
-        "chase a fast one, a radius without a theorem, a horizon that is nearly used up; gossip without certificates, "
-        "a certificate that expires within 30 days, a neighbour that spoke from an earlier life"
+        "chase a fast one, a radius without a theorem, a horizon that is nearly used up, too few expected decisions "
+        "for epsilon; a site that alone leaves the answer open, gossip that is slower than decisions; "
+        "gossip without certificates, a certificate that expires within 30 days, a neighbour that spoke from an "
+        "earlier life"
     )
