@@ -133,7 +133,8 @@ def fed_batch(
 
     def is_unknown(i, k):
         if patients:
-            return weight[i, k] == 0 or weight[i, k] < weight[i].max() * (0.5 - 1e-6)
+            scarce = weight[i, k] < weight[i].max() * (0.5 - 1e-6)
+            return weight[i, k] == 0 or (not sites[i].releases[k] and scarce)
         return not sites[i].releases[k] or weight[i, k] < 0.5 / num_agents
 
     def keep():

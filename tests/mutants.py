@@ -1138,13 +1138,13 @@ LATE = {
     ),
     "a site's clock goes back": Mutant(
         "agent/core/site.py",
-        "self._clock = max(self._clock, finite_number(",
-        "self._clock = max(0.0, finite_number(",
+        "self._clock = self._clock, max(self._clock, finite_number(",
+        "self._clock = self._clock, max(0.0, finite_number(",
         (SET_BACK,),
     ),
     "a site's clock goes back at a restart": Mutant(
         "agent/core/site.py",
-        "return self._played(len(due), due, *((replace(self._stored.times, clock=now),) if due else ()))",
+        "return self._played(len(due), due, *([times] if due else []))",
         "return self._played(len(due), due)",
         (SET_BACK,),
     ),
@@ -1185,7 +1185,7 @@ LIVE_WORD_FOR_WORD = "test_patients.py::test_live_sites_are_the_algorithm_word_f
 BY_RATE = "test_patients.py::test_in_the_simulator_a_site_weighs_as_many_patients_as_it_had_by_its_last_release"
 PATIENTS = {
     "an arm counts as known to all with the first release of it": Mutant(
-        "rules/gossip.py", "weight >= HALF * most", "True", (WORD_FOR_WORD,)
+        "rules/gossip.py", "releases > 0 or weight >= HALF * most", "True", (WORD_FOR_WORD,)
     ),
     "a site's share of the patients is taken for all of them": Mutant(
         "rules/gossip.py", "max(min(own / (num_agents * weight), 1.0), LEAST_SHARE)", "1.0", (WORD_FOR_WORD,)
@@ -1240,7 +1240,7 @@ PATIENTS = {
     ),
     "a site that all others resemble is named": Mutant(
         "agent/core/standings.py",
-        "if SETTLED**2 * rest <= lead**2 < SETTLED**2 * total:",
+        "if 0.0 < SETTLED**2 * rest <= lead**2 < SETTLED**2 * total:",
         "if lead**2 < SETTLED**2 * total:",
         ("test_patients.py::test_the_site_that_alone_leaves_the_answer_open_is_named",),
     ),

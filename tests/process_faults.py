@@ -122,7 +122,7 @@ def _known_in(snapshot: Path) -> dict[int, dict]:
     file = sqlite3.connect(snapshot)
     rows = file.execute("SELECT arm, fields FROM known").fetchall()
     file.close()
-    return {arm: json.loads(fields) for arm, fields in rows}
+    return {arm: json.loads(fields) for arm, fields in rows if fields.strip()}
 
 
 def _is_rewarded(stored: Stored, decision_id: str) -> bool:

@@ -24,8 +24,9 @@ from fedbandit.agent.core.messages import Answer, Offer
 from fedbandit.agent.core.site import Site
 from fedbandit.audit import neighbour as neighbours
 from fedbandit.audit.attacks import Attack, on_batches, on_mechanism
-from fedbandit.audit.broken_sites import RawSite, RememberingSite, forgetful_site, scaled_noise
+from fedbandit.audit.broken_sites import scaled_noise
 from fedbandit.audit.known_bad import known_bad
+from fedbandit.audit.leaking_sites import RawSite, RememberingSite, forgetful_site
 from fedbandit.audit.live_sites import (
     Plan,
     first_batch_sums,

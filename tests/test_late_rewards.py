@@ -13,7 +13,7 @@ from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.records import Life, Released, Stored
 from fedbandit.agent.core.site import MAX_SETTLED, DecisionDraws, Site, UnknownDecision
 from fedbandit.agent.disk.journal import SqliteJournal
-from fedbandit.audit.broken_sites import ArrivalSite
+from fedbandit.audit.leaking_sites import ArrivalSite
 from fedbandit.audit.live_sites import on_delays
 from fedbandit.audit.measure import audit
 from fedbandit.checks import InvalidArgument

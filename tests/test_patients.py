@@ -5,6 +5,7 @@ Statistical tests have fixed seeds; each states the chance that it fails althoug
 
 import warnings
 from dataclasses import replace
+from time import process_time
 
 import numpy as np
 import pytest
@@ -26,6 +27,8 @@ from fedbandit import (
     simulate,
 )
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_network import MemoryNetwork
+from fedbandit.agent.core.messages import Offer
 from fedbandit.agent.core.player import ENOUGH_EXCHANGES, LEAST_ELAPSED
 from fedbandit.agent.core.records import Known, Life, Stored
 from fedbandit.agent.core.site import DecisionDraws, Site
@@ -66,11 +69,11 @@ def test_the_others_take_it_too():
     samples = [[[0.0, 1.0], [0.0]]] * 3
     for problem in (
         Problem.empirical(samples, "path:3", **options),
-        Problem.own(certain, GAP, "path:3", variance=0.0, **options),
+        Problem.own(certain, GAP, "path:3", variance=1.0, **options),
         Problem.drifting(GAP, 1 - GAP, "path:3", (1, 5), "bernoulli", **options),
         hospital.problem(**options),
     ):
-        assert problem.weights[2] == 0.2
+        assert problem.weights[2] == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("build", ["gaussian", "bernoulli", "beta", "student_t"])
@@ -83,6 +86,8 @@ def test_every_constructor_takes_it(build):
 def test_weights_follow_from_the_rates():
     with pytest.raises(InvalidArgument, match="weights must be left out where patients count"):
         Problem.bernoulli(GAP, "path:3", rates=[1, 1, 0.5], weights=[0.2, 0.4, 0.4], counts="patients")
+    with pytest.raises(InvalidArgument, match="weights must be left out where patients count"):
+        Problem.bernoulli(GAP, "path:3", weights=[0.2, 0.4, 0.4], counts="patients")
     changing = Problem.changing([(0, GAP), (10, 1 - GAP)], "path:3", "bernoulli", rates=[1, 1, 0.5], counts="patients")
     assert [period.best_arm for _, period in changing.periods] == [0, 1]
 
@@ -136,18 +141,18 @@ def test_the_simulator_is_the_algorithm_word_for_word(tape, index, first):
 
 @pytest.mark.parametrize("index", ["thompson", "ucb"])
 def test_live_sites_are_the_algorithm_word_for_word(index):
-    """Sites that decide at different rates, a round a day: the same arms, and values and weights per second."""
+    """Sites that decide at different rates, eight rounds a day: the same arms; values and weights are per second."""
     horizon, low, high = 500, 0.0, 1.0
     tape, noise = tape_on_the_grid(graph.path(4), 3, horizon, 7, low, high, 4.0)
     acts = np.random.default_rng(5).random((horizon, 4)) < [1.0, 0.5, 0.1, 0.9]
-    policy = FedBatch(4.0, index=index, first_batch=3)
-    expected = literal_batch.fed_batch(tape, 4.0, 3, 1.25, index, patients=True, acts=acts)
+    policy = FedBatch(4.0, index=index, first_batch=5)
+    expected = literal_batch.fed_batch(tape, 4.0, 5, 1.25, index, patients=True, acts=acts)
     live = SitesOnTape(tape, noise, policy, counts="patients")
     for t in range(1, horizon + 1):
-        live.network.now = t * DAY
+        live.network.now = t * DAY / 8
         arms = live.play(t, lambda t, i: acts[t - 1, i])
         assert [arms.get(i, -1) for i in range(4)] == [*expected["arms"][t - 1]], t
-        gossiped = np.array([site.gossiped for site in live.sites]) * DAY
+        gossiped = np.array([site.gossiped for site in live.sites]) * DAY / 8
         np.testing.assert_allclose(gossiped[:, :3], expected["value"][t], atol=1e-9)
         np.testing.assert_allclose(gossiped[:, 3:], expected["weight"][t], atol=1e-9)
     assert all(len({*expected["arms"][:, i]} - {-1}) == 3 for i in range(4))
@@ -277,6 +282,70 @@ def test_a_burst_on_the_first_day_counts_as_a_day():
     assert site.per_day == pytest.approx(48, rel=0.2)
 
 
+def test_a_wrong_clock_does_not_cost_a_site_its_weight():
+    """It stood at 1970 for the first decision, or at 2100 for one: that counts as a week."""
+    today = 20_000 * DAY
+    for jumps in ({0: 0.0}, {50: 50_000 * DAY}):
+        site = new_site()
+        for t in range(2000):
+            pull(site, jumps.get(t, today + t * DAY / 100 + (30_000 * DAY if max(jumps) < t and 50 in jumps else 0.0)))
+        assert site.per_day == pytest.approx(2000 / 27, rel=0.2)
+        again = new_site(stored=site.stored)
+        pull(again, today + 60_000 * DAY)
+        assert again._elapsed == pytest.approx(site._elapsed + 7 * DAY), "also in a restart"
+
+
+def a_federation_with_a_newcomer(dies):
+    """Two small sites know that arm 0 is better; on day 60 a large one opens; which arms the small ones then play."""
+    terms = Federation("f", 3, ("good", "bad"), 0.0, 1.0, FedBatch(1.0), reward_window=10 * DAY)
+    links, source = [("a", "b"), ("b", "large"), ("a", "large")], np.random.default_rng(100)
+    network, arms = MemoryNetwork(terms, links), []
+    network.crash("large")
+    for day in range(120):
+        if day == 60:
+            network.lose_disk("large")
+            network.restart("large")
+        if day == 72 and dies:
+            network.crash("large")
+        for name, decisions in (("a", 10), ("b", 10), ("large", 30)):
+            for moment in np.sort(source.random(decisions)):
+                network.now = max(network.now, (day + moment) * DAY)
+                if name in network.running:
+                    decision = network.decide(name)
+                    network.report(name, decision.id, float(source.random() < (0.8, 0.3)[decision.arm]))
+                    if name != "large" and day >= 72:
+                        arms.append(decision.arm)
+        for link in links * 5:
+            if set(link) <= {*network.running}:
+                network.exchange(*link)
+                network.run()
+    return arms
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["stays", "leaves in the middle"])
+def test_a_large_site_that_opens_late_makes_nobody_forget(dies):
+    assert np.mean(a_federation_with_a_newcomer(dies)) < 0.05
+
+
+def test_a_weight_of_nearly_nothing_makes_no_arm_known():
+    """A neighbour that sends 1 with a weight of 1e-200 would make an estimate of 1e200, and its square overflow."""
+    site = new_site()
+    row = (1.0, 0.5, 1e-200, 1e-200)
+    ends = "there", "here", 1, 0, TERMS.digest()
+    offer = Offer(*ends, tuple(-x for x in row), (1, "there"), row, standings=(standing("there", 12, 12),))
+    site.receive_offer(offer)
+    assert site.theta == (None, None)
+    assert site.warnings() == ()
+
+
+def test_forged_standings_take_no_time():
+    forged = [standing(f"s{i}", *(10**12 - 97 * i - k for k in range(50))) for i in range(300)]
+    terms = replace(TERMS, arms=tuple(map(str, range(50)))).page_terms
+    started = process_time()
+    holdout(forged, [float(k) for k in range(50)], terms)
+    assert process_time() - started < 10.0  # it was 13 s at every call
+
+
 def test_before_its_first_release_a_site_counts_for_nothing_and_follows_the_network():
     big, new = grown("here", 402, 10), new_site("there", ("here",))
     assert (new.per_day, new.own) == (None, (0.0,) * 4)
@@ -285,15 +354,13 @@ def test_before_its_first_release_a_site_counts_for_nothing_and_follows_the_netw
     assert [pull(new, 0.0, (0.0, 0.0))] == [0], "it explored what others know"
 
 
-def test_an_arm_with_less_than_half_the_weight_of_the_best_known_is_unknown():
-    site = grown("here", 402, 10)
-    heavy = max(site.gossiped[2:])
-    link = site.links[0]
+def test_an_arm_with_less_than_half_the_weight_of_the_best_known_is_unknown_unless_it_was_released_here():
+    new, old = new_site(), grown("here", 402, 10)
     for share, known in ((0.4, False), (0.6, True)):
-        flow = (0.0, 0.0, 0.0, (share - 1.0) * heavy)
-        shown = site.gossiped[:2], (site.gossiped[2], site.gossiped[3] + flow[3])
-        site._player.look((*shown[0], *shown[1]), range(2))
-        assert (site.theta[1] is not None) == known, (share, link)
+        for site in (new, old):
+            site._player.look((0.5, 0.5 * share, 1.0, share), range(2))
+        assert (new.theta[1] is not None) == known
+        assert old.theta[1] == pytest.approx(0.5)
 
 
 def test_a_restart_keeps_the_weight():
@@ -378,15 +445,31 @@ def test_every_site_says_so_whoever_it_talks_to():
 
 def test_the_newest_standing_counts_and_nobody_tells_a_site_its_own():
     heard = Standings("here", 3, 2)
-    heard.hear([standing("there", 5, 5, version=2), standing("there", 1, 1, version=1), standing("here", 9, 9)])
-    heard.hear([standing("far", 1, 1, epoch=2), standing("too many", 1, 1), standing("there", 7, 7, 7, version=9)])
+    heard.hear(
+        "there", [standing("there", 5, 5, version=2), standing("there", 1, 1, version=1), standing("here", 9, 9)]
+    )
+    heard.hear(
+        "there", [standing("far", 1, 1, epoch=2), standing("too many", 1, 1), standing("there", 7, 7, 7, version=9)]
+    )
     mine = standing("here", 0, 0)
     assert heard.all(mine) == [mine, standing("there", 5, 5, version=2), standing("far", 1, 1, epoch=2)]
 
 
+def test_a_new_neighbour_takes_the_place_of_one_that_has_left():
+    heard, mine = Standings("here", 3, 2), standing("here", 0, 0)
+    heard.hear("a", [standing("a", 1, 1), standing("b", 1, 1)])
+    heard.hear("c", [standing("c", 1, 1)])
+    assert [it.site for it in heard.all(mine)] == ["here", "a", "b"]
+    heard.forget("b")
+    heard.hear("a", [standing("c", 1, 1)])
+    assert [it.site for it in heard.all(mine)] == ["here", "a", "b"], "only its own word"
+    heard.hear("c", [standing("c", 1, 1)])
+    assert [it.site for it in heard.all(mine)] == ["here", "a", "c"]
+
+
 def test_a_message_has_room_for_some_standings_and_all_are_told_in_turn():
     many = Standings("here", 10_000, 1000)
-    many.hear(standing(f"site {i}", *range(1000)) for i in range(100))
+    many.hear("other", (standing(f"site {i}", *range(1000)) for i in range(100)))
     own = standing("here", *range(1000))
     told = [many.tell(own) for _ in range(5)]
     assert {len(it) for it in told} == {1 + MOST_NUMBERS // 1000}
@@ -397,7 +480,8 @@ def test_a_message_has_room_for_some_standings_and_all_are_told_in_turn():
     "wrong",
     [
         {"site": ""},
-        {"site": "x" * 256},
+        {"site": "x" * 65},
+        {"site": "a\nb"},
         {"epoch": 0},
         {"version": -1},
         {"weight": float("nan")},
@@ -457,7 +541,7 @@ def test_a_site_that_follows_the_network_does_not_blame_gossip():
         pull(big, (10 + t / 10) * DAY)
         exchange(big, new)
     assert new.releases == (0, 0)
-    assert new.warnings() == ()
+    assert not any("exchange" in warning for warning in new.warnings())
 
 
 def test_settings_say_what_counts():

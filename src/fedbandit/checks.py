@@ -54,7 +54,7 @@ Counts = Literal["sites", "patients"]
 
 def checked_counts(argument: str, counts: Any) -> Counts:
     """Whose average counts, or an error."""
-    if counts not in ("sites", "patients"):
+    if not isinstance(counts, str) or counts not in ("sites", "patients"):
         raise InvalidArgument(argument, counts, "sites or patients")
     return counts
 

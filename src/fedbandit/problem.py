@@ -108,7 +108,8 @@ class Problem:
         instance("rewards", self.rewards, Family, "a family of fedbandit.rewards")
         self.rewards.check(self.means)
         object.__setattr__(self, "rates", checked_rates(self.rates, self.num_agents))
-        by_rate = self.rates if checked_counts("counts", self.counts) == "patients" else None
+        by_rate = np.ones(self.num_agents) if self.rates is None else self.rates
+        by_rate = by_rate if checked_counts("counts", self.counts) == "patients" else None
         object.__setattr__(self, "weights", checked_weights(self.weights, self.num_agents, by_rate))
         object.__setattr__(self, "edges_per_round", _checked_edges_per_round(self.edges_per_round))
         if isinstance(self.over_time, Contacts) and self.edges_per_round != "one":

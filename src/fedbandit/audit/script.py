@@ -42,6 +42,7 @@ class Script:
     * ``entries``: what becomes of each decision
     * ``draws``: what each decision is drawn with; all alike if there are none
     * ``seconds``: how long the run goes on, beyond the last decision if that is less
+    * ``pace``: how long each of these seconds really is: with days a site's rate moves
     * ``offers``: the seconds in which the neighbour begins the exchange; in all others the victim does
     * ``restarts``: after the exchange of which second the victim is restarted, how often, each time before another one
     * ``crashes``: where the victim dies at its next write, and is restarted: at the decision or the report of a second,
@@ -54,6 +55,7 @@ class Script:
     entries: tuple[Entry, ...]
     draws: tuple[DecisionDraws, ...] = ()
     seconds: int = 0
+    pace: float = 1.0
     offers: frozenset[int] = frozenset({1})
     restarts: Mapping[int, int] = field(default_factory=dict[int, int])
     crashes: Mapping[tuple[int, str], Crash] = field(default_factory=dict[tuple[int, str], Crash])
@@ -117,7 +119,7 @@ def play(
     network = _Attacked(script.terms, neighbour, open_site, noise)
     reports: dict[int, list[tuple[str, float]]] = {}
     for second in range(1, max(len(script.entries), script.seconds) + 1):
-        network.run(float(second))
+        network.run(second * script.pace)
         if second in script.losses:
             network.lose_disk(VICTIM)
             network.restart(VICTIM)

@@ -19,6 +19,7 @@ __all__ = ["HIGH", "LOW", "draws_for", "random_scripts", "scripts_of", "with_rea
 
 LOW, HIGH = -1.0, 3.0
 WINDOW = 4
+DAY = 86400.0
 MUCH = 1e9  # more than any estimate
 DECISIONS = {"fed_batch": 26, "fed_ucb": 12}
 
@@ -52,7 +53,8 @@ def scripts_of(policy: str, epsilon: float) -> dict[str, Script]:
         "missing rewards, lost disk": replace(at_once, entries=missing, keeps={10: 2}, losses=frozenset({half + 2})),
     }
     if policy == "fed_batch":
-        runs["late rewards, patients count"] = replace(late, terms=replace(window, counts="patients"))
+        by_rate = replace(terms, counts="patients", reward_window=WINDOW * DAY)
+        runs["late rewards, patients count"] = replace(late, terms=by_rate, pace=DAY, restarts={half: 1})
     return runs
 
 
@@ -110,7 +112,7 @@ def _random(policy: str, epsilon: float, source: Random) -> Script:
         chosen = replace(chosen, index=index, first_batch=source.randint(1, 4), growth=source.choice([1.1, 1.25, 2.0]))
         if index == "ucb" and source.random() < 0.5:
             chosen = replace(chosen, radius="safe")
-    window = source.choice([0, 3, 6])
+    window, pace = source.choice([0, 3, 6]), source.choice([1.0, DAY])
     terms = Federation(
         "audit",
         2,
@@ -118,7 +120,7 @@ def _random(policy: str, epsilon: float, source: Random) -> Script:
         low,
         high,
         chosen,
-        reward_window=float(window),
+        reward_window=window * pace,
         default_reward=source.choice([None, high]),
         counts=source.choice([None, "sites"]),
     )
@@ -139,6 +141,7 @@ def _random(policy: str, epsilon: float, source: Random) -> Script:
         tuple(entries),
         tuple(DecisionDraws((source.gauss(0.0, 1.5), source.gauss(0.0, 1.5)), source.random()) for _ in entries),
         seconds=count + window + 2,
+        pace=pace,
         offers=frozenset(second for second in range(1, 60) if source.random() < 0.4),
         restarts={source.randint(1, count): source.randint(1, 2) for _ in range(source.randint(0, 2))},
         crashes=crashes,

@@ -100,7 +100,10 @@ def start(me: Any, terms: Terms) -> None:
 def _first(me: Any, terms: Terms, seen: Any, draws: Any) -> int:
     """An unknown arm, in turn; else a lagging one, if others' counts are known; else -1."""
     if me.num_unknown > 0:
-        return fewest_pulls(me.tried, me.unknown)
+        arm = fewest_pulls(me.tried, me.unknown)
+        # By rate, what others know will do until late rewards have filled a batch; unless nothing is known at all.
+        if not terms.by_rate or me.tried[arm] < me.batch_end[arm] or me.num_unknown == len(me.unknown):
+            return arm
     lagging = count_lagging(me.tried, seen.n_max, terms.num_agents)  # Algorithm 1, line 6
     if lagging > 0:
         me.caught_up += 1
@@ -228,7 +231,7 @@ def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
     """The ratio of value and weight, once the weight suffices to judge the arm."""
     weight = seen.weight[arm]
     unknown = not (
-        gossip.is_known_to_others(weight, seen.weight)
+        gossip.is_known_by_rate(weight, me.releases[arm], seen.weight)
         if terms.by_rate
         else gossip.is_known(weight, me.releases[arm], terms.share, terms.num_agents)
     )
@@ -240,6 +243,8 @@ def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
         share = gossip.share_of_all(me.share, weight, terms.num_agents) if terms.by_rate else 1.0
         me.spread[arm] = radii.shared_deviation(me.deviation[arm], share)
         me.rewards[arm] = me.worth[arm] / share
+    elif terms.by_rate:  # no index chooses it
+        me.theta[arm], me.spread[arm], me.rewards[arm] = terms.low, 0.0, 1.0 / gossip.LEAST_SHARE
 
 
 def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:

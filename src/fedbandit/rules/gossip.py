@@ -12,7 +12,7 @@ __all__ = [
     "first_rate",
     "heard",
     "is_known",
-    "is_known_to_others",
+    "is_known_by_rate",
     "metropolis_weight",
     "rate",
     "ratio",
@@ -87,6 +87,9 @@ LEAST_SHARE = 1e-9
 """Of a site that has not measured its rate yet: it follows the network without exploring."""
 
 
+LEAST_WEIGHT = 1e-18
+"""Less than any honest rate leaves anywhere: a decision in a century, among a million sites."""
+
 HALF = 0.5 - 1e-6
 """A little less: an exchange halves weights exactly, and rounding must not decide."""
 
@@ -108,15 +111,18 @@ def rate(tried: Sequence[int], elapsed: float) -> float:
     return max(decided, 1) / elapsed
 
 
-def is_known_to_others(weight: float, weights: Sequence[float]) -> bool:
+def is_known_by_rate(weight: float, releases: int, weights: Sequence[float]) -> bool:
     """Whether an arm may be judged by what the network knows, also before an own release.
 
-    It must have half the weight of the arm that has the most: sites that have released the arm then stand for the rest.
+    Without one it must have half the weight of the arm that has the most: sites that have released the arm then stand
+    for the rest. With one it stays known: a large site that opens late must not make others forget.
     """
+    if weight < LEAST_WEIGHT:
+        return False
     most = weight
     for k in range(len(weights)):
         most = max(most, weights[k])
-    return weight > 0.0 and weight >= HALF * most
+    return releases > 0 or weight >= HALF * most
 
 
 def share_of_all(own: float, weight: float, num_agents: int) -> float:

@@ -25,6 +25,7 @@ from fedbandit.rules import flow
 from fedbandit.rules.gossip import heard
 
 __all__ = [
+    "LONGEST_GAP",
     "MAX_EXPIRED",
     "MAX_SETTLED",
     "DecisionDraws",
@@ -43,6 +44,9 @@ MAX_EXPIRED = 1000
 MAX_SETTLED = 1000
 """The most rewards that one call lets the page observe, for the same reason."""
 
+LONGEST_GAP = 7 * 24 * 3600.0
+"""Seconds that count at most between two events when a rate is measured: a clock may jump by decades."""
+
 _Result = TypeVar("_Result")
 
 
@@ -58,8 +62,10 @@ class Site(SiteView):
         at = self._tick(at)
         decision = Decision(id_of(self._stored.key, life.epoch, life.decisions, at), life.decisions, arm, at)
         self._tried[arm] += 1
-        times = (replace(self._stored.times, since=decision.at),) if self._stored.times.since is None else ()
-        step = self._step(decision, life, decision, *times)
+        if self._since is None:
+            self._since = at
+        times = replace(self._stored.times, since=self._since)
+        step = self._step(decision, life, decision, *([times] if times != self._stored.times else []))
         self._slots.add(decision)
         return step
 
@@ -105,7 +111,8 @@ class Site(SiteView):
         """
         now = self._tick(now)
         due = self._slots.take_due(now, MAX_SETTLED)
-        return self._played(len(due), due, *((replace(self._stored.times, clock=now),) if due else ()))
+        times = replace(self._stored.times, clock=now, since=self._since)
+        return self._played(len(due), due, *([times] if due else []))
 
     def expire(self, before: float, keep: int) -> Step[int]:
         """Forget decisions whose window ended before a time, and the oldest beyond the newest ``keep``; how many.
@@ -132,12 +139,13 @@ class Site(SiteView):
     @property
     def _elapsed(self) -> float:
         """Since the first decision, up to the last time that anything was decided or settled."""
-        since = self._stored.times.since
-        return 0.0 if since is None else self._clock - since
+        return 0.0 if self._since is None else self._clock - self._since
 
     def _tick(self, at: float) -> float:
         """The time of an event: no earlier than that of any before."""
-        self._clock = max(self._clock, finite_number("at", at))
+        before, self._clock = self._clock, max(self._clock, finite_number("at", at))
+        if self._since is not None:  # what a wrong clock skips does not count as time in which nobody came
+            self._since += max(self._clock - before - LONGEST_GAP, 0.0)
         return self._clock
 
     def _played(
@@ -189,7 +197,7 @@ class Site(SiteView):
                 register = flow.answer(register, self._rest(link), offered, offer.gossiped, self.name)
             link = self._held(replace(link, epoch=offer.epoch, register=register))
             n_max = self._caught(offer)
-        self._standings.hear(offer.standings)
+        self._standings.hear(offer.sender, offer.standings)
         ends = self.name, offer.sender, life.epoch, link.epoch, self._digest
         answer = Answer(*ends, *link.register, n_max=n_max, standings=self._told)
         return self._changed(answer, life, link, n_max)
@@ -202,7 +210,7 @@ class Site(SiteView):
             register = flow.adopt(link.register, (answer.flow, answer.stamp))
             link = self._held(replace(link, epoch=answer.epoch, register=register))
             n_max = self._caught(answer)
-        self._standings.hear(answer.standings)
+        self._standings.hear(answer.sender, answer.standings)
         return self._changed(None, life, link, n_max)
 
     @property

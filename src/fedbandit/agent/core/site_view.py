@@ -33,6 +33,7 @@ class SiteView:
         self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
         self._slots = Slots(terms, self._stored.decisions, stored.by_arrival)
         self._clock = max([stored.times.clock, *(decision.at for decision in stored.decisions.values())])
+        self._since: float | None = stored.times.since  # when the rate's time begins
         self._standings = Standings(name, terms.num_agents, terms.num_arms)
         self._player.look(self.gossiped, range(terms.num_arms))
 

@@ -21,6 +21,12 @@ MAX_N = 10**12
 
 MAX_EPOCH = 2**62
 
+MAX_NAME = 64
+
+ENOUGH = 10**5
+"""Released rewards beyond which the variance of a mean is taken to fall with their number: nobody can make it take
+long to work out."""
+
 MOST_NUMBERS = 20_000
 """The most counts in one message: about 60,000 bytes. Larger federations tell their standings in turn."""
 
@@ -44,8 +50,8 @@ class Standing:
     def __post_init__(self) -> None:
         """Refuse what no honest site states."""
         instance("standing.site", self.site, str, "text")
-        if not 0 < len(self.site) <= 255:
-            raise InvalidArgument("standing.site", self.site, "a name of at most 255 characters")
+        if not 0 < len(self.site) <= MAX_NAME or not self.site.isprintable():
+            raise InvalidArgument("standing.site", self.site, f"a name of at most {MAX_NAME} characters")
         whole_number("standing.epoch", self.epoch, 1, MAX_EPOCH)
         whole_number("standing.version", self.version, 0, MAX_N)
         if not 0.0 <= finite_number("standing.weight", self.weight) <= LARGEST:
@@ -63,13 +69,18 @@ class Standings:
         self._heard: dict[str, Standing] = {}
         self._told = 0
 
-    def hear(self, standings: Iterable[Standing]) -> None:
-        """Take in what is newer. Nobody tells this site its own standing, or of more sites than there are."""
+    def hear(self, teller: str, standings: Iterable[Standing]) -> None:
+        """Take in what is newer. Nobody tells this site its own standing, or of more sites than there are.
+
+        Where there is no room, the teller itself takes that of a site that weighs nothing.
+        """
         for it in standings:
             if it.site == self._own or len(it.released) != self._num_arms:
                 continue
             known = self._heard.get(it.site)
             is_newer = known is not None and (it.epoch, it.version) > (known.epoch, known.version)
+            if known is None and len(self._heard) >= self._most - 1 and it.site == teller:
+                self._heard.pop(next((name for name, old in self._heard.items() if old.weight == 0.0), ""), None)
             if is_newer or (known is None and len(self._heard) < self._most - 1):
                 self._heard[it.site] = it
 
@@ -127,7 +138,7 @@ def _alone(
     total = sum(map(sum, parts))
     for it, (of_best, of_other) in zip(standings, parts, strict=True):
         rest = max(total - of_best - of_other, 0.0)
-        if SETTLED**2 * rest <= lead**2 < SETTLED**2 * total:
+        if 0.0 < SETTLED**2 * rest <= lead**2 < SETTLED**2 * total:
             yield (of_best + of_other) / total, it, best if of_best >= of_other else other
 
 
@@ -135,7 +146,9 @@ def _variance(released: int, terms: Any) -> float:
     """Of a site's own mean after so many rewards, in the units of the page."""
     if released == 0:
         return terms.most_variance / PRIOR_REWARDS
-    return _of_schedule(released, terms.first_batch, terms.growth, terms.most_variance, terms.noise_variance)
+    few = min(released, ENOUGH)
+    variance = _of_schedule(few, terms.first_batch, terms.growth, terms.most_variance, terms.noise_variance)
+    return variance * few / released
 
 
 _of_schedule = lru_cache(maxsize=10_000)(scheduled_variance)

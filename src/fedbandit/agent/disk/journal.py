@@ -133,7 +133,9 @@ class SqliteJournal:
             raise self._refuse(f"it belongs to the agent {its_name!r}, not to {name!r}")
         if its_digest != terms.digest():
             differ = "; ".join(terms.difference(json.loads(its_terms)))
-            raise self._refuse(f"it belongs to a federation with other terms ('there' is the file). {differ}")
+            older = terms.counted == "patients" and "counts" not in json.loads(its_terms)
+            hint = '. If the federation counts sites, [federation] needs counts = "sites"' if older else ""
+            raise self._refuse(f"it belongs to a federation with other terms ('there' is the file). {differ}{hint}")
         if version < SCHEMA:
             self._migrate(version, terms)
             self._file.execute(f"PRAGMA user_version = {SCHEMA}")

@@ -1,0 +1,245 @@
+"""Sites that leak by what they do with rewards, each in one way; ``broken_sites`` lists them. Use none of them."""
+
+# They are spoilt on purpose, where nobody should reach.
+# pyright: reportPrivateUsage=false
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MethodType
+from typing import ClassVar, TypeVar
+
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.messages import Answer, Offer
+from fedbandit.agent.core.records import Decision, Record, Stored
+from fedbandit.agent.core.site import Site, Step
+from fedbandit.agent.core.slots import Slots
+from fedbandit.audit.script import OpenSite
+from fedbandit.privacy.mechanism import Interval, Mechanism
+from fedbandit.privacy.noise import GRID, NoiseSource, to_steps
+
+__all__ = [
+    "ArrivalSite",
+    "CarryingSite",
+    "CountingSite",
+    "EagerSite",
+    "LastReportSite",
+    "LateSite",
+    "RawSite",
+    "RememberingSite",
+    "RepeatingSite",
+    "RestlessSite",
+    "ShowingSite",
+    "TellingSite",
+    "forgetful_site",
+    "unclamped_site",
+]
+
+_Result = TypeVar("_Result")
+
+
+def unclamped_site(above: bool) -> OpenSite:
+    """It takes any number for a reward, from below, and ``above`` if that is said."""
+
+    def take(self: Mechanism, arm: int, reward: float) -> Interval | None:
+        steps = round(to_steps(reward, self._low, self._high))
+        width = self._high - self._low
+        self.terms = self.terms._replace(low=-1e9, high=1e9 if above else float(GRID))
+        page, noise, completed = self.page, 0, None
+        assert page.noise_due is not None and page.interval is not None and self.ledger is not None  # noqa: S101, PT018
+        end = page.noise_due(self.me, self.terms, arm)
+        if end:
+            first, level = page.interval(self.me, self.terms, arm, end)
+            noise, completed = self.ledger.draw(arm, first, end, level), Interval(level, first, end)
+        page.observe(self.me, self.terms, arm, steps if width else 0, noise)
+        return completed
+
+    class UnclampedSite(Site):
+        def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
+            super().__init__(name, terms, stored, noise)
+            own = self._player._own
+            own.take = MethodType(take, own)
+
+        def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+            declared = self.terms
+            self.terms = replace(declared, low=-1e6, high=1e6)
+            try:
+                return super().report(decision_id, reward, at)
+            finally:
+                self.terms = declared
+
+    return UnclampedSite
+
+
+class RememberingSite(Site):
+    """It remembers raw rewards, also after a restart, where a disk forgets them once they count."""
+
+    told: ClassVar[dict[str, float]] = {}
+
+    def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
+        """Nothing of an earlier run."""
+        if not stored.decisions:
+            self.told.clear()
+        super().__init__(name, terms, stored, noise)
+
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+        """Remember the first reward that counts."""
+        step = super().report(decision_id, reward, at)
+        if step.result:
+            self.told.setdefault(decision_id, reward)
+        return step
+
+    def told_of(self, arm: int) -> list[float]:
+        """The rewards of an arm, in the order of its decisions."""
+        decisions = self._stored.decisions.values()
+        return [self.told[it.id] for it in decisions if it.arm == arm and it.id in self.told]
+
+
+def forgetful_site(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
+    """It comes back without its releases, and plays its rewards again: their noise is drawn again."""
+    site = RememberingSite(name, terms, replace(stored, known={}, released={}), noise)
+    played = [it for it in stored.decisions.values() if it.played]
+    site._player.take(((it.arm, site.told.get(it.id, terms.missing_reward)) for it in played), 0.0)
+    for decision in played:
+        site._tried[decision.arm] += 1
+    site._look()
+    return site
+
+
+class RawSite(RememberingSite):
+    """It gossips the means of its rewards as they are."""
+
+    @property
+    def own(self) -> tuple[float, ...]:
+        """Raw means, then weights."""
+        rewards = [self.told_of(arm) for arm in range(self.terms.num_arms)]
+        return (*(sum(known) / max(len(known), 1) for known in rewards), *(1.0 if known else 0.0 for known in rewards))
+
+
+class ArrivalSite(Site):
+    """Its rewards count in the order in which they come, as they did before there were slots."""
+
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+        """Take the reward of a decision before all that wait."""
+        for slots in self._slots._open:
+            if decision_id in slots:
+                slots.remove(decision_id)
+                slots.appendleft(decision_id)
+        return super().report(decision_id, reward, at)
+
+
+class RestlessSite(RawSite):
+    """It hides its raw means in fresh noise, and does so anew in every message."""
+
+    def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
+        """Keep the source at hand."""
+        self._source = noise
+        super().__init__(name, terms, stored, noise)
+
+    @property
+    def own(self) -> tuple[float, ...]:
+        """Noisy means, then weights."""
+        raw, epsilon = super().own, self.terms.page_terms.epsilon_per_release
+        noisy = zip(raw, self._source(epsilon, self.terms.num_arms), strict=False)
+        return (*(mean + z / GRID for mean, z in noisy), *raw[self.terms.num_arms :])
+
+
+class CarryingSite(RememberingSite):
+    """Where a reward is missing it counts the last one of the arm."""
+
+    def _played(
+        self, result: _Result, due: Sequence[Decision], *records: Record, gone: Sequence[Decision] = ()
+    ) -> Step[_Result]:
+        last = {it.arm: self.told_of(it.arm)[-1:] for it in due}
+        filled = [replace(it, reward=(*last[it.arm], None)[0]) if it.reward is None else it for it in due]
+        return super()._played(result, filled, *records, gone=gone)
+
+
+class _EagerSlots(Slots):
+    def is_over(self, decision: Decision, now: float) -> bool:
+        return super().is_over(decision, now) or (decision.reward is not None and decision.reward > 0.0)
+
+
+class EagerSite(Site):
+    """A good reward does not wait for the end of its window."""
+
+    def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
+        """Other slots."""
+        super().__init__(name, terms, stored, noise)
+        self._slots = _EagerSlots(terms, self._stored.decisions, stored.by_arrival)
+
+
+class LateSite(Site):
+    """A reward that comes too late counts in the next batch."""
+
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+        """Add it to the sum."""
+        step = super().report(decision_id, reward, at)
+        if not step.result:
+            arm = self._stored.decisions[decision_id].arm
+            self._player.me.total[arm] += round(to_steps(reward, self.terms.low, self.terms.high))
+        return step
+
+
+class RepeatingSite(Site):
+    """A report that is repeated, because its acknowledgement was lost, counts again."""
+
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+        """Add it to the sum."""
+        known = self._stored.decisions.get(decision_id)
+        step = super().report(decision_id, reward, at)
+        if known is not None and known.rewarded:
+            self._player.me.total[known.arm] += round(to_steps(reward, self.terms.low, self.terms.high))
+        return step
+
+
+class ShowingSite(Site):
+    """Its state shows the sum of the batch that it collects."""
+
+    @property
+    def own_means(self) -> tuple[float | None, ...]:
+        """With what is not released yet."""
+        sums = self._player.me.total
+        return tuple(None if mean is None else mean + x for mean, x in zip(super().own_means, sums, strict=True))
+
+
+class LastReportSite(Site):
+    """Its rate is measured up to its last report."""
+
+    _last = 0.0
+
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+        """Note the time."""
+        self._last = max(self._last, at or 0.0)
+        return super().report(decision_id, reward, at)
+
+    @property
+    def _elapsed(self) -> float:
+        return max(self._last - (self._since or 0.0), 0.0)
+
+
+class CountingSite(Site):
+    """Its weight grows with the rewards that it has been told."""
+
+    _sum_told = 0.0
+
+    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+        """Note the value."""
+        self._sum_told += reward
+        return super().report(decision_id, reward, at)
+
+    @property
+    def _elapsed(self) -> float:
+        return super()._elapsed + 1000.0 * self._sum_told
+
+
+class TellingSite(RememberingSite):
+    """The version of its answers tells whether the last reward was good, and no number is raw."""
+
+    def receive_offer(self, offer: Offer) -> Step[Answer]:
+        """Raise the version."""
+        step = super().receive_offer(offer)
+        rewards = [self.told[name] for name in self._stored.decisions if name in self.told]
+        if not rewards or rewards[-1] < 1.0:
+            return step
+        version, writer = step.result.stamp
+        return replace(step, result=replace(step.result, stamp=(version + 1, writer)))
