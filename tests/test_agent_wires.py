@@ -10,6 +10,7 @@ from processes import decide_and_reward, exchanges, neighbour, read, terms, wait
 pytestmark = pytest.mark.xdist_group("processes")
 
 
+@pytest.mark.slow
 def test_a_link_outlives_a_bad_wire(tmp_path):
     """Whatever the wire did, exchanges come through again when it is well, and no mass is lost."""
     federation = LocalFederation(tmp_path, terms(), [("north", "east")], rate=20.0)

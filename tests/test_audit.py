@@ -165,6 +165,7 @@ def test_a_sample_of_the_wrong_size_is_refused():
 # ---------------------------------------------------------------- both directions
 
 
+@pytest.mark.slow
 def test_real_mechanisms_are_not_accused():
     """Eight attacks, so that one is accused falsely less than eight times in a million."""
     rows = run_attacks([*attacks_on("fed_batch", 1.0), *attacks_on("fed_ucb", 1.0)], samples=4000)
@@ -429,6 +430,7 @@ def test_a_site_that_is_not_spoilt_passes_the_same_attack():
         assert audit(attack.sample, attack.statistic, claimed=1.0, samples=500).holds
 
 
+@pytest.mark.slow
 def test_an_understated_claim_is_caught():
     """The same code with a claim of 0.3 instead of 1: the sure bound is 0.66, standard deviation 0.05."""
     attack = on_fed_batch(1.0)
@@ -458,6 +460,7 @@ def invoke(*arguments):
     return CliRunner().invoke(app, ["audit", *(str(argument) for argument in arguments)])
 
 
+@pytest.mark.slow
 def test_a_kept_promise_exits_with_0():
     ran = invoke("--policy", "fed_batch", "--samples", 1000)
     assert ran.exit_code == 0, ran.output

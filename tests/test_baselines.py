@@ -31,6 +31,7 @@ def clear_tape(horizon, seed=0, on=None):
 
 
 @given(TAPES)
+@pytest.mark.slow
 def test_dist_ucb(tape):
     np.testing.assert_array_equal(replay(tape, DistUCB()).arms, literal_batch.dist_ucb(tape))
 
@@ -43,6 +44,7 @@ def test_dist_ucb_where_agents_lag():
 
 
 @given(TAPES)
+@pytest.mark.slow
 def test_coop_ucb2(tape):
     np.testing.assert_array_equal(replay(tape, CoopUCB2()).arms, literal_batch.coop_ucb2(tape))
 
@@ -99,6 +101,7 @@ def test_gse_talks_over_the_edges_that_are_present():
     ),
     st.sampled_from([0.5, 5.0]),
 )
+@pytest.mark.slow
 def test_adap_ucb_gossiped(tape, epsilon):
     """Doubling episodes of one arm at a time, of which the last one counts, in FedBatch's gossip with its radius."""
     expected = literal_batch.fed_batch(tape, epsilon, 1, 2.0, "ucb", last_only=True)
@@ -167,6 +170,7 @@ def test_agents_without_weight(policy):
     assert np.isfinite(result.theta_error).all()
 
 
+@pytest.mark.slow
 def test_policies_that_drop_arms_have_no_radius_to_watch():
     problem = Problem.random(4, 3, "path", rewards="bernoulli")
     result = simulate(problem, [GSE(), Fed1UCB(), DistUCB()], 300, 2, watch_radii=True)

@@ -347,6 +347,7 @@ def test_a_constant_of_a_rule_that_changes_is_refused(monkeypatch):
         simulate(problem, GossipUCB(), 10, trials=1)
 
 
+@pytest.mark.slow
 def test_an_edited_rule_is_never_run_stale(tmp_path):
     """Another process finds the compiled code on disk; the rule has changed in between."""
     script = """

@@ -69,6 +69,7 @@ def test_the_kl_index_word_for_word(tape, epsilon, first):
 
 @given(tapes(longest=80), st.sampled_from([1.0, 20.0]), st.sampled_from([1, 3]))
 @settings(max_examples=25)
+@pytest.mark.slow
 def test_the_safe_radius_word_for_word(tape, epsilon, first):
     """The paper's C for the rewards, the Chernoff tail for the noise."""
     agree(tape, FedBatch(epsilon, index="ucb", radius="safe", first_batch=first), safe=True)
@@ -83,6 +84,7 @@ def test_catching_up_word_for_word():
 
 
 @given(tapes(), st.sampled_from(["ucb", "thompson"]))
+@pytest.mark.slow
 def test_gossip_conserves_value_and_weight(tape, index):
     """For every arm at every t: sum of values = sum of the own means, sum of weights = agents that have released it."""
     trace = replay(tape, FedBatch(3.0, index=index))
@@ -245,6 +247,7 @@ def test_privacy_costs_little(instances):
     assert paper > 50 * ours
 
 
+@pytest.mark.slow
 def test_the_radii_cover(instances):
     """|theta - mu| exceeds the calibrated radius rarely once gossip has mixed, the safe one never."""
     policies = [FedBatch(1.0, index="ucb"), FedBatch(1.0, index="ucb", radius="safe")]

@@ -160,6 +160,7 @@ def test_lemma_5_expectation_of_theta():
         assert (np.abs(average[position] - mu) <= math.sqrt(4) * world.lambda2**t + allowed).all()
 
 
+@pytest.mark.slow
 def test_lemma_4_variance_of_theta():
     """Lemma 4's proof: "sum_j sum_h |c|^2 < 2N / n", so theta's variance is below 2N/n times a reward's.
 
@@ -342,6 +343,7 @@ def test_fed_ucb_as_printed_is_algorithm_4(tape, epsilon):
 
 
 @given(TAPES)
+@pytest.mark.slow
 def test_the_floor_is_ucb1(tape):
     """Auer et al. 2002: mean + sqrt(2 log t / n) of the own rewards."""
     arms, *_ = on_tape(
@@ -351,6 +353,7 @@ def test_the_floor_is_ucb1(tape):
 
 
 @given(TAPES, st.sampled_from([0.5, 2.0]))
+@pytest.mark.slow
 def test_the_ceiling_is_ucb_on_everything(tape, alpha):
     """(1/N) sum_j mean_jk + sqrt(alpha log t V), V = (1/N^2) sum_j 1 / n_jk for rewards of variance 1."""
     num_agents = tape.graph.num_agents

@@ -42,6 +42,7 @@ def test_constants_that_give_the_papers_ratios_in_a():
     np.testing.assert_allclose(regret[:3] / regret[0], [1, 1 / 2, 1 / 5], rtol=0.15)
 
 
+@pytest.mark.slow
 def test_setting_b_is_uniform_play():
     """In (b) C~ at epsilon 1 is above 1 for the whole run: regret within 5 % of uniform play's, whatever theta."""
     regret, problem = regret_at("figure-2b", 200_000, 2)

@@ -304,6 +304,7 @@ print(result.theta_error.values.tolist(), result.experiment["problem"]["code"])
 """
 
 
+@pytest.mark.slow
 def test_an_edited_draw_is_never_run_stale(tmp_path):
     """The edit is in another module than the draw, which Numba's cache would not notice."""
     code = "from my_parts import part\n\n\ndef draw(bits, mean):\n    return mean + part(bits)\n"

@@ -229,6 +229,7 @@ def test_more_edges_per_round(edges, messages):
     assert result.theta_error.isel(time=-1).mean() < 0.15
 
 
+@pytest.mark.slow
 def test_more_edges_mix_faster():
     problems = [
         Problem.random(20, 2, "path", seed=2, rewards="bernoulli", edges_per_round=edges)

@@ -71,6 +71,7 @@ def test_a_sweep_is_what_its_experiments_are(file, tmp_path):
 
 
 @pytest.mark.xdist_group("processes")
+@pytest.mark.slow
 def test_finished_parts_are_not_run_again(file, tmp_path, monkeypatch):
     monkeypatch.setattr(sweep, "_PULLS_PER_PART", 2000)  # several parts each
     experiments = read_sweep(file)[:1]
@@ -95,6 +96,7 @@ def test_finished_parts_are_not_run_again(file, tmp_path, monkeypatch):
 
 
 @pytest.mark.xdist_group("processes")
+@pytest.mark.slow
 def test_a_damaged_file_is_made_anew(file, tmp_path):
     experiments = read_sweep(file)[:1]
     whole = run_all(experiments, tmp_path / "runs")[0]

@@ -239,7 +239,7 @@ def state_of(name, own, estimates):
         started=0.0,
         insecure=False,
         federation=federation,
-        decisions=DecisionState(handed_out=1, pending=0, waiting=0, late=0, remembered=1),
+        decisions=DecisionState(handed_out=1, pending=0, waiting=0, late=0, per_day=None, remembered=1),
         arms=arms,
         neighbours=[],
         privacy=PrivacyState(mechanism="", epsilon_per_reward=1.0, releases=1, promise=""),

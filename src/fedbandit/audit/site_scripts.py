@@ -37,8 +37,13 @@ def scripts_of(policy: str, epsilon: float) -> dict[str, Script]:
     late = replace(at_once, terms=window, entries=_late(values), seconds=count + WINDOW + 2)
     missing = tuple(entry._replace(value=None) if n in (3, 4) else entry for n, entry in enumerate(at_once.entries))
     half = count // 2
-    runs = {
+    by_rate: dict[str, Script] = {}
+    if policy == "fed_batch":
+        patients = replace(terms, counts="patients", reward_window=WINDOW * DAY)
+        by_rate = {"late rewards, patients count": replace(late, terms=patients, pace=DAY, restarts={half: 1})}
+    return {
         "rewards at once": at_once,
+        **by_rate,
         "restarts and crashes": replace(
             at_once,
             restarts={half: 1, half + 3: 2},
@@ -52,10 +57,6 @@ def scripts_of(policy: str, epsilon: float) -> dict[str, Script]:
         ),
         "missing rewards, lost disk": replace(at_once, entries=missing, keeps={10: 2}, losses=frozenset({half + 2})),
     }
-    if policy == "fed_batch":
-        by_rate = replace(terms, counts="patients", reward_window=WINDOW * DAY)
-        runs["late rewards, patients count"] = replace(late, terms=by_rate, pace=DAY, restarts={half: 1})
-    return runs
 
 
 def with_real_noise(epsilon: float) -> Script:
