@@ -194,6 +194,7 @@ def test_the_bound_comes_close_to_the_claim():
 
 
 @pytest.mark.parametrize("attack", known_bad(), ids=lambda attack: attack.label)
+@pytest.mark.slow
 def test_every_known_bad_variant_is_caught(attack):
     """Sizes are such that each is missed less than once in a million."""
     (row,) = run_attacks([attack])
@@ -424,6 +425,7 @@ def test_half_the_noise_of_a_later_batch_is_caught():
     assert not audit(attack.sample, attack.statistic, claimed=1.0, samples=5000).holds
 
 
+@pytest.mark.slow
 def test_a_site_that_is_not_spoilt_passes_the_same_attack():
     """The bugs above are caught for what they do: at 500 samples a real site is accused once in a million."""
     for attack in (on_fed_batch(1.0), on_fed_batch(1.0, later=True), on_fed_batch(1.0, loads=7)):

@@ -424,6 +424,7 @@ def test_the_page_on_changing_worlds_runs_as_printed(capsys):
 # ---------------------------------------------------------------- one and two agents
 
 
+@pytest.mark.slow
 def test_two_agents_are_a_federation():
     problem = Problem.bernoulli(MEANS[:2], "path:2")
     policies = [GossipUCB(), FedUCB(1.0), FedBatch(1.0), LocalUCB(), DistUCB(), CoopUCB2(), Fed1UCB(), GSE()]

@@ -53,6 +53,7 @@ def test_lists_make_every_combination(file):
 
 
 @pytest.mark.xdist_group("processes")
+@pytest.mark.slow
 def test_a_sweep_is_what_its_experiments_are(file, tmp_path):
     experiments = read_sweep(file)
     results = run_all(experiments, tmp_path / "runs")
