@@ -1183,9 +1183,13 @@ LATE = {
 WORD_FOR_WORD = "test_patients.py::test_the_simulator_is_the_algorithm_word_for_word"
 LIVE_WORD_FOR_WORD = "test_patients.py::test_live_sites_are_the_algorithm_word_for_word"
 BY_RATE = "test_patients.py::test_in_the_simulator_a_site_weighs_as_many_patients_as_it_had_by_its_last_release"
+HALF_THE_WEIGHT = (
+    "test_patients.py::"
+    "test_an_arm_with_less_than_half_the_weight_of_the_best_known_is_unknown_unless_it_was_released_here"
+)
 PATIENTS = {
     "an arm counts as known to all with the first release of it": Mutant(
-        "rules/gossip.py", "releases > 0 or weight >= HALF * most", "True", (WORD_FOR_WORD,)
+        "rules/gossip.py", "releases > 0 or weight >= HALF * most", "True", (HALF_THE_WEIGHT,)
     ),
     "a site's share of the patients is taken for all of them": Mutant(
         "rules/gossip.py", "max(min(own / (num_agents * weight), 1.0), LEAST_SHARE)", "1.0", (WORD_FOR_WORD,)
