@@ -289,7 +289,7 @@ def audit(
     ] = False,
     thorough: Annotated[
         bool,
-        typer.Option("--thorough", help="Ten times the samples, and runs with random faults: a quarter of an hour."),
+        typer.Option("--thorough", help="Ten times the samples, and runs with random faults."),
     ] = False,
 ) -> None:
     """Attack the code that protects rewards, and compare the measured leak with the claim.

@@ -109,10 +109,11 @@ def print_audit(rows: "list[Row]") -> None:
             console.print(f"{row.label}: {row.caught_by}", soft_wrap=True)
     console.print(
         "at least: lower bound by the attack, with 95 % confidence; -: nothing was measured\n"
-        "proof: what a changed reward moves and no noise hides, for certain, whatever few samples measure of it;\n"
-        "       for what ships, samples are changes of one reward\n"
+        "proof: changing one reward moved a message, a decision or the state in a way that no noise hides: certain,\n"
+        "       even if few samples measure little of it; for what ships, samples are changes of one reward\n"
+        "noise: the noise failed this test; measured: the lower bound exceeds the claim\n"
         "broken: beyond the claim; a true claim is called broken in less than one audit in a million\n"
-        "not broken: by this attack, which proves nothing; the proofs are in docs/privacy.md",
+        "not broken: by this attack, which proves nothing; the proofs, and what the rows are: docs/privacy.md",
         soft_wrap=True,
     )
 
@@ -178,10 +179,15 @@ def made_table(title: str, headings: list[str], rows: list[list[str]], wrap: boo
     """A titled table with aligned columns; ``wrap`` for columns of text."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_header=any(headings), title_style="bold")
     for position, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if position == 0 or wrap else "right", no_wrap=not wrap)
+        is_text = position == 0 or (wrap and not all(_is_number(row[position]) for row in rows))
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=not wrap)
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "-" or cell.replace(",", "").replace(".", "", 1).isdigit()
 
 
 def fitting_table(width: int, title: str, headings: list[str], rows: list[list[str]]) -> Table:
