@@ -13,11 +13,11 @@ from fedbandit.agent.addresses import Address
 from fedbandit.agent.config import Neighbour, SiteConfig
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.disk.journal import SqliteJournal
+from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.limits import BoundedHttp
 from fedbandit.agent.rights import ALL_RIGHTS
-from fedbandit.agent.runtime import STATE_FILE, Agent
+from fedbandit.agent.runtime import Agent
 
 TERMS = Federation("trial", 3, ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4))
 NEIGHBOURS = ("east", "south")

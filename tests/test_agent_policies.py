@@ -301,7 +301,7 @@ def test_the_file_knows_all_that_memory_does(terms, tmp_path):
     journal = SqliteJournal(path, "here", terms, 77)
     again = Site("here", terms, journal.load(), silent)
     journal.close()
-    assert (again.epoch, again.stored.born) == (10, 5)
+    assert (again.epoch, again.stored.born, again.links[0].own_epoch) == (5, 5, 10)
     for seen in ("gossiped", "theta", "radius", "tried", "rewards", "n_max", "decided"):
         assert getattr(again, seen) == getattr(site, seen)
 

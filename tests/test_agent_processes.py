@@ -14,7 +14,7 @@ import pytest
 from fedbandit.agent.config import read_config
 from fedbandit.agent.core.events import NotANeighbour
 from fedbandit.agent.core.memory_network import imbalance
-from fedbandit.agent.runtime import change_stopped
+from fedbandit.agent.stopped import change_neighbour
 from fedbandit.local.processes import LocalFederation
 from processes import (
     ask,
@@ -315,7 +315,7 @@ class TestLeaving:
             assert told(again)[0] == 0, "twice is as good as once"
             assert_mistake(told(unknown), "nobody is not among")
             with pytest.raises(NotANeighbour, match="nobody is not among"):
-                change_stopped(read_config(federation.config("b")), "nobody", comes_back=True)
+                change_neighbour(read_config(federation.config("b")), "nobody", comes_back=True)
             assert neighbour(federation, "a", "c")["left"]
 
             until_it_left = exchanges(federation, "a", "c")

@@ -346,7 +346,7 @@ def test_a_clock_that_stands_behind_does_not_block_a_link(dials):
     reborn = new_site("there", neighbours=["here"], epoch=3)
     for _ in range(3):
         exchange(*((here, reborn) if dials == "here" else (reborn, here)))
-    assert reborn.epoch == 51
+    assert (reborn.epoch, reborn.links[0].own_epoch) == (3, 51)
     for c in range(6):
         assert abs(here.gossiped[c] - reborn.gossiped[c]) < 1e-15
         assert abs(here.gossiped[c] + reborn.gossiped[c] - here.own[c]) < 1e-15
@@ -386,7 +386,7 @@ def test_who_comes_back_is_heard_its_old_messages_are_not(dials):
 
 
 def test_an_epoch_cannot_be_pushed_out_of_range():
-    """However often a neighbour claims to know a later life: the others still believe the epoch it brings about."""
+    """However often a neighbour claims to know a later life: it moves its own link's, and no further than a century."""
     here, there, third = (
         new_site(name, neighbours={"here", "there", "third"} - {name}) for name in ("here", "there", "third")
     )
@@ -397,13 +397,15 @@ def test_an_epoch_cannot_be_pushed_out_of_range():
             here.receive_offer(replace(offer, **wrong))
         assert here.stored == before
     for _ in range(5):
-        here.receive_offer(replace(there.offer("here").result, to_epoch=min(here.epoch + CENTURY // 2, 1 + CENTURY)))
-    assert here.epoch == 2 + CENTURY
+        life = max(here.epoch, here.stored.links["there"].own_epoch)
+        here.receive_offer(replace(there.offer("here").result, to_epoch=min(life + CENTURY // 2, 1 + CENTURY)))
+    life = here.stored.links["there"].own_epoch
+    assert (here.epoch, life) == (1, 2 + CENTURY)
     with pytest.raises(InvalidArgument, match="to_epoch must be at most"):
-        here.receive_offer(replace(there.offer("here").result, to_epoch=here.epoch + 1))
+        here.receive_offer(replace(there.offer("here").result, to_epoch=life + 1))
     exchange(here, third)
     exchange(third, here)
-    assert (third.stored.links["here"].epoch, third.epoch) == (here.epoch, 1)
+    assert (third.stored.links["here"].epoch, third.epoch) == (1, 1)
 
 
 def test_a_link_that_a_lie_has_locked_begins_anew():
@@ -435,7 +437,7 @@ def test_a_clock_at_1970_hears_those_of_today():
     exchange(here, there)
     assert here.gossiped == there.gossiped == (0.375, 0.375, 0.375, 0.5, 0.5, 0.5)
     here.receive_offer(replace(there.offer("here").result, to_epoch=today - 5))
-    assert here.epoch == today - 4
+    assert here.links[0].own_epoch == today - 4
 
 
 # ---------------------------------------------------------------- the journal
@@ -482,7 +484,7 @@ def test_the_file_knows_all_that_memory_does(tmp_path):
     journal.close()
     assert again.stored == site.stored
     assert (again.gossiped, again.tried, again.theta) == (site.gossiped, site.tried, site.theta)
-    assert again.epoch == 8, "the epoch given is for a new file only"
+    assert (again.epoch, again.links[0].own_epoch) == (1, 8), "the epoch given is for a new file only"
 
 
 def test_a_torn_last_write_is_dropped(tmp_path):

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedbandit.agent.http.state import FederationState, SiteState
+from fedbandit.agent.http.state import FederationState, RestoredBody, SiteState
 from fedbandit.checks import InvalidArgument, finite_number, instance, number_above
 
 try:
@@ -138,6 +138,8 @@ def _read_decision(content: bytes) -> Decision:
 
 _DECIDE = _Call("POST", "/v1/decisions", _read_decision, _NOT_SENT)
 _FEDERATION = _Call("GET", "/v1/federation", FederationState.model_validate_json, _NO_HARM)
+_CONFIRM = _Call("POST", "/v1/confirm", _nothing, _NO_HARM)
+_RESTORE = _Call("POST", "/v1/restore", RestoredBody.model_validate_json, _NOT_SENT)
 _STATE = _Call("GET", "/v1/state", SiteState.model_validate_json, _NO_HARM)
 
 
@@ -230,6 +232,14 @@ class Client:
         """Tell the agent to accept a neighbour that had left."""
         self._run(_neighbour("PUT", name))
 
+    def confirm(self) -> None:
+        """Tell the agent that it is the one that lives, and that its data folder is the latest."""
+        self._run(_CONFIRM)
+
+    def restore(self) -> RestoredBody:
+        """Let the agent begin a new life with an old data folder."""
+        return self._run(_RESTORE)
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -287,6 +297,14 @@ class AsyncClient:
     async def rejoin(self, name: str) -> None:
         """Tell the agent to accept a neighbour that had left."""
         await self._run(_neighbour("PUT", name))
+
+    async def confirm(self) -> None:
+        """Tell the agent that it is the one that lives, and that its data folder is the latest."""
+        await self._run(_CONFIRM)
+
+    async def restore(self) -> RestoredBody:
+        """Let the agent begin a new life with an old data folder."""
+        return await self._run(_RESTORE)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -7,7 +7,12 @@ jumps ahead, so does the agent's time, for good: windows that were open end at o
 import time  # noqa: TID251  # where the clock enters
 from collections.abc import Callable
 
-__all__ = ["SteadyClock"]
+__all__ = ["SteadyClock", "epoch_now"]
+
+
+def epoch_now() -> int:
+    """The epoch of a life that begins now: milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 class SteadyClock:

@@ -13,15 +13,18 @@ from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from fedbandit.agent.clock import SteadyClock
+from fedbandit.agent.clock import SteadyClock, epoch_now
 from fedbandit.agent.config import ConfigError, SiteConfig, check_insecure, read_config
 from fedbandit.agent.core.choice import DecisionDraws
-from fedbandit.agent.core.events import NotANeighbour, Step
+from fedbandit.agent.core.events import Step
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.presence import Presence
 from fedbandit.agent.core.records import Decision, Forgotten, Life, Stored
+from fedbandit.agent.core.restore import Restored
+from fedbandit.agent.core.seals import MAX_RUN
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
-from fedbandit.agent.disk.journal import JournalError, SqliteJournal
+from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.refusals import Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
@@ -30,9 +33,7 @@ from fedbandit.agent.http.snapshot import arm_states, federation_state, neighbou
 from fedbandit.agent.http.state import DecisionState, PrivacyState, SiteState
 from fedbandit.privacy.noise import measurement_of
 
-__all__ = ["Agent", "change_stopped"]
-
-STATE_FILE = "state.sqlite"
+__all__ = ["Agent"]
 
 EXPIRY_EVERY = 1.0
 """Seconds between checks for decisions that are due or have expired; then raw rewards that counted leave the disk."""
@@ -71,6 +72,8 @@ class Agent:
         self._said_of_certificate: str | None = None
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._clock = SteadyClock()
+        self._presence = Presence(self._new_run())
+        self._said_of_releases: str | None = None
         self.site = DurableSite(self._open_journal, self._make_site, self._clock.now)
         measurement_of(1.0)  # loads the noise library now, not during the first release
         self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random)
@@ -85,12 +88,12 @@ class Agent:
             _LOG.warning("%s: no state yet: a new life begins, with fresh batches of every arm", path)
         elif self._state_file not in (None, _identity(path)):  # an older copy would release rewards a second time
             raise JournalError(f"{path}: {_REPLACED}") from FileNotFoundError(_REPLACED)
-        journal = SqliteJournal(path, self.config.name, self.terms, time.time_ns() // 1_000_000)
+        journal = SqliteJournal(path, self.config.name, self.terms, epoch_now())
         self._state_file = _identity(path)
         return journal
 
     def _make_site(self, stored: Stored) -> Site:
-        site = Site(self.config.name, self.terms, stored)
+        site = Site(self.config.name, self.terms, stored, presence=self._presence)
         self._clock.catch_up(site.clock)
         return site
 
@@ -118,6 +121,20 @@ class Agent:
     async def rejoin(self, neighbour: str) -> None:
         """Accept a neighbour that had left."""
         await self.links.rejoin(neighbour)
+
+    async def confirm(self) -> None:
+        """Take the operator's word that this process lives, and its file is the latest."""
+        await self.site.do(lambda site: site.confirm(self._new_run()))
+        _LOG.warning("the operator confirms that this data folder is the latest")
+
+    async def restore(self) -> Restored:
+        """Begin a new life with an old file."""
+        restored = await self.site.do(lambda site: site.restore(epoch_now(), self._new_run()))
+        _LOG.warning("a new life has begun with an old data folder: %s", restored.in_words())
+        return restored
+
+    def _new_run(self) -> int:
+        return 1 + self._random.randrange(MAX_RUN)
 
     def not_ready(self) -> str | None:
         """Why the agent cannot serve now; None if it can."""
@@ -167,6 +184,7 @@ class Agent:
                 await self._look_at_disk()
                 self.links.notice_silence()
                 self._notice_expiry()
+                self._notice_releases()
                 before = self._clock.now() - self.config.expire_after
                 while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
                     pass
@@ -235,6 +253,14 @@ class Agent:
             _LOG.warning("%s", warning)
         self._said_of_certificate = warning
 
+    def _notice_releases(self) -> None:
+        """Log when releases stop, why, and when they go on."""
+        site = self.site.look()
+        why = None if site.doubt is None else site.warnings()[0]
+        if why != self._said_of_releases:
+            _LOG.log(logging.INFO if why is None else logging.WARNING, "%s", why or "releases go on")
+        self._said_of_releases = why
+
     # ---------------------------------------------------------------- what is shown
 
     def state(self) -> SiteState:
@@ -245,6 +271,7 @@ class Agent:
             version=version("fedbandit"),
             epoch=site.epoch,
             started=self._started,
+            held=None if site.doubt is None else site.doubt.why,
             insecure=self._tls is None,
             certificate_until=None if until is None else until.timestamp(),
             federation=federation_state(self.terms),
@@ -313,18 +340,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _in_words(error: JournalError) -> str:
     """The disk's error, without the file's path, which HTTP must not reveal."""
     return f"the agent's journal: {error.__cause__ or 'it cannot be written'}"
-
-
-def change_stopped(config: SiteConfig, neighbour: str, comes_back: bool) -> None:
-    """Record in the state file of a stopped agent that a neighbour has left or returned."""
-    path = config.data / STATE_FILE
-    if not path.exists():
-        raise JournalError(f"{path}: {config.name} has no state yet, and its agent is not running")
-    if comes_back and neighbour not in {it.name for it in config.neighbours}:
-        raise NotANeighbour(f"{neighbour} is not among the neighbours in {config.path}")
-    journal = SqliteJournal(path, config.name, config.terms, epoch=1)
-    try:
-        site = Site(config.name, config.terms, journal.load())
-        journal.commit((site.join if comes_back else site.leave)(neighbour).records)
-    finally:
-        journal.close()

@@ -1,4 +1,7 @@
-"""The commands ``agent``, ``leave`` and ``rejoin`` of a live agent. Heavy imports happen inside commands."""
+"""The commands ``agent``, ``leave``, ``rejoin``, ``confirm`` and ``restore`` of a live agent.
+
+Heavy imports happen inside commands.
+"""
 
 import asyncio
 import logging
@@ -11,12 +14,17 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from fedbandit.checks import FileError
 from fedbandit.cli.errors import errors_exit_with_2
+
+if TYPE_CHECKING:
+    from fedbandit.agent.client import Client
+    from fedbandit.agent.config import SiteConfig
+    from fedbandit.agent.rights import Right
 
 __all__ = ["live"]
 
@@ -97,22 +105,72 @@ def rejoin(
     typer.echo(f"{name} is a neighbour again")
 
 
+@live.command()
+@errors_exit_with_2
+def confirm(config: Config = SITE_FILE) -> None:
+    """Tell the running agent that it is the one that lives, and that its data folder is the latest: releases go on.
+
+    For a site with no neighbour to ask, or after a second process of its name was stopped. Never for a copy that was
+    put back: use restore.
+    """
+    from fedbandit.agent.config import read_config
+
+    site = read_config(config)
+    with _plain_errors(), _its_client(site, config, "lives") as client:
+        client.confirm()
+    typer.echo(f"{site.name}: releases go on")
+
+
+@live.command()
+@errors_exit_with_2
+def restore(config: Config = SITE_FILE) -> None:
+    """Begin a new life with an old data folder: a backup that was put back, a copy, a rolled-back image.
+
+    Rewards that it holds and has not released are dropped: another process may have released them. At a running agent,
+    what was decided since its start stays.
+    """
+    from fedbandit.agent.client import Unreachable
+    from fedbandit.agent.config import read_config
+    from fedbandit.agent.core.restore import Restored
+    from fedbandit.agent.stopped import restore as restore_stopped
+
+    site = read_config(config)
+    with _plain_errors():
+        try:
+            with _its_client(site, config, "lives") as client:
+                restored = Restored(**client.restore().model_dump())
+        except Unreachable:
+            restored = restore_stopped(site)
+    typer.echo(f"{site.name}: a new life has begun: {restored.in_words()}")
+
+
 def _tell(path: Path, name: str, comes_back: bool) -> None:
     """Tell the running agent; if none runs, write to its state file."""
-    from fedbandit.agent.client import Client, Unreachable
-    from fedbandit.agent.config import read_config, token_with
+    from fedbandit.agent.client import Unreachable
+    from fedbandit.agent.config import read_config
 
     site = read_config(path)
-    with _plain_errors(), Client(f"http://{site.http}", token=token_with(site, "neighbours")) as client:
+    with _plain_errors():
         try:
-            its_name = client.state().name
-            if its_name != site.name:
-                raise FileError(f"{path}: listen.http: the agent of {its_name!r} listens at {site.http}")
-            (client.rejoin if comes_back else client.leave)(name)
+            with _its_client(site, path, "neighbours") as client:
+                (client.rejoin if comes_back else client.leave)(name)
         except Unreachable:
-            from fedbandit.agent.runtime import change_stopped
+            from fedbandit.agent.stopped import change_neighbour
 
-            change_stopped(site, name, comes_back)
+            change_neighbour(site, name, comes_back)
+
+
+@contextmanager
+def _its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Client"]:
+    """A client of the site's running agent, with this right."""
+    from fedbandit.agent.client import Client
+    from fedbandit.agent.config import token_with
+
+    with Client(f"http://{site.http}", token=token_with(site, right)) as client:
+        its_name = client.state().name
+        if its_name != site.name:
+            raise FileError(f"{path}: listen.http: the agent of {its_name!r} listens at {site.http}")
+        yield client
 
 
 @contextmanager

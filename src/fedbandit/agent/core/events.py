@@ -8,6 +8,7 @@ from fedbandit.agent.core.records import Record
 __all__ = [
     "HorizonReached",
     "NotANeighbour",
+    "NotNow",
     "OtherFederation",
     "Refused",
     "Step",
@@ -35,6 +36,10 @@ class UnknownDecision(Refused):
 
 class HorizonReached(Refused):
     """Nobody's mistake: the privacy of the terms is spent, since an arm's tree takes no more rewards."""
+
+
+class NotNow(Refused):
+    """Nobody's mistake: it may be asked again later."""
 
 
 class NotANeighbour(Refused):

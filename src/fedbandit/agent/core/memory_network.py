@@ -17,7 +17,9 @@ from fedbandit.agent.core.choice import DecisionDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import Crash, Crashed, MemoryJournal
 from fedbandit.agent.core.messages import Answer, Offer
+from fedbandit.agent.core.presence import Presence
 from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.restore import Restored
 from fedbandit.agent.core.site import Refused, Site, Step
 from fedbandit.checks import InvalidArgument, instance
 from fedbandit.privacy.noise import GRID, NoiseSource
@@ -73,7 +75,7 @@ class MemoryNetwork:
         self._apart: frozenset[str] = frozenset()
         self._flying: list[tuple[float, int, Offer | Answer]] = []
         self._sent = 0
-        self._lives = 0
+        self._lives = self._runs = 0
         for name in dict.fromkeys(name for link in self.links for name in link):
             self.restart(name)
 
@@ -192,6 +194,24 @@ class MemoryNetwork:
         self.crash(name)
         self._disks[name] = self._new_disk(behind=clock_behind)
 
+    def snapshot(self, name: str) -> MemoryJournal:
+        """A copy of an agent's disk, as a backup would have it."""
+        return self._disks[name].copy()
+
+    def put_back(self, name: str, snapshot: MemoryJournal) -> None:
+        """Kill an agent, and put a snapshot in the place of its disk. ``restart`` starts it."""
+        self.crash(name)
+        self._disks[name] = snapshot.copy()
+
+    def confirm(self, name: str) -> None:
+        """The operator says that an agent's file is the latest."""
+        self._do(name, lambda site: site.confirm(self._next_run()))
+
+    def restore(self, name: str) -> Restored:
+        """The operator lets an agent begin a new life with an old file."""
+        self._lives += 1
+        return self._do(name, lambda site: site.restore(self._lives, self._next_run()))
+
     def restart(self, name: str) -> None:
         """Start an agent from its disk, or on an empty one if it has none; a running one is killed first."""
         if name not in self._disks:
@@ -205,7 +225,7 @@ class MemoryNetwork:
 
     def open_site(self, name: str, disk: MemoryJournal) -> Site:
         """A site as its disk knows it. A test may plant another one here."""
-        return Site(name, self.terms, disk.load(), self._noise)
+        return Site(name, self.terms, disk.load(), self._noise, Presence(self._next_run()))
 
     def new_disk(self, epoch: int) -> MemoryJournal:
         """An empty disk. A test may plant another one here."""
@@ -213,7 +233,13 @@ class MemoryNetwork:
 
     def _new_disk(self, behind: bool = False) -> MemoryJournal:
         self._lives += 1
-        return self.new_disk(1 if behind else self._lives)
+        disk = self.new_disk(1 if behind else self._lives)
+        disk.key = f"disk {self._lives}".encode()
+        return disk
+
+    def _next_run(self) -> int:
+        self._runs += 1
+        return self._runs
 
     def _neighbours(self, name: str) -> list[str]:
         return [b if a == name else a for a, b in self.links if name in (a, b)]

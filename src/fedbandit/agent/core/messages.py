@@ -6,11 +6,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fedbandit.agent.core.seals import MAX_RUN, Seal
 from fedbandit.agent.core.standings import MAX_N, Standing
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
 from fedbandit.rules.flow import Stamp
 
-__all__ = ["MAX_COUNT", "MAX_N", "MAX_VERSION", "Answer", "Message", "Offer"]
+__all__ = ["MAX_COUNT", "MAX_N", "MAX_VERSION", "Answer", "Message", "Offer", "was_heard"]
 
 MAX_COUNT = 2**62
 """The largest epoch. Which ones a site believes is ``bounds``'."""
@@ -30,6 +31,9 @@ class Message:
     * ``n_max``: the most decisions for each arm by anyone, as far as the sender knows (Algorithm 1, line 5); empty for
       a policy without the consistency rule
     * ``standings``: how much each site has released, as far as the sender knows
+    * ``seal``: how far the sender is, for the receiver to keep; None from the previous version
+    * ``to_run``: the process of the receiver that the sender heard last, 0 if of none
+    * ``other``, ``most``: seals that the receiver gave: the last of another run than that one, and the furthest
     """
 
     sender: str
@@ -41,6 +45,10 @@ class Message:
     stamp: Stamp
     n_max: tuple[int, ...] = field(default=(), kw_only=True)
     standings: tuple[Standing, ...] = field(default=(), kw_only=True)
+    seal: Seal | None = field(default=None, kw_only=True)
+    to_run: int = field(default=0, kw_only=True)
+    other: Seal | None = field(default=None, kw_only=True)
+    most: Seal | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what no honest neighbour sends."""
@@ -56,6 +64,7 @@ class Message:
         object.__setattr__(self, "stamp", (whole_number("stamp[0]", version, 0, MAX_VERSION), writer))
         counts = tuple(whole_number(f"n_max[{k}]", n, 0, MAX_N) for k, n in enumerate(self.n_max))
         object.__setattr__(self, "n_max", counts)
+        object.__setattr__(self, "to_run", whole_number("to_run", self.to_run, 0, MAX_RUN))
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,11 @@ class Offer(Message):
 @dataclass(frozen=True)
 class Answer(Message):
     """The end of an exchange: the register as the one who was asked holds it now, on its disk."""
+
+
+def was_heard(offer: Offer, answer: Answer) -> bool:
+    """Whether an exchange averaged anything: each end knew the life of the other."""
+    return answer.to_epoch == offer.epoch and offer.to_epoch in (0, answer.epoch)
 
 
 def _row(name: str, row: Sequence[float]) -> tuple[float, ...]:

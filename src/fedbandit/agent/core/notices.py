@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.presence import Doubt
 from fedbandit.agent.core.slots import HeldUp
 from fedbandit.agent.core.standings import Holdout
 from fedbandit.outside.admission import claimed_epsilon
@@ -12,7 +13,7 @@ from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.few_patients import too_few_patients
 
-__all__ = ["UNREST", "Privacy", "privacy_of", "warnings_of", "warnings_of_network"]
+__all__ = ["UNREST", "Privacy", "privacy_of", "warnings_of", "warnings_of_network", "warnings_of_processes"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,35 @@ def warnings_of_network(terms: Federation, holdout: Holdout | None, unrest: floa
             f"an exchange still moves an estimate by {unrest:.1f} times its uncertainty: sites decide faster than "
             f"gossip mixes what they know. About {more:.0f} times as many exchanges would do (the rate of neighbours)."
         )
+    return tuple(said)
+
+
+def warnings_of_processes(doubt: Doubt | None, namesakes: Iterable[str], twins: Iterable[str]) -> tuple[str, ...]:
+    """Why nothing is released here, and which names two processes bear, as far as neighbours tell."""
+    said: list[str] = []
+    match doubt:
+        case Doubt("unconfirmed"):
+            said.append(
+                "nothing is released until neighbours have confirmed that this data folder is the latest. If none is "
+                "there to ask, and no other copy was ever used: 'fedbandit confirm'."
+            )
+        case Doubt("old", by, told, here):
+            said.append(
+                f"this data folder is old: {by} knows of {told} releases of it, it has {here}. Nothing is released. "
+                "Put the latest folder back, or begin a new life with this one: 'fedbandit restore'."
+            )
+        case Doubt("twins", by):
+            said.append(
+                f"another process uses a copy of this data folder: {by} hears both. Neither releases anything. Stop "
+                "one of them, then tell the other: 'fedbandit confirm'."
+            )
+        case _:
+            pass
+    said += [
+        f"{by} hears another process that has the name of this site, and another data folder. Stop one of them."
+        for by in sorted(namesakes)
+    ]
+    said += [f"two processes speak as {name}: its operator should stop one of them." for name in sorted(twins)]
     return tuple(said)
 
 

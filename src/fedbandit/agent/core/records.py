@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedbandit.agent.core.seals import NOTHING_TOLD, Told
 from fedbandit.rules.flow import Register
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Link",
     "Record",
     "Released",
+    "Renewed",
     "Stored",
     "Times",
 ]
@@ -103,16 +105,26 @@ class Heard:
 class Link:
     """One end of a link: the register, and the least epoch of the neighbour whose messages are heard.
 
-    ``left``: the neighbour has left for good. Its flow is dropped; its epoch is kept, so its old messages stay refused.
+    * ``left``: the neighbour has left for good. Its flow is dropped; its epoch is kept: its old messages stay refused
+    * ``own_epoch``: the life of this end, where it is later than the site's: a life belongs to a link, so that what one
+      neighbour says of it moves no other link
+    * ``told``: the seals that the neighbour gave
     """
 
     neighbour: str
     epoch: int
     register: Register
     left: bool = False
+    own_epoch: int = 0
+    told: Told = NOTHING_TOLD
 
 
-Record = Life | Times | Decision | Forgotten | Known | Released | Link | Heard
+@dataclass(frozen=True)
+class Renewed:
+    """A new life begins with an old file: what is known and released is told anew, in the records that follow."""
+
+
+Record = Life | Times | Decision | Forgotten | Known | Released | Link | Heard | Renewed
 
 
 @dataclass
@@ -156,3 +168,5 @@ class Stored:
                     self.links[record.neighbour] = record
                 case Heard():
                     self.n_max = record.n_max
+                case Renewed():
+                    self.known, self.released = {}, {}

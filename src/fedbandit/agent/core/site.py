@@ -10,13 +10,23 @@ which ``player`` plays; privacy is in ``fedbandit.privacy.mechanism``. The drive
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fedbandit.agent.core.choice import DecisionDraws, choice
 from fedbandit.agent.core.decision_ids import decision_id as id_of
-from fedbandit.agent.core.events import HorizonReached, NotANeighbour, OtherFederation, Refused, Step, UnknownDecision
+from fedbandit.agent.core.events import (
+    HorizonReached,
+    NotANeighbour,
+    NotNow,
+    OtherFederation,
+    Refused,
+    Step,
+    UnknownDecision,
+)
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
 from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record
+from fedbandit.agent.core.restore import Restored, records_of_new_life
+from fedbandit.agent.core.seals import Seal, is_genuine, sealed
 from fedbandit.agent.core.site_view import SiteView
 from fedbandit.agent.core.standings import Standing
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
@@ -31,6 +41,7 @@ __all__ = [
     "DecisionDraws",
     "HorizonReached",
     "NotANeighbour",
+    "NotNow",
     "OtherFederation",
     "Refused",
     "Site",
@@ -60,7 +71,7 @@ class Site(SiteView):
         arm = choice(self.terms, self._player, self.n_max, draws)
         life = Life(self.epoch, self._stored.life.decisions + 1)
         at = self._tick(at)
-        decision = Decision(id_of(self._stored.key, life.epoch, life.decisions, at), life.decisions, arm, at)
+        decision = Decision(id_of(self._stored.key, self.run, life.epoch, life.decisions, at), life.decisions, arm, at)
         self._tried[arm] += 1
         if self._since is None:
             self._since = at
@@ -88,21 +99,24 @@ class Site(SiteView):
         now = self._clock if at is None else max(self._clock, finite_number("at", at))
         if decision.played or self._slots.is_over(decision, now):
             return self._step(False, replace(decision, late=True), replace(self._stored.times, late=self.late + 1))
+        by_arrival = decision.number <= self._stored.by_arrival
+        if by_arrival and self.doubt is not None:
+            raise NotNow("a reward of a decision from before this version is taken once this site releases again")
         decision = replace(decision, reward=reward, rewarded=True)
         self._stored.apply([decision])
         due: list[Decision] = []
-        if decision.number <= self._stored.by_arrival:
+        if by_arrival:
             due = [decision]
-        elif self.terms.reward_window == 0.0:
+        elif self.terms.reward_window == 0.0 and self.doubt is None:
             due = self._slots.take_due(now, MAX_SETTLED)
         return self._played(True, due, *(() if decision in due else (decision,)))
 
     def is_due(self, now: float) -> bool:
         """Whether ``settle`` has anything to do."""
-        return self._slots.is_due(max(now, self._clock))
+        return self.doubt is None and self._slots.is_due(max(now, self._clock))
 
     def settle(self, now: float) -> Step[int]:
-        """Let the page observe what is due, oldest first in each arm; how many.
+        """Let the page observe what is due, oldest first in each arm; how many. Nothing while nothing may be released.
 
         With a window: each decision whose window is over, with its reward, or the default if none came. So contents and
         times of releases depend on decisions and the clock alone. At most ``MAX_SETTLED`` at once: call it again while
@@ -110,7 +124,7 @@ class Site(SiteView):
         when, must not depend on when rewards come.
         """
         now = self._tick(now)
-        due = self._slots.take_due(now, MAX_SETTLED)
+        due = self._slots.take_due(now, MAX_SETTLED) if self.doubt is None else []
         times = replace(self._stored.times, clock=now, since=self._since)
         return self._played(len(due), due, *([times] if due else []))
 
@@ -118,22 +132,24 @@ class Site(SiteView):
         """Forget decisions whose window ended before a time, and the oldest beyond the newest ``keep``; how many.
 
         Before that every one is played: without a window, one that has no reward counts with the default now. With
-        one, those that have not been settled stay. At most ``MAX_EXPIRED`` at once: call it again until it says 0.
+        one, those that have not been settled stay. All unplayed ones stay while nothing may be released. At most
+        ``MAX_EXPIRED`` at once: call it again until it says 0.
         """
         before = finite_number("before", before)
         surplus = len(self._stored.decisions) - whole_number("keep", keep, 0, MAX_COUNT)
         window, gone, due = self.terms.reward_window, list[Record](), list[Decision]()
+        is_held = self.doubt is not None
         for decision in self._stored.decisions.values():  # in the order of time: the clock never goes back
             if len(gone) == MAX_EXPIRED or (decision.at + window >= before and len(gone) >= surplus):
                 break
             if decision.number <= self._stored.by_arrival:
                 self._tried[decision.arm] -= not decision.played
             elif not decision.played:
-                if window or not self._slots.is_next(decision):
+                if is_held or window or not self._slots.is_next(decision):
                     break
                 due.append(self._slots.take(decision.arm))
             gone.append(Forgotten(decision.id))
-        behind = [] if window else self._slots.take_due(self._clock, MAX_SETTLED)
+        behind = [] if window or is_held else self._slots.take_due(self._clock, MAX_SETTLED)
         return self._played(len(gone), behind, *gone, gone=due)
 
     @property
@@ -170,52 +186,84 @@ class Site(SiteView):
         link = self._stored.links.get(neighbour)
         if link is not None and not link.left:
             return Step(None)
-        return self._linked(None, Link(neighbour, link.epoch if link else 0, flow.empty(self.terms.num_arms)))
+        epoch, own = (0, 0) if link is None else (link.epoch, self._life(link) + 1)  # its seals are of another link
+        return self._linked(None, Link(neighbour, epoch, flow.empty(self.terms.num_arms), own_epoch=own))
 
     def leave(self, neighbour: str) -> Step[None]:
         """A neighbour has left for good: drop its flow, refuse what it said in this life. Idempotent."""
         if any(link.left for link in self.links if link.neighbour == neighbour):
             return Step(None)
-        least = min(self._link(neighbour).epoch + 1, MAX_COUNT)
+        link = self._link(neighbour)
+        least = min(link.epoch + 1, MAX_COUNT)
         self._standings.forget(neighbour)
-        return self._linked(None, Link(neighbour, least, flow.empty(self.terms.num_arms), left=True))
+        self._twins.discard(neighbour)
+        gone = Link(neighbour, least, flow.empty(self.terms.num_arms), left=True, own_epoch=link.own_epoch)
+        return self._linked(None, gone)
 
     def offer(self, neighbour: str) -> Step[Offer]:
         """Begin an exchange. Nothing changes until its answer."""
         link = self._link(neighbour)
-        ends = self.name, neighbour, self.epoch, link.epoch, self._digest
-        return Step(Offer(*ends, *link.register, self.gossiped, n_max=self.n_max, standings=self._told))
+        ends = self.name, neighbour, self._life(link), link.epoch, self._digest
+        return Step(Offer(*ends, *link.register, self.gossiped, n_max=self.n_max, **self._besides(link)))
 
     def receive_offer(self, offer: Offer) -> Step[Answer]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
-        link = self._heard(offer)
-        life, n_max = self._outlived(offer), self.n_max
+        link, n_max = self._outlived(self._heard(offer), offer), self.n_max
         if offer.epoch >= link.epoch:
             register = link.register
-            if offer.to_epoch in (0, life.epoch):
+            if offer.to_epoch in (0, self._life(link)):
                 offered = offer.flow, offer.stamp
                 register = flow.answer(register, self._rest(link), offered, offer.gossiped, self.name)
-            link = self._held(replace(link, epoch=offer.epoch, register=register))
+            link = self._held(self._witnessed(replace(link, epoch=offer.epoch, register=register), offer))
             n_max = self._caught(offer)
         self._standings.hear(offer.sender, offer.standings)
-        ends = self.name, offer.sender, life.epoch, link.epoch, self._digest
-        answer = Answer(*ends, *link.register, n_max=n_max, standings=self._told)
-        return self._changed(answer, life, link, n_max)
+        ends = self.name, offer.sender, self._life(link), link.epoch, self._digest
+        answer = Answer(*ends, *link.register, n_max=n_max, **self._besides(link))
+        return self._changed(answer, link, n_max)
 
     def receive_answer(self, answer: Answer) -> Step[None]:
         """End an exchange: adopt what is newer. An answer from or to another life is not heard."""
-        link = self._heard(answer)
-        life, n_max = self._outlived(answer), self.n_max
-        if answer.epoch >= link.epoch and answer.to_epoch == self.epoch:
+        link, n_max = self._outlived(self._heard(answer), answer), self.n_max
+        if answer.epoch >= link.epoch and answer.to_epoch == self._life(link):
             register = flow.adopt(link.register, (answer.flow, answer.stamp))
-            link = self._held(replace(link, epoch=answer.epoch, register=register))
+            link = self._held(self._witnessed(replace(link, epoch=answer.epoch, register=register), answer))
             n_max = self._caught(answer)
         self._standings.hear(answer.sender, answer.standings)
-        return self._changed(None, life, link, n_max)
+        return self._changed(None, link, n_max)
+
+    def _besides(self, link: Link) -> dict[str, Any]:
+        """What every message over a link carries besides the register."""
+        told = link.told
+        return {
+            "standings": self._told,
+            "seal": self._seal(link) if self.run else None,
+            "to_run": told.run,
+            "other": told.other,
+            "most": told.most,
+        }
 
     @property
     def _told(self) -> tuple[Standing, ...]:
         return self._standings.tell(self._standing) if isinstance(self.terms.policy, FedBatch) else ()
+
+    def _life(self, link: Link) -> int:
+        """The epoch of this end of a link."""
+        return max(link.own_epoch, self.epoch)
+
+    def _seal(self, link: Link) -> Seal:
+        place = self._life(link), sum(self.releases), link.register[1][0]
+        return sealed(self._stored.key, link.neighbour, place, self.run, self._presence.others.get(link.neighbour, 0))
+
+    def _witnessed(self, link: Link, message: Message) -> Link:
+        """The link after the seal of a message."""
+        if message.seal is None:
+            return link
+        name = link.neighbour
+        if link.told.speaks_beside_another(message.seal):
+            self._twins.add(name)
+        elif message.seal.run not in {it.run for it in (link.told.latest, link.told.other) if it is not None}:
+            self._twins.discard(name)  # a process that has just started, or that its operator has confirmed
+        return replace(link, told=link.told.hear(message.seal))
 
     def _link(self, neighbour: str) -> Link:
         link = self._stored.links.get(neighbour)
@@ -240,29 +288,58 @@ class Site(SiteView):
             raise OtherFederation(f"{message.sender} follows other terms of the federation than {self.name}")
         if message.receiver != self.name:
             raise InvalidArgument("receiver", message.receiver, self.name)
-        self._bounds.check(message, self._stored.born, self.epoch)
+        self._bounds.check(message, self._stored.born, self._life(link))
+        if self.run:
+            self._presence.hear(message, self._seal(link), self._stored.key, self.neighbours)
         return link
 
     def _caught(self, message: Message) -> tuple[int, ...]:
         """Algorithm 1, line 5."""
         return tuple(heard(n, other) for n, other in zip(self.n_max, message.n_max, strict=True))
 
-    def _outlived(self, message: Message) -> Life:
-        """This life; a later one if a neighbour has heard a later one: a disk was lost, and the clock stood behind."""
-        life = self._stored.life
-        return replace(life, epoch=message.to_epoch + 1) if message.to_epoch > life.epoch else life
+    def _outlived(self, link: Link, message: Message) -> Link:
+        """A link whose neighbour has heard a later life begins another: a disk was lost, and the clock stood behind.
+
+        Not if that life was this file's: then the file is old, and must not pass for a newer one.
+        """
+        most = message.most
+        if message.to_epoch <= self._life(link):
+            return link
+        if self.run and most is not None and is_genuine(most, self._stored.key, link.neighbour):
+            return link
+        return replace(link, own_epoch=message.to_epoch + 1)
 
     def _look(self, *arms: int) -> None:
         """Show the page what the network holds now, of these arms or of all."""
         self._player.look(self.gossiped, arms or range(self.terms.num_arms))
 
+    # ---------------------------------------------------------------- old and copied files
+
+    def confirm(self, run: int) -> Step[None]:
+        """The operator says that this process lives, and that its file is the latest; ``run`` is its new number."""
+        self._presence.confirm(run)
+        return Step(None)
+
+    def restore(self, epoch: int, run: int) -> Step[Restored]:
+        """Begin a new life with an old file.
+
+        What was collected since this process started stays. What it found in the file and had not released may have
+        been released by another process: it is dropped.
+        """
+        self._presence.check_restore()
+        epoch = max(epoch, 1 + max([self.epoch, self._presence.last_epoch, *map(self._life, self.links)]))
+        records, restored = records_of_new_life(self.stored, self.terms, epoch, self._presence.first or 0)
+        stored = self.stored
+        stored.apply(records)
+        self._presence.renewed(run)
+        self._take_over(stored)
+        return Step(restored, records)
+
     # ---------------------------------------------------------------- steps
 
-    def _changed(self, result: _Result, life: Life, link: Link, n_max: tuple[int, ...]) -> Step[_Result]:
+    def _changed(self, result: _Result, link: Link, n_max: tuple[int, ...]) -> Step[_Result]:
         """A step that writes only what has changed."""
         records: list[Record] = []
-        if life != self._stored.life:
-            records.append(life)
         if link != self._stored.links[link.neighbour]:
             records.append(link)
         if n_max != self.n_max:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of, warnings_of_network
+from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of, warnings_of_network, warnings_of_processes
 from fedbandit.agent.core.player import LEAST_ELAPSED as DAY
 from fedbandit.agent.core.player import Player
+from fedbandit.agent.core.presence import Doubt, Presence
 from fedbandit.agent.core.records import Link, Stored
 from fedbandit.agent.core.slots import Slots
 from fedbandit.agent.core.standings import Holdout, Standing, Standings, holdout
@@ -24,10 +25,24 @@ __all__ = ["SiteView"]
 class SiteView:
     """One agent as it stands. ``stored`` is what its journal holds; ``noise`` is OpenDP's but in tests."""
 
-    def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource = laplace) -> None:
-        """The site as it was when the last of its records was written."""
-        self.name, self.terms = name, terms
+    def __init__(
+        self,
+        name: str,
+        terms: Federation,
+        stored: Stored,
+        noise: NoiseSource = laplace,
+        presence: Presence | None = None,
+    ) -> None:
+        """The site as it was when the last of its records was written; ``presence`` is the process's."""
+        self.name, self.terms, self._noise = name, terms, noise
         self._digest, self._bounds = terms.digest(), Bounds.of(terms)
+        self._presence = presence or Presence()
+        self._presence.begin(stored)
+        self._twins: set[str] = set()  # neighbours of whom two processes have spoken
+        self._take_over(stored)
+
+    def _take_over(self, stored: Stored) -> None:
+        name, terms, noise = self.name, self.terms, self._noise
         self._player = Player(terms, stored, noise)
         self._tried: list[int] = self._player.me.tried
         self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
@@ -48,6 +63,20 @@ class SiteView:
     def epoch(self) -> int:
         """The life of this site."""
         return self._stored.life.epoch
+
+    @property
+    def doubt(self) -> Doubt | None:
+        """Why nothing is released now; None: it is.
+
+        A file that never had a link has told nobody anything.
+        """
+        doubt = self._presence.doubt
+        return None if doubt is not None and doubt.why == "unconfirmed" and not self._stored.links else doubt
+
+    @property
+    def run(self) -> int:
+        """The number of this process; 0 in a simulation without faults."""
+        return self._presence.run
 
     @property
     def own_means(self) -> tuple[float | None, ...]:
@@ -173,7 +202,8 @@ class SiteView:
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know."""
         said = warnings_of(self.terms, self._tried, self.n_max, self._slots.held_up())
-        return *said, *warnings_of_network(self.terms, self.holdout, self._player.unrest)
+        network = warnings_of_network(self.terms, self.holdout, self._player.unrest)
+        return *warnings_of_processes(self.doubt, self._presence.namesakes, self._twins), *said, *network
 
     @property
     def holdout(self) -> Holdout | None:

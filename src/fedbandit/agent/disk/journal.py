@@ -23,15 +23,20 @@ from fedbandit.agent.core.records import (
     Link,
     Record,
     Released,
+    Renewed,
     Stored,
     Times,
 )
+from fedbandit.agent.core.seals import as_text, from_text
 from fedbandit.agent.disk.migration import DECISIONS_OF_SCHEMA_3, OLD_TABLES, SLOTS_FROM_SCHEMA_3, records_of_schema_2
 from fedbandit.agent.disk.raw_values import RAW_TABLES, KnownRows, WaitingRewards
 from fedbandit.checks import InvalidArgument, whole_number
 from fedbandit.policies.plain import NO_ARM
 
-__all__ = ["SCHEMA", "JournalError", "SqliteJournal"]
+__all__ = ["SCHEMA", "STATE_FILE", "JournalError", "SqliteJournal"]
+
+STATE_FILE = "state.sqlite"
+"""Its name in a site's data folder."""
 
 SCHEMA = 4
 """The version of the tables."""
@@ -42,7 +47,8 @@ CREATE TABLE agent (
     decisions INTEGER, n_max TEXT, clock REAL, late INTEGER, by_arrival INTEGER, since REAL, key BLOB, is_stale INTEGER
 ) STRICT;
 CREATE TABLE link (
-    neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER
+    neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER,
+    own_epoch INTEGER, told TEXT
 ) STRICT;
 """
 
@@ -190,8 +196,9 @@ class SqliteJournal:
                 stored.apply([Decision(name, number, arm, at, waiting.get(name), *map(bool, flags))])
             stored.apply(Known(arm, fields) for arm, fields in self._known.read())
             stored.apply(Released(*row) for row in rows("SELECT * FROM released"))
-            for neighbour, epoch, flow, version, writer, left in rows("SELECT * FROM link ORDER BY rowid"):
-                stored.apply([Link(neighbour, epoch, (tuple(json.loads(flow)), (version, writer)), bool(left))])
+            for neighbour, epoch, flow, version, writer, left, own, told in rows("SELECT * FROM link ORDER BY rowid"):
+                register = tuple(json.loads(flow)), (version, writer)
+                stored.apply([Link(neighbour, epoch, register, bool(left), own, from_text(told))])
             self._terms.mechanism().restore(stored.known, stored.released)  # refuses what the page cannot know
         except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
             raise self._refuse(str(error)) from error
@@ -228,6 +235,9 @@ class SqliteJournal:
                         self._waiting.keep(name, number, reward)
                 case Forgotten(name):
                     self._has_old_values |= self._waiting.drop(name)
+                case Renewed():
+                    self._has_old_values = True
+                    self._known.clear()
                 case _:
                     pass
             written = self._file.execute(*_statement(record)).rowcount
@@ -257,7 +267,7 @@ class SqliteJournal:
         self._file.close()
 
 
-_Row = Life | Times | Decision | Forgotten | Released | Link | Heard  # all but what a page knows
+_Row = Life | Times | Decision | Forgotten | Released | Link | Heard | Renewed  # all but what a page knows
 
 
 def _statement(record: _Row) -> tuple[str, tuple[Any, ...]]:
@@ -283,10 +293,12 @@ def _statement(record: _Row) -> tuple[str, tuple[Any, ...]]:
             )
         case Heard(n_max):
             return "UPDATE agent SET n_max = ?", (json.dumps(n_max),)
-        case Link(neighbour, epoch, (flow, (version, writer)), left):
+        case Renewed():
+            return "DELETE FROM released", ()
+        case Link(neighbour, epoch, (flow, (version, writer)), left, own_epoch, told):
             return (
-                "INSERT INTO link VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (neighbour) DO UPDATE SET "
+                "INSERT INTO link VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (neighbour) DO UPDATE SET "
                 "epoch = excluded.epoch, flow = excluded.flow, version = excluded.version, writer = excluded.writer, "
-                "has_left = excluded.has_left",
-                (neighbour, epoch, json.dumps(flow), version, writer, int(left)),
+                "has_left = excluded.has_left, own_epoch = excluded.own_epoch, told = excluded.told",
+                (neighbour, epoch, json.dumps(flow), version, writer, int(left), own_epoch, as_text(told)),
             )

@@ -100,6 +100,10 @@ class KnownRows:
             if fields.strip():
                 yield arm, json.loads(fields)
 
+    def clear(self) -> None:
+        """Forget the fields of all arms."""
+        self._file.execute("UPDATE known SET fields = printf('%*s', length(fields), '')")
+
     def write(self, arm: int, fields: Mapping[str, Any]) -> bool:
         """Replace the fields of an arm; whether its row has moved."""
         text = json.dumps(fields)

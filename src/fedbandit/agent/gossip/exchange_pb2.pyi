@@ -20,6 +20,22 @@ class Standing(_message.Message):
     released: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, site: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[int] = ..., weight: _Optional[float] = ..., released: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class Seal(_message.Message):
+    __slots__ = ("epoch", "releases", "version", "run", "other", "tag")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RELEASES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    releases: int
+    version: int
+    run: int
+    other: int
+    tag: bytes
+    def __init__(self, epoch: _Optional[int] = ..., releases: _Optional[int] = ..., version: _Optional[int] = ..., run: _Optional[int] = ..., other: _Optional[int] = ..., tag: _Optional[bytes] = ...) -> None: ...
+
 class Register(_message.Message):
     __slots__ = ("flow", "version", "writer")
     FLOW_FIELD_NUMBER: _ClassVar[int]
@@ -31,7 +47,7 @@ class Register(_message.Message):
     def __init__(self, flow: _Optional[_Iterable[float]] = ..., version: _Optional[int] = ..., writer: _Optional[str] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "gossiped", "n_max", "standings")
+    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "gossiped", "n_max", "standings", "seal", "to_run", "other", "most")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +58,10 @@ class Offer(_message.Message):
     GOSSIPED_FIELD_NUMBER: _ClassVar[int]
     N_MAX_FIELD_NUMBER: _ClassVar[int]
     STANDINGS_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    TO_RUN_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
     wire: int
     sender: str
     receiver: str
@@ -52,10 +72,14 @@ class Offer(_message.Message):
     gossiped: _containers.RepeatedScalarFieldContainer[float]
     n_max: _containers.RepeatedScalarFieldContainer[int]
     standings: _containers.RepeatedCompositeFieldContainer[Standing]
-    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ...) -> None: ...
+    seal: Seal
+    to_run: int
+    other: Seal
+    most: Seal
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "n_max", "standings")
+    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "n_max", "standings", "seal", "to_run", "other", "most")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +89,10 @@ class Answer(_message.Message):
     LINK_FIELD_NUMBER: _ClassVar[int]
     N_MAX_FIELD_NUMBER: _ClassVar[int]
     STANDINGS_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    TO_RUN_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
     wire: int
     sender: str
     receiver: str
@@ -74,7 +102,11 @@ class Answer(_message.Message):
     link: Register
     n_max: _containers.RepeatedScalarFieldContainer[int]
     standings: _containers.RepeatedCompositeFieldContainer[Standing]
-    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ...) -> None: ...
+    seal: Seal
+    to_run: int
+    other: Seal
+    most: Seal
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("wire", "terms")

@@ -16,7 +16,7 @@ import grpc
 from fedbandit.agent.config import Neighbour
 from fedbandit.agent.core.events import NotANeighbour, OtherFederation, Refused
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.messages import Message
+from fedbandit.agent.core.messages import Message, was_heard
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.gossip import wire
@@ -150,6 +150,7 @@ class Links:
             self._check_sender(answer, name)
             await self._site.do(lambda site: site.receive_answer(answer))
             status.heard_from(answer.epoch)  # only now: who is refused has no life here
+            heard = was_heard(offer, answer)
         except TurnedAway as refusal:
             reason = await self._differences(name, dialler) if refusal.other_terms else None
             status.failed(f"it refuses: {reason or refusal}")
@@ -161,7 +162,7 @@ class Links:
                 _LOG.exception("%s: internal error", name)
             status.failed(reason)
         else:
-            status.succeeded(self._clock())
+            status.answered(heard, self._clock())
 
     async def _differences(self, name: str, dialler: Dialler) -> str | None:
         """The terms in which a neighbour differs. The call tells the neighbour, too."""
@@ -180,7 +181,7 @@ class Links:
             offer = wire.decode_offer(call.data)
             self._check_sender(offer, status.neighbour.name if status else None)
             status = status or self._listed(offer.sender)
-            answer = wire.encode(await self._site.do(lambda site: site.receive_offer(offer)))
+            answer = await self._site.do(lambda site: site.receive_offer(offer))
             status.heard_from(offer.epoch)
         except OtherFederation as error:
             told = str(error) if status is None or status.differs is None else status.differs
@@ -191,8 +192,8 @@ class Links:
             raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
         except JournalError:
             raise self._refusal(status, "disk", "cannot write now", grpc.StatusCode.UNAVAILABLE) from None
-        status.succeeded(self._clock())
-        return answer
+        status.answered(was_heard(offer, answer), self._clock())
+        return wire.encode(answer)
 
     async def answer_compare(self, call: Call) -> bytes:
         """Tell a neighbour with different terms in which fields they differ."""

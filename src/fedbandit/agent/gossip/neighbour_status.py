@@ -12,6 +12,9 @@ __all__ = ["SILENT_AFTER", "NeighbourStatus"]
 SILENT_AFTER = 60.0
 """Seconds after its last exchange for which a neighbour that dials us counts as reachable."""
 
+UNHEARD = 3
+"""Exchanges in turn that average nothing, and are then called failures: a new life is understood after two."""
+
 _LOG = logging.getLogger("fedbandit.gossip")
 
 
@@ -26,6 +29,9 @@ class NeighbourStatus:
     exchanges: int = 0
     failures: int = 0
     refusals: int = 0
+    unheard: int = 0
+    """Exchanges in which one end did not know the life of the other, so that nothing was averaged."""
+    unheard_in_turn: int = 0
     last_error: str | None = None
     differs: str | None = None
     """The terms in which it differs, if it has told us."""
@@ -37,6 +43,17 @@ class NeighbourStatus:
     pace: Pace | None = field(default=None, repr=False)
     clock: "asyncio.Task[None] | None" = field(default=None, repr=False)
     hang_up: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+
+    def answered(self, heard: bool, now: float) -> None:
+        """An exchange was answered. One in which the ends did not hear each other averaged nothing, and is none."""
+        if heard:
+            self.unheard_in_turn = 0
+            self.succeeded(now)
+            return
+        self.unheard += 1
+        self.unheard_in_turn += 1
+        if self.unheard_in_turn >= UNHEARD:
+            self.failed("its exchanges average nothing: one end speaks of another life")
 
     def succeeded(self, now: float) -> None:
         """An exchange succeeded."""
@@ -67,7 +84,9 @@ class NeighbourStatus:
     def heard_from(self, epoch: int) -> None:
         """A message came from this life. A lost disk begins a new life; no honest site returns to an earlier one."""
         if self.life is not None and epoch > self.life:
-            self._log(logging.WARNING, "began a new life: its disk was lost; its old numbers are replaced")
+            self._log(
+                logging.WARNING, "began a new life: its disk was lost, or it was restored; its old numbers are replaced"
+            )
         elif self.life is not None and epoch < self.life:
             told = (
                 "spoke from an earlier life: two agents have this name, or an old copy of its data folder was started"

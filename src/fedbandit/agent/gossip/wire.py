@@ -5,11 +5,12 @@ Any bytes decode to a legal message or raise ``WireError``. ``exchange.proto`` d
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from fedbandit.agent.core.messages import Answer, Message, Offer
+from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.gossip import exchange_pb2 as pb
 from fedbandit.checks import InvalidArgument
@@ -45,10 +46,29 @@ def encode(message: Offer | Answer) -> bytes:
             pb.Standing(site=it.site, epoch=it.epoch, version=it.version, weight=it.weight, released=it.released)
             for it in message.standings
         ],
+        "seal": _encoded(message.seal),
+        "to_run": message.to_run,
+        "other": _encoded(message.other),
+        "most": _encoded(message.most),
     }
     if isinstance(message, Offer):
         return pb.Offer(gossiped=message.gossiped, **fields).SerializeToString()
     return pb.Answer(**fields).SerializeToString()
+
+
+def _encoded(seal: Seal | None) -> pb.Seal | None:
+    if seal is None:
+        return None
+    return pb.Seal(
+        epoch=seal.epoch, releases=seal.releases, version=seal.version, run=seal.run, other=seal.other, tag=seal.tag
+    )
+
+
+def _decoded(form: pb.Offer | pb.Answer, name: Literal["seal", "other", "most"]) -> Seal | None:
+    if not form.HasField(name):
+        return None
+    it: pb.Seal = getattr(form, name)
+    return Seal(it.epoch, it.releases, it.version, it.run, it.other, it.tag)
 
 
 def decode_offer(data: bytes) -> Offer:
@@ -108,6 +128,10 @@ def _legal(kind: type[_Kind], form: pb.Offer | pb.Answer, **more: Any) -> _Kind:
             standings=tuple(
                 Standing(it.site, it.epoch, it.version, it.weight, tuple(it.released)) for it in form.standings
             ),
+            seal=_decoded(form, "seal"),
+            to_run=form.to_run,
+            other=_decoded(form, "other"),
+            most=_decoded(form, "most"),
             **more,
         )
     except InvalidArgument as error:

@@ -29,6 +29,8 @@ RIGHT_FOR: Mapping[str, Right | None] = {
     "federation": "decide",
     "leave": "neighbours",
     "rejoin": "neighbours",
+    "confirm": "lives",
+    "restore": "lives",
     "state": "view",
     "metrics": "view",
     "healthz": None,

@@ -6,6 +6,7 @@ by hand, because the framework would cost more time than the agent; a test holds
 
 import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -15,9 +16,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from fedbandit.agent.core.events import HorizonReached, NotANeighbour, Refused, UnknownDecision
+from fedbandit.agent.core.events import HorizonReached, NotANeighbour, NotNow, Refused, UnknownDecision
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.presence import FileIsCurrent, FileIsOld
 from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.restore import Restored
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.http.access import LOOPBACK, RIGHT_FOR, AccessControl, check_right, check_tokens, read_body
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
@@ -34,7 +37,7 @@ from fedbandit.agent.http.schemas import (
     reward_schema,
 )
 from fedbandit.agent.http.snapshot import federation_state
-from fedbandit.agent.http.state import FederationState, SiteState
+from fedbandit.agent.http.state import FederationState, RestoredBody, SiteState
 from fedbandit.agent.rights import Rights
 from fedbandit.checks import InvalidArgument
 
@@ -58,6 +61,14 @@ class LocalAgent(Protocol):
 
     async def rejoin(self, neighbour: str) -> None:
         """Accept a neighbour that had left; raises ``NotANeighbour`` if the configuration does not list it."""
+        ...
+
+    async def confirm(self) -> None:
+        """The operator says that this process lives, and its file is the latest; raises ``FileIsOld``."""
+        ...
+
+    async def restore(self) -> Restored:
+        """Begin a new life with an old file; raises ``FileIsCurrent``."""
         ...
 
     def state(self) -> SiteState:
@@ -102,6 +113,7 @@ def make_app(
     _answer_errors(app)
     _add_decisions(app, agent, metrics)
     _add_neighbours(app, agent)
+    _add_lives(app, agent)
     _add_views(app, agent, metrics)
     describe(app, tokens is not None)
     return app
@@ -244,6 +256,44 @@ def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
     _ = leave, rejoin
 
 
+# ---------------------------------------------------------------- lives
+
+
+def _add_lives(app: FastAPI, agent: LocalAgent) -> None:
+    refusals = errors(400, 409, 413, 415, 422, 503)
+
+    @app.post(
+        "/v1/confirm",
+        operation_id="confirm",
+        summary="Say that this process lives, and that its data folder is the latest",
+        description="When no neighbour is there to confirm it, or after a second process of this name was stopped.",
+        status_code=204,
+        response_class=Response,
+        response_description="Releases go on.",
+        responses=refusals,
+    )
+    async def confirm(request: Request) -> Response:
+        await _expect_nothing(request)
+        await agent.confirm()
+        return Response(status_code=204)
+
+    @app.post(
+        "/v1/restore",
+        operation_id="restore",
+        summary="Begin a new life with an old data folder",
+        description="Drops what another process may have released. What was decided since the start stays.",
+        response_model=RestoredBody,
+        response_description="On disk.",
+        responses=refusals,
+    )
+    async def restore(request: Request) -> Response:
+        await _expect_nothing(request)
+        body = RestoredBody(**asdict(await agent.restore()))
+        return Response(body.model_dump_json(), media_type="application/json")
+
+    _ = confirm, restore
+
+
 # ---------------------------------------------------------------- views
 
 
@@ -324,6 +374,12 @@ def _told(error: Exception) -> HttpError:
             return HttpError(404, "unknown_decision", str(error), "decision_id")
         case NotANeighbour():
             return HttpError(404, "not_a_neighbour", str(error), "name")
+        case FileIsOld():
+            return HttpError(409, "file_is_old", str(error))
+        case FileIsCurrent():
+            return HttpError(409, "file_is_current", str(error))
+        case NotNow():
+            return HttpError(503, "unavailable", str(error), headers={"Retry-After": "1"})
         case HorizonReached():
             return HttpError(409, "horizon_reached", str(error))
         case InvalidArgument():

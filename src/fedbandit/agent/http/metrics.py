@@ -71,6 +71,7 @@ class _FromState(Collector):
         yield _gauge(
             "fedbandit_certificate_expires_timestamp_seconds", "Expiry of the certificate.", state.certificate_until
         )
+        yield _gauge("fedbandit_held", "Whether nothing is released now.", float(state.held is not None))
         yield _gauge("fedbandit_warnings", "Number of warnings in the state.", len(state.warnings))
         yield _gauge("fedbandit_privacy_epsilon", "Epsilon that one reward costs.", state.privacy.epsilon_per_reward)
         yield from _decisions(state)
@@ -119,6 +120,7 @@ def _neighbours(state: SiteState) -> Iterator[Metric]:
     for what, says, counts in (
         ("exchanges", "Completed exchanges.", [link.exchanges for link in links]),
         ("failures", "Failed exchanges.", [link.failures for link in links]),
+        ("unheard", "Exchanges that averaged nothing.", [link.unheard for link in links]),
         ("refusals", "Refused calls from the neighbour.", [link.refusals for link in links]),
     ):
         yield _counters(f"fedbandit_neighbour_{what}", says, "neighbour", zip(names, counts, strict=True))

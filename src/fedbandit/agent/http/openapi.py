@@ -16,7 +16,7 @@ _MEANINGS = {
     403: "The token lacks the right, or a web page from another origin called.",
     404: "Not found, or no longer there.",
     405: "The path does not accept this method.",
-    409: "The privacy budget of the terms is spent.",
+    409: "The state of the agent does not allow it; the message says why.",
     413: "The body is too large.",
     415: "The body is not application/json.",
     421: "The Host header does not name this agent.",

@@ -36,6 +36,8 @@ MAX_BODY = 64 * 1024
 EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"
 
 Code = Literal[
+    "file_is_current",
+    "file_is_old",
     "forbidden",
     "internal",
     "invalid",

@@ -62,6 +62,7 @@ def _neighbour_state(name: str, status: NeighbourStatus | None, left: bool) -> N
         exchanges=0 if status is None else status.exchanges,
         failures=0 if status is None else status.failures,
         refusals=0 if status is None else status.refusals,
+        unheard=0 if status is None else status.unheard,
         last_error=None if status is None else status.last_error,
         left=left,
     )

@@ -6,7 +6,15 @@ docs/http.md repeats them.
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["ArmState", "DecisionState", "FederationState", "NeighbourState", "PrivacyState", "SiteState"]
+__all__ = [
+    "ArmState",
+    "DecisionState",
+    "FederationState",
+    "NeighbourState",
+    "PrivacyState",
+    "RestoredBody",
+    "SiteState",
+]
 
 
 class _Shown(BaseModel):
@@ -72,6 +80,11 @@ class NeighbourState(_Shown):
     exchanges: int = Field(description="exchanges completed since this process started, whichever end began them")
     failures: int = Field(description="exchanges that we began and that failed, since this process started")
     refusals: int = Field(description="calls from it that we refused, since this process started")
+    unheard: int = Field(
+        default=0,
+        description="exchanges that averaged nothing, since one end spoke of another life, since this process started; "
+        "they are not among `exchanges`",
+    )
     last_error: str | None = Field(
         description="why the last exchange failed or was refused; null after one has succeeded"
     )
@@ -104,6 +117,14 @@ class DecisionState(_Shown):
     remembered: int = Field(description="decisions that have not expired: their reward can be reported or repeated")
 
 
+class RestoredBody(_Shown):
+    """What a new life with an old file has dropped, and kept."""
+
+    rewards: int = Field(description="acknowledged rewards that were in no release of the file, and are dropped")
+    decisions: int = Field(description="open decisions that are forgotten: their rewards can no longer be reported")
+    kept: int = Field(description="decisions since the start of the process; their rewards will count")
+
+
 class SiteState(_Shown):
     """One agent."""
 
@@ -111,6 +132,12 @@ class SiteState(_Shown):
     version: str = Field(description="version of the software")
     epoch: int = Field(description="this site's life: when its data folder was created, in milliseconds since 1970")
     started: float = Field(description="when this process started, in seconds since 1970")
+    held: str | None = Field(
+        default=None,
+        description="why nothing is released now; null: releases go on. `unconfirmed`: no neighbour has confirmed "
+        "since the start that the data folder is current. `old`: a neighbour has proved that it is not. `twins`: another "
+        "process has this name and folder. Decisions are handed out and rewards taken all the same",
+    )
     insecure: bool = Field(description="gossip has no certificates; only on one machine")
     certificate_until: float | None = Field(
         default=None,
@@ -131,5 +158,5 @@ class SiteState(_Shown):
         "chase a fast one, a radius without a theorem, a horizon that is nearly used up, too few expected decisions "
         "for epsilon; a site that alone leaves the answer open, gossip that is slower than decisions; "
         "gossip without certificates, a certificate that expires within 30 days, a neighbour that spoke from an "
-        "earlier life"
+        "earlier life; why nothing is released, two processes of one name"
     )

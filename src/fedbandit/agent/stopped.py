@@ -1,0 +1,42 @@
+"""Changes the state file of an agent that is not running."""
+
+from fedbandit.agent.clock import epoch_now
+from fedbandit.agent.config import SiteConfig
+from fedbandit.agent.core.events import NotANeighbour
+from fedbandit.agent.core.presence import Presence
+from fedbandit.agent.core.restore import Restored
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
+
+__all__ = ["change_neighbour", "restore"]
+
+
+def change_neighbour(config: SiteConfig, neighbour: str, comes_back: bool) -> None:
+    """Record that a neighbour has left or returned."""
+    if comes_back and neighbour not in {it.name for it in config.neighbours}:
+        raise NotANeighbour(f"{neighbour} is not among the neighbours in {config.path}")
+    journal = _opened(config)
+    try:
+        site = Site(config.name, config.terms, journal.load())
+        journal.commit((site.join if comes_back else site.leave)(neighbour).records)
+    finally:
+        journal.close()
+
+
+def restore(config: SiteConfig) -> Restored:
+    """Begin a new life with an old file. All that is not released is dropped: no decision is younger than the file."""
+    journal = _opened(config)
+    try:
+        step = Site(config.name, config.terms, journal.load(), presence=Presence(1)).restore(epoch_now(), 2)
+        journal.commit(step.records)
+        journal.erase()
+    finally:
+        journal.close()
+    return step.result
+
+
+def _opened(config: SiteConfig) -> SqliteJournal:
+    path = config.data / STATE_FILE
+    if not path.exists():
+        raise JournalError(f"{path}: {config.name} has no state yet, and its agent is not running")
+    return SqliteJournal(path, config.name, config.terms, epoch=1)
