@@ -67,8 +67,9 @@ class Presence:
         self.last_epoch = 0
         """The latest life in which a process is known to have used this file."""
         self._runs = {run}
-        self._versions: dict[str, int] = {}
+        self._has_spoken = False
         self._confirmed_by: set[str] = set()
+        self._answered: set[str] = set()
         self._heard = 0
 
     def begin(self, stored: Stored) -> None:
@@ -76,7 +77,7 @@ class Presence:
         if self.first is not None:
             return
         self.first = stored.life.decisions
-        self._versions = {name: link.register[1][0] for name, link in stored.links.items()}
+        self._has_spoken = any(link.epoch > 0 for link in stored.links.values())
         if self.first == 0:  # nothing in it can have been released
             self.doubt = None
 
@@ -94,7 +95,7 @@ class Presence:
                 elif seal.other == self.run:
                     self.namesakes.add(by)
         if self.doubt is not None and self.doubt.why == "unconfirmed" and message.to_run == self.run:
-            self._confirm(message, mine, key, neighbours)
+            self._confirm(message, key, neighbours)
 
     def _examine(self, seal: Seal, mine: Seal, by: str) -> None:
         """A genuine seal of another process: is this file older, or does that process still live?"""
@@ -109,16 +110,23 @@ class Presence:
         if self.doubt is None or _RANK[found.why] > _RANK[self.doubt.why]:
             self.doubt = found
 
-    def _confirm(self, message: Message, mine: Seal, key: bytes, neighbours: Collection[str]) -> None:
-        """The neighbour has answered this process: it knows this life and nothing later, or never heard of it."""
-        by, other = message.sender, message.other
-        knows = other is not None and other.epoch == mine.epoch and is_genuine(other, key, by)
-        if knows or self._versions.get(by, 0) == 0:
+    def _confirm(self, message: Message, key: bytes, neighbours: Collection[str]) -> None:
+        """The neighbour has answered this process: it knows this file and nothing later, or the file never spoke."""
+        by = message.sender
+        if self._is_known(message.most, key, by) or not self._has_spoken:
             self._confirmed_by.add(by)
+        self._answered.add(by)
         if self._confirmed_by:
             self._heard += 1
-            if self._confirmed_by.issuperset(neighbours) or self._heard >= ENOUGH * len(neighbours):
+            if self._answered.issuperset(neighbours) or self._heard >= ENOUGH * len(neighbours):
                 self.doubt = None
+
+    def _is_known(self, most: Seal | None, key: bytes, by: str) -> bool:
+        """Whether a seal shows that the neighbour knew this file before.
+
+        One of a process that was not sure, or of this one, would only repeat what the file says.
+        """
+        return most is not None and most.sure and most.run not in self._runs and is_genuine(most, key, by)
 
     # ---------------------------------------------------------------- the operator
 

@@ -5,7 +5,7 @@ them. It can neither check nor forge one: so it can withhold what it has heard, 
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from fedbandit.checks import InvalidArgument, whole_number
@@ -17,7 +17,7 @@ TAG_SIZE = 16
 MAX_RUN = 2**63 - 1
 """Runs are drawn from 1 to this; 0: none."""
 
-_PLACE = struct.Struct("<qqqqq")
+_NUMBERS = struct.Struct("<qqqqq?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class Seal:
     * ``version``: how often the link had been written, as it knew
     * ``run``: the process that sent it
     * ``other``: another process of the site's name, of which the neighbour had told it; 0: of none
+    * ``sure``: its file had been confirmed, so that it may have released
     * ``tag``: 128 bits that only the site's key tells
     """
 
@@ -37,6 +38,7 @@ class Seal:
     version: int
     run: int
     other: int
+    sure: bool
     tag: bytes
 
     def __post_init__(self) -> None:
@@ -52,24 +54,24 @@ class Seal:
         return self.epoch, self.releases, self.version
 
 
-def sealed(key: bytes, neighbour: str, place: tuple[int, int, int], run: int, other: int) -> Seal:
+def sealed(key: bytes, neighbour: str, place: tuple[int, int, int], run: int, other: int, sure: bool) -> Seal:
     """The seal for a message to a neighbour."""
-    return Seal(*place, run, other, _tag(key, neighbour, (*place, run, other)))
+    return Seal(*place, run, other, sure, _tag(key, neighbour, (*place, run, other, sure)))
 
 
 def is_genuine(seal: Seal, key: bytes, neighbour: str) -> bool:
     """Whether this file's key made a seal, for this neighbour."""
-    return seal.tag == _tag(key, neighbour, (*seal.place, seal.run, seal.other))
+    return seal.tag == _tag(key, neighbour, (*seal.place, seal.run, seal.other, seal.sure))
 
 
 def _tag(key: bytes, neighbour: str, numbers: tuple[int, ...]) -> bytes:
-    content = _PLACE.pack(*numbers) + neighbour.encode()
+    content = _NUMBERS.pack(*numbers) + neighbour.encode()
     return blake2b(content, digest_size=TAG_SIZE, key=key, person=b"seal").digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The seals that a neighbour has given: the latest, the last one of another run, and the one that is furthest."""
+    """The seals that a neighbour has given: the latest, the last one of another run, and the furthest sure one."""
 
     latest: Seal | None = None
     other: Seal | None = None
@@ -80,18 +82,23 @@ class Told:
         """The process of the neighbour that spoke last; 0: none has."""
         return 0 if self.latest is None else self.latest.run
 
+    def beside(self, run: int) -> Seal | None:
+        """The last seal of another run than this one."""
+        return self.other if self.run == run else self.latest
+
     def hear(self, seal: Seal) -> "Told":
         """After one more. One that was overtaken by a later one of its run changes nothing."""
-        latest, other, most = self.latest, self.other, self.most
+        latest, other = self.latest, self.other
         if latest is not None and latest.run != seal.run:
             other = latest
         elif latest is not None and seal.place < latest.place:
             return self
-        return Told(seal, other, seal if most is None or seal.place > most.place else most)
+        return replace(self.hear_late(seal), latest=seal, other=other)
 
-    def speaks_beside_another(self, seal: Seal) -> bool:
-        """Whether a message proves two processes of one name: it knows of the run that spoke before it."""
-        return self.latest is not None and seal.run != self.latest.run and seal.other == self.latest.run
+    def hear_late(self, seal: Seal) -> "Told":
+        """After one of a process that another has followed."""
+        is_most = seal.sure and (self.most is None or seal.place > self.most.place)
+        return replace(self, most=seal) if is_most else self
 
 
 NOTHING_TOLD = Told()
@@ -110,14 +117,14 @@ def from_text(text: str) -> Told:
 def _as_text(seal: Seal | None) -> str:
     if seal is None:
         return ""
-    return (_PLACE.pack(*seal.place, seal.run, seal.other) + seal.tag).hex()
+    return (_NUMBERS.pack(*seal.place, seal.run, seal.other, seal.sure) + seal.tag).hex()
 
 
 def _from_text(text: str) -> Seal | None:
     if not text:
         return None
     content = bytes.fromhex(text)
-    if len(content) != _PLACE.size + TAG_SIZE:
-        raise InvalidArgument("told", f"{len(content)} bytes", f"{_PLACE.size + TAG_SIZE} bytes")
-    epoch, releases, version, run, other = _PLACE.unpack(content[: _PLACE.size])
-    return Seal(epoch, releases, version, run, other, content[_PLACE.size :])
+    if len(content) != _NUMBERS.size + TAG_SIZE:
+        raise InvalidArgument("told", f"{len(content)} bytes", f"{_NUMBERS.size + TAG_SIZE} bytes")
+    epoch, releases, version, run, other, sure = _NUMBERS.unpack(content[: _NUMBERS.size])
+    return Seal(epoch, releases, version, run, other, sure, content[_NUMBERS.size :])

@@ -204,7 +204,8 @@ class Site(SiteView):
         """Begin an exchange. Nothing changes until its answer."""
         link = self._link(neighbour)
         ends = self.name, neighbour, self._life(link), link.epoch, self._digest
-        return Step(Offer(*ends, *link.register, self.gossiped, n_max=self.n_max, **self._besides(link)))
+        besides = self._besides(link, link.told.run)
+        return Step(Offer(*ends, *link.register, self.gossiped, n_max=self.n_max, **besides))
 
     def receive_offer(self, offer: Offer) -> Step[Answer]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
@@ -218,7 +219,8 @@ class Site(SiteView):
             n_max = self._caught(offer)
         self._standings.hear(offer.sender, offer.standings)
         ends = self.name, offer.sender, self._life(link), link.epoch, self._digest
-        answer = Answer(*ends, *link.register, n_max=n_max, **self._besides(link))
+        besides = self._besides(link, 0 if offer.seal is None else offer.seal.run)
+        answer = Answer(*ends, *link.register, n_max=n_max, **besides)
         return self._changed(answer, link, n_max)
 
     def receive_answer(self, answer: Answer) -> Step[None]:
@@ -231,15 +233,14 @@ class Site(SiteView):
         self._standings.hear(answer.sender, answer.standings)
         return self._changed(None, link, n_max)
 
-    def _besides(self, link: Link) -> dict[str, Any]:
-        """What every message over a link carries besides the register."""
-        told = link.told
+    def _besides(self, link: Link, run: int) -> dict[str, Any]:
+        """What every message over a link carries besides the register; ``run``: the neighbour's process it is for."""
         return {
             "standings": self._told,
             "seal": self._seal(link) if self.run else None,
-            "to_run": told.run,
-            "other": told.other,
-            "most": told.most,
+            "to_run": run,
+            "other": link.told.beside(run),
+            "most": link.told.most,
         }
 
     @property
@@ -252,18 +253,23 @@ class Site(SiteView):
 
     def _seal(self, link: Link) -> Seal:
         place = self._life(link), sum(self.releases), link.register[1][0]
-        return sealed(self._stored.key, link.neighbour, place, self.run, self._presence.others.get(link.neighbour, 0))
+        other = self._presence.others.get(link.neighbour, 0)
+        return sealed(self._stored.key, link.neighbour, place, self.run, other, self._presence.doubt is None)
 
     def _witnessed(self, link: Link, message: Message) -> Link:
         """The link after the seal of a message."""
         if message.seal is None:
             return link
-        name = link.neighbour
-        if link.told.speaks_beside_another(message.seal):
-            self._twins.add(name)
-        elif message.seal.run not in {it.run for it in (link.told.latest, link.told.other) if it is not None}:
-            self._twins.discard(name)  # a process that has just started, or that its operator has confirmed
-        return replace(link, told=link.told.hear(message.seal))
+        seal, told, name = message.seal, link.told, link.neighbour
+        past = self._past_runs.setdefault(name, {0})
+        past |= {told.run} if told.other is None else {told.run, told.other.run}
+        if seal.run != told.run and seal.run in past:
+            if seal.other != told.run:  # it came late, from a process that another has followed
+                return replace(link, told=told.hear_late(seal))
+            self._twins.add(name)  # that process lives still: it has been told of the one that followed
+        elif seal.run != told.run:
+            self._twins.discard(name)  # one that has just started, or that its operator has confirmed
+        return replace(link, told=told.hear(seal))
 
     def _link(self, neighbour: str) -> Link:
         link = self._stored.links.get(neighbour)

@@ -21,20 +21,22 @@ class Standing(_message.Message):
     def __init__(self, site: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[int] = ..., weight: _Optional[float] = ..., released: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Seal(_message.Message):
-    __slots__ = ("epoch", "releases", "version", "run", "other", "tag")
+    __slots__ = ("epoch", "releases", "version", "run", "other", "sure", "tag")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RELEASES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     OTHER_FIELD_NUMBER: _ClassVar[int]
+    SURE_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     releases: int
     version: int
     run: int
     other: int
+    sure: bool
     tag: bytes
-    def __init__(self, epoch: _Optional[int] = ..., releases: _Optional[int] = ..., version: _Optional[int] = ..., run: _Optional[int] = ..., other: _Optional[int] = ..., tag: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., releases: _Optional[int] = ..., version: _Optional[int] = ..., run: _Optional[int] = ..., other: _Optional[int] = ..., sure: _Optional[bool] = ..., tag: _Optional[bytes] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("flow", "version", "writer")

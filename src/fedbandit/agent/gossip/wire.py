@@ -60,7 +60,13 @@ def _encoded(seal: Seal | None) -> pb.Seal | None:
     if seal is None:
         return None
     return pb.Seal(
-        epoch=seal.epoch, releases=seal.releases, version=seal.version, run=seal.run, other=seal.other, tag=seal.tag
+        epoch=seal.epoch,
+        releases=seal.releases,
+        version=seal.version,
+        run=seal.run,
+        other=seal.other,
+        sure=seal.sure,
+        tag=seal.tag,
     )
 
 
@@ -68,7 +74,7 @@ def _decoded(form: pb.Offer | pb.Answer, name: Literal["seal", "other", "most"])
     if not form.HasField(name):
         return None
     it: pb.Seal = getattr(form, name)
-    return Seal(it.epoch, it.releases, it.version, it.run, it.other, it.tag)
+    return Seal(it.epoch, it.releases, it.version, it.run, it.other, it.sure, it.tag)
 
 
 def decode_offer(data: bytes) -> Offer:

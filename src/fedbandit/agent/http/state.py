@@ -135,8 +135,8 @@ class SiteState(_Shown):
     held: str | None = Field(
         default=None,
         description="why nothing is released now; null: releases go on. `unconfirmed`: no neighbour has confirmed "
-        "since the start that the data folder is current. `old`: a neighbour has proved that it is not. `twins`: another "
-        "process has this name and folder. Decisions are handed out and rewards taken all the same",
+        "since the start that the data folder is current. `old`: a neighbour has proved that it is not. `twins`: "
+        "another process has this name and folder. Decisions are handed out and rewards taken all the same",
     )
     insecure: bool = Field(description="gossip has no certificates; only on one machine")
     certificate_until: float | None = Field(
