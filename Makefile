@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all lint bench reliability clean
+.PHONY: demo test test-all lint audit-dependencies lock bench reliability clean
 
 demo: .venv/user
 	$(BIN)/fedbandit demo
@@ -22,6 +22,14 @@ lint: .venv/developer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+# Fails with known vulnerabilities of the pinned packages; where no database can be reached, says so and passes.
+audit-dependencies: .venv/developer
+	$(BIN)/python scripts/audit_dependencies.py
+
+# Writes requirements.lock from constraints.txt; downloads every wheel.
+lock: .venv/developer
+	$(BIN)/python scripts/lock.py
 
 bench: .venv/developer
 	$(BIN)/python benchmarks/engine.py

@@ -5,16 +5,13 @@
 Speeds stand beside what the disk alone can do in the same run, for machines differ and are busy.
 """
 
-import json
 import os
 import platform
-import socket
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -23,9 +20,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from fedbandit import Client  # noqa: E402
 from fedbandit.local.processes import LocalFederation  # noqa: E402
+from live_load import pairs_of, pin, resident  # noqa: E402
 from process_faults import federation_terms, run_with_faults  # noqa: E402
 
-PAIRS_FOR, WINDOWS = 4.0, 4
+WINDOWS = 4
 MINUTE = 60.0
 SEED = 20261115
 
@@ -52,57 +50,6 @@ MARK = "<!-- from here on written by make reliability -->"
 # ---------------------------------------------------------------- one agent
 
 
-class Connection:
-    """An application with one connection that it keeps: plain sockets, or a client would be measured, too."""
-
-    def __init__(self, port: int) -> None:
-        """Connect."""
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=5.0)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def pair(self) -> float:
-        """Ask for an arm and report its reward; how long the decision took, in seconds."""
-        began = time.perf_counter()
-        decision = json.loads(self._call("POST", "/v1/decisions", b"", 201))
-        took = time.perf_counter() - began
-        self._call("PUT", f"/v1/decisions/{decision['id']}/reward", b'{"value": 0.5}', 204)
-        return took
-
-    def _call(self, method: str, path: str, body: bytes, expected: int) -> bytes:
-        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        self._socket.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        answer = b""
-        while b"\r\n\r\n" not in answer:
-            answer += self._socket.recv(65_536)
-        head, _, content = answer.partition(b"\r\n\r\n")
-        if int(head.split()[1]) != expected:
-            raise RuntimeError(head.decode())
-        length = [
-            int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
-        ]
-        while length and len(content) < length[0]:
-            content += self._socket.recv(65_536)
-        return content
-
-
-def pairs_of(port: int, connections: int) -> tuple[float, list[float]]:
-    """Pairs per second over so many connections at once, and how long each decision took."""
-    times: list[list[float]] = [[] for _ in range(connections)]
-    until = time.perf_counter() + PAIRS_FOR
-
-    def ask(mine: list[float]) -> None:
-        application = Connection(port)
-        while time.perf_counter() < until:
-            mine.append(application.pair())
-
-    askers = [threading.Thread(target=ask, args=(mine,)) for mine in times]
-    for asker in askers:
-        asker.start()
-    for asker in askers:
-        asker.join()
-    return sum(map(len, times)) / PAIRS_FOR, [took for mine in times for took in mine]
-
-
 def one_agent(folder: Path) -> list[Row]:
     """One agent on one core, all its neighbours dead."""
     core, *others = sorted(os.sched_getaffinity(0), reverse=True)
@@ -115,8 +62,7 @@ def one_agent(folder: Path) -> list[Row]:
         exchanges = exchanges_per_second(federation)
         for name in ("east", "south"):
             federation.kill(name)
-        for thread in Path(f"/proc/{federation.process('north')}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), {core})
+        pin(federation.process("north"), core)
         os.sched_setaffinity(0, others or [core])  # the application has another core than the agent
         port = federation.http_ports["north"]
         before = stolen()
@@ -190,12 +136,6 @@ def bare_commits(folder: Path) -> float:
         count += 1
     file.close()
     return count / (time.perf_counter() - began)
-
-
-def resident(process: int) -> float:
-    """The resident memory of a process in MB."""
-    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1000.0
 
 
 # ---------------------------------------------------------------- several agents

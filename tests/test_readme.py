@@ -101,7 +101,7 @@ def test_ci_runs_the_readmes_test_command():
 
 
 def test_no_registry_address_is_committed():
-    for name in ("constraints.txt", "pyproject.toml", "Makefile"):
+    for name in ("constraints.txt", "requirements.lock", "pyproject.toml", "Makefile", ".ci/run", "scripts/lock.py"):
         assert not re.search(r"https?://|index-url", (ROOT / name).read_text())
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         assert re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.]+", line), line
