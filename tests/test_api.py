@@ -547,7 +547,19 @@ def test_the_document(http):
     document = http.get("/openapi.json").json()
     operations = [operation for path in document["paths"].values() for operation in path.values()]
     names = {operation["operationId"] for operation in operations}
-    assert names == {"decide", "reward", "federation", "leave", "rejoin", "state", "healthz", "readyz", "metrics"}
+    assert names == {
+        "decide",
+        "reward",
+        "federation",
+        "leave",
+        "rejoin",
+        "confirm",
+        "restore",
+        "state",
+        "healthz",
+        "readyz",
+        "metrics",
+    }
     for operation in operations:
         assert operation["summary"]
         assert {"403", "405", "413", "421", "500"} <= set(operation["responses"])

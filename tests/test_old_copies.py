@@ -626,3 +626,22 @@ def test_a_process_that_trusts_its_file_is_caught(monkeypatch):
         except AssertionError as error:
             caught += "released twice" in str(error)
     assert caught > 0
+
+
+def test_nothing_that_seals_and_holds_is_moved_by_a_reward(network):
+    """Seals, runs and doubts are the same in two worlds that differ in rewards alone: only values tell."""
+
+    def told(value):
+        network = MemoryNetwork(TERMS, TRIANGLE, seed=3)
+        messages = []
+        carry = network.send
+        network.send = lambda message: (messages.append(message), carry(message))
+        for _ in range(2):
+            for name in network.names:
+                teach(network, name, 21, value if name == "a" else 0.5)
+            talk(network, 2)
+            network.restart("a")
+        return [(it.seal, it.other, it.most, it.to_run, it.epoch, it.stamp) for it in messages]
+
+    worlds = [told(value) for value in (0.0, 0.5, 1.0)]
+    assert worlds[0] == worlds[1] == worlds[2]
