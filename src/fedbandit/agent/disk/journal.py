@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from secrets import token_bytes
+from struct import error as StructError  # noqa: N812  # a class
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Record, Stored
@@ -39,7 +40,8 @@ _PRAGMAS = (
     "temp_store=MEMORY",  # or a file that is rewritten would be copied to a temporary one
 )
 
-_DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # what rows of any content can raise
+_DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, StructError)
+"""What rows of any content can raise."""
 
 
 class SqliteJournal:
@@ -51,6 +53,7 @@ class SqliteJournal:
         ``accept_old`` takes a file that lacks commits or has no counter, and counts anew: for a restore.
         """
         self._path, self._terms = Path(path), terms
+        self._place: Place | None = None
         epoch = whole_number("epoch", epoch, 1, 2**62)
         check_files(self._path)
         self._counter = CommitCounter(self._path)
@@ -153,7 +156,8 @@ class SqliteJournal:
                     self._file.execute("ROLLBACK")
                 self._read_again()
                 raise
-            self._place.check()
+            if self._place is not None:
+                self._place.check()
             self._counter.count(self._rows.agent.commits)
         except (sqlite3.Error, BadRows) as error:
             raise self._refuse(str(error)) from error
@@ -186,3 +190,6 @@ class SqliteJournal:
         """Let go of the file."""
         self._file.close()
         self._counter.close()
+        if self._place is not None:
+            self._place.close()
+            self._place = None

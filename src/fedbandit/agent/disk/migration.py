@@ -37,7 +37,7 @@ INSERT INTO agent (one, name, federation, terms, born, by_arrival, epoch, decisi
 """
 
 _DECISIONS = """
-INSERT INTO decision SELECT id, number, arm, at, {flags}, 0, 0 FROM old_decision ORDER BY {order}
+INSERT INTO decision SELECT id, number, arm, at, {flags}, 0 FROM old_decision
 """
 
 _LINKS = "INSERT INTO link SELECT neighbour, epoch, flow, version, writer, has_left, 0, '' FROM old_link ORDER BY rowid"
@@ -46,13 +46,13 @@ _FROM_SCHEMA_3 = (
     # Rewards counted as they came. Later ones of a decision of that time do so still: its slot was given to others.
     _AGENT.format(by_arrival="decisions", times="0.0, 0, NULL", key="NULL"),
     # They keep their ids, for their applications know no others. Their rewards have been played, and are dropped.
-    _DECISIONS.format(flags="reward IS NOT NULL, 0, reward IS NOT NULL", order="number"),
+    _DECISIONS.format(flags="reward IS NOT NULL, 0, reward IS NOT NULL"),
     _LINKS,
 )
 
 _FROM_SCHEMA_4 = (
     _AGENT.format(by_arrival="by_arrival", times="clock, late, since", key="key"),
-    _DECISIONS.format(flags="played, late, rewarded", order="rowid"),
+    _DECISIONS.format(flags="played, late, rewarded"),
     _LINKS,
 )
 

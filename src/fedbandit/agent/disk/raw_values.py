@@ -82,7 +82,7 @@ class WaitingRewards:
     def _write(self, place: int, content: bytes) -> None:
         statement = "INSERT INTO waiting VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET content = excluded.content"
         self._file.execute(statement, (place, content))
-        self._sums.put("waiting", place, content)
+        self._sums.put("waiting", place, repr((content,)))
 
 
 class KnownRows:
@@ -91,6 +91,7 @@ class KnownRows:
     def __init__(self, file: sqlite3.Connection, sums: Checksums) -> None:
         """For an open file."""
         self._file, self._sums = file, sums
+        self._sizes: dict[int, int] = dict(file.execute("SELECT arm, length(fields) FROM known"))
 
     def read(self) -> Iterator[tuple[int, Any]]:
         """The fields of each arm that has any."""
@@ -102,13 +103,13 @@ class KnownRows:
         """Replace the fields of an arm; whether its row has moved."""
         text = json.dumps(fields)
         self._sums.put("known", arm, text)
-        in_place = (
-            "UPDATE known SET fields = ?2 || printf('%*s', length(fields) - length(?2), '') "
-            "WHERE arm = ?1 AND length(fields) >= length(?2)"
-        )
-        if self._file.execute(in_place, (arm, text)).rowcount == 1:
+        size = self._sizes.get(arm, 0)
+        if len(text) <= size:
+            self._file.execute("UPDATE known SET fields = ? WHERE arm = ?", (text.ljust(size), arm))
             return False
-        self._file.execute("INSERT OR REPLACE INTO known VALUES (?, ?)", (arm, _padded(text)))
+        text = _padded(text)
+        self._file.execute("INSERT OR REPLACE INTO known VALUES (?, ?)", (arm, text))
+        self._sizes[arm] = len(text)
         return True
 
 

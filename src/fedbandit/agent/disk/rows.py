@@ -7,6 +7,8 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from math import nan
+from struct import Struct
 from typing import Any
 
 from fedbandit.agent.core.federation import Federation
@@ -56,20 +58,22 @@ class AgentRow:
     def fixed(self) -> int:
         """The checksum of what never changes."""
         row = self.name, self.federation, self.terms, self.born, self.by_arrival, self.key, self.identity
-        return checksum("agent", *row)
+        return checksum(repr(row).encode())
 
-    def changing(self) -> tuple[Any, ...]:
-        """The values of what does, as SQLite gives them back."""
-        return (
-            self.epoch,
-            self.decisions,
-            self.n_max,
-            _real(self.clock),
-            self.late,
-            None if self.since is None else _real(self.since),
-            self.is_stale,
-            self.commits,
-        )
+    def changing(self) -> tuple[tuple[Any, ...], int]:
+        """What does, and its checksum."""
+        since = nan if self.since is None else self.since + 0.0
+        numbers = self.epoch, self.decisions, self.clock + 0.0, self.late, since, self.is_stale, self.commits
+        row = self.epoch, self.decisions, self.n_max, self.clock, self.late, self.since, self.is_stale, self.commits
+        return row, checksum(_AGENT_NUMBERS.pack(*numbers) + self.n_max.encode())
+
+
+_AGENT_NUMBERS = Struct("<qqdqdqq")
+_DECISION_NUMBERS = Struct("<qqdqqq")
+
+
+def _checksum_of_decision(name: str, number: int, arm: int, at: float, *flags: int) -> int:
+    return checksum(_DECISION_NUMBERS.pack(number, arm, at + 0.0, *flags) + name.encode())  # SQLite has no -0.0
 
 
 _AGENT = "name, federation, terms, born, by_arrival, key, identity"
@@ -79,11 +83,9 @@ _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, 
 
 _DECISION = "id, number, arm, at, played, late, rewarded"
 _READ_DECISIONS = f"SELECT {_DECISION} FROM decision ORDER BY number"  # noqa: S608
-_WRITE_DECISION = (
-    "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0) ON CONFLICT (id) DO UPDATE SET "
-    "played = excluded.played, late = excluded.late, rewarded = excluded.rewarded, "
-    "checksum_before = checksum, checksum = excluded.checksum RETURNING checksum_before"
-)
+_ADD_DECISION = "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+_CHANGE_DECISION = "UPDATE decision SET played = ?, late = ?, rewarded = ?, checksum = ? WHERE id = ?"
+_CHECKSUM_OF = "SELECT checksum FROM decision WHERE id = ?"
 _WRITE_LINK = (
     "INSERT INTO link VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (neighbour) DO UPDATE SET "
     "epoch = excluded.epoch, flow = excluded.flow, version = excluded.version, writer = excluded.writer, "
@@ -119,10 +121,11 @@ class Rows:
         """Refuse rows that are not those of the last commit."""
         self._add_up()
         for *row, found in self._file.execute(f"SELECT {_DECISION}, checksum FROM decision"):  # noqa: S608
-            if checksum("decision", *row) != found:
+            if _checksum_of_decision(*row) != found:
                 raise BadRows("it is damaged: a row of the table decision has another checksum")
             self._sums.change(0, found)
-        if self._sums.total(self._fixed, checksum(*self.agent.changing())) != self._sum:
+        _, changing = self.agent.changing()
+        if self._sums.total(self._fixed, changing) != self._sum:
             raise BadRows(
                 "its rows are not those of the last commit: bytes were changed, or file and log are of different times"
             )
@@ -132,19 +135,19 @@ class Rows:
         self._add_up()
         rows = self._file.execute(f"SELECT {_DECISION} FROM decision").fetchall()  # noqa: S608
         for row in rows:
-            self._sums.change(0, found := checksum("decision", *row))
+            self._sums.change(0, found := _checksum_of_decision(*row))
             self._file.execute("UPDATE decision SET checksum = ? WHERE id = ?", (found, row[0]))
         self._write_agent()
 
     def _add_up(self) -> None:
         rows = self._file.execute
         for table in ("link", "waiting"):
-            for key, *values in rows(f"SELECT * FROM {table}"):  # noqa: S608
-                self._sums.put(table, key, *values)
+            for key, *row in rows(f"SELECT * FROM {table}"):  # noqa: S608
+                self._sums.put(table, key, repr(tuple(row)))
         for arm, fields in rows("SELECT arm, fields FROM known"):
             self._sums.put("known", arm, fields.rstrip(" "))
         for arm, level, last in rows("SELECT * FROM released"):
-            self._sums.put("released", (arm, level), last)
+            self._sums.put("released", (arm, level), repr(last))
 
     def identify(self, identity: bytes) -> None:
         """Make it another file, whose commits are counted anew."""
@@ -180,48 +183,53 @@ class Rows:
         self._write_agent()
 
     def _write_agent(self) -> None:
-        row = self.agent.changing()
-        self._file.execute(_WRITE_AGENT, (*row, self._sums.total(self._fixed, checksum(*row))))
+        row, changing = self.agent.changing()
+        self._file.execute(_WRITE_AGENT, (*row, self._sums.total(self._fixed, changing)))
 
     def _write(self, record: Record) -> None:
         match record:
-            case Life(epoch, decisions):
-                self.agent.epoch, self.agent.decisions = epoch, decisions
-            case Times(clock, late, since):
-                self.agent.clock, self.agent.late, self.agent.since = clock, late, since
-            case Heard(n_max):
-                self.agent.n_max = json.dumps(n_max)
+            case Decision():
+                self._write_decision(record)
             case Known(arm, fields):
                 self.has_old_values = True
                 if self._known.write(arm, fields):
                     self.agent.is_stale = 1
-            case Decision():
-                self._write_decision(record)
-            case Forgotten(name):
-                self.has_old_values |= self._waiting.drop(name)
-                for (found,) in self._file.execute("DELETE FROM decision WHERE id = ? RETURNING checksum", (name,)):
-                    self._sums.change(found, 0)
-            case Released(arm, level, last):
-                if self._file.execute(_WRITE_RELEASED, (arm, level, last)).rowcount != 1:
-                    raise BadRows(f"pull {last} of arm {arm} has been released already at level {level}")
-                self._sums.put("released", (arm, level), last)
+            case Life(epoch, decisions):
+                self.agent.epoch, self.agent.decisions = epoch, decisions
             case Link(neighbour, epoch, (flow, (version, writer)), left):
                 row = epoch, json.dumps(flow), version, writer, int(left), 0, ""
                 self._file.execute(_WRITE_LINK, (neighbour, *row))
-                self._sums.put("link", neighbour, *row)
+                self._sums.put("link", neighbour, repr(row))
+            case Heard(n_max):
+                self.agent.n_max = json.dumps(n_max)
+            case Times(clock, late, since):
+                self.agent.clock, self.agent.late, self.agent.since = clock, late, since
+            case Released(arm, level, last):
+                if self._file.execute(_WRITE_RELEASED, (arm, level, last)).rowcount != 1:
+                    raise BadRows(f"pull {last} of arm {arm} has been released already at level {level}")
+                self._sums.put("released", (arm, level), repr(last))
+            case Forgotten(name):
+                self.has_old_values |= self._waiting.drop(name)
+                for (before,) in self._file.execute(_CHECKSUM_OF, (name,)).fetchall():
+                    self._file.execute("DELETE FROM decision WHERE id = ?", (name,))
+                    self._sums.change(before, 0)
 
     def _write_decision(self, it: Decision) -> None:
         self.has_old_values |= self._waiting.drop(it.id)
         if it.reward is not None:
             self._waiting.keep(it.id, it.number, it.reward)
-        row = it.id, it.number, it.arm, _real(it.at), int(it.played), int(it.late), int(it.rewarded)
-        after = checksum("decision", *row)
-        ((before,),) = self._file.execute(_WRITE_DECISION, (*row, after)).fetchall()
+        flags = int(it.played), int(it.late), int(it.rewarded)
+        row = it.id, it.number, it.arm, it.at, *flags
+        after = _checksum_of_decision(*row)
+        before = 0
+        if any(flags) or self._file.execute(_ADD_DECISION, (*row, after)).rowcount != 1:
+            found = self._file.execute(_CHECKSUM_OF, (it.id,)).fetchone()
+            if found is None:
+                self._file.execute(_ADD_DECISION, (*row, after))
+            else:
+                (before,) = found
+                self._file.execute(_CHANGE_DECISION, (*flags, after, it.id))
         self._sums.change(before, after)
-
-
-def _real(value: float) -> float:
-    return float(value) + 0.0  # SQLite keeps neither whole numbers nor the sign of zero
 
 
 def insert_agent(file: sqlite3.Connection, row: AgentRow) -> None:

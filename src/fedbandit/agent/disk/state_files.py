@@ -6,6 +6,7 @@ twice under two logs. And what is written to a file that was deleted or replaced
 
 import os
 import stat
+import time
 from pathlib import Path
 
 from fedbandit.agent.disk.secret_files import LEFTOVERS, OWNER_ONLY, write_together
@@ -35,6 +36,9 @@ GONE = "the file is gone; a restart begins a new life, with fresh batches of eve
 REPLACED = "another file is in its place; a restart continues with that one, whatever it holds"
 
 _LOG_GONE = "the file's log was removed or replaced"
+
+_RECENT = 3_000_000_000
+"""Nanoseconds within which two changes of a folder can have the same time: coarse clocks have steps of two seconds."""
 
 
 class JournalError(RuntimeError):
@@ -107,15 +111,31 @@ def remove_leftovers(path: Path) -> None:
 
 
 class Place:
-    """Where an open file and its log are: whether writes still go to the files of these names."""
+    """Where an open file and its log are: whether writes still go to the files of these names.
+
+    Whoever removes or replaces a file changes its folder. So it costs one look at the folder, unless that has changed
+    so recently that another change could have the same time.
+    """
 
     def __init__(self, path: Path) -> None:
         """For a file that has just been opened."""
-        self._file, self._log = os.fspath(path), os.fspath(beside(path, LOG))
+        self._file, self._log = path, beside(path, LOG)
+        self._folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._is_file, self._is_log = identity(self._file), identity(self._log)
+        self._changed = 0
 
     def check(self) -> None:
         """Raise ``JournalError`` if the file or its log was removed or replaced. Call it after every commit."""
+        changed = os.fstat(self._folder).st_ctime_ns
+        if changed != self._changed:
+            self._check_files()
+            self._changed = changed if time.time_ns() - changed > _RECENT else 0
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        os.close(self._folder)
+
+    def _check_files(self) -> None:
         found = identity(self._file)
         if found != self._is_file or found is None:
             reason = GONE if found is None else REPLACED
@@ -127,10 +147,10 @@ class Place:
             raise JournalError(f"{self._file}: {_LOG_GONE}") from FileNotFoundError(_LOG_GONE)
 
 
-def identity(path: str | Path) -> tuple[int, int] | None:
+def identity(path: Path) -> tuple[int, int] | None:
     """The identity of a file, independent of its name; None if it does not exist."""
     try:
-        found = os.stat(path)  # noqa: PTH116  # with each commit: a Path costs as much again
+        found = path.stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino

@@ -1,7 +1,7 @@
 """The tables of a state file.
 
-Every row of ``decision`` has its checksum beside it, and the one before it: there are too many to hold them in memory.
-``agent`` has the sum of the checksums of all rows, itself included.
+Every row of ``decision`` has its checksum in it, since there are too many to hold them in memory. ``agent`` has the
+sum of the checksums of all rows, itself included. Without row ids a decision is in one tree, not in two.
 """
 
 from fedbandit.agent.disk.raw_values import RAW_TABLES
@@ -26,8 +26,8 @@ CREATE TABLE link (
 ) STRICT;
 CREATE TABLE decision (
     id TEXT PRIMARY KEY, number INTEGER, arm INTEGER, at REAL, played INTEGER, late INTEGER, rewarded INTEGER,
-    checksum INTEGER, checksum_before INTEGER
-) STRICT;
+    checksum INTEGER
+) STRICT, WITHOUT ROWID;
 """
 
 RELEASED = """
