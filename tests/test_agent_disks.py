@@ -42,7 +42,7 @@ class TestDisks:
     def small_disk(self, tmp_path):
         folder = tmp_path / "small"
         folder.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", folder], capture_output=True)
         if mounted.returncode:
             pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.decode().strip()}")
         yield folder
