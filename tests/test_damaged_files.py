@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from fedbandit.agent.core.records import Decision, Heard, Life, Released
+from fedbandit.agent.core.records import Decision, Life, Released
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.disk import secret_files, state_files
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
@@ -27,10 +27,10 @@ def opened(path, **more):
 
 
 def play(journal, rounds, start=0):
-    """Decisions, rewards that count and rewards that wait, releases, links, counts of others: rows in every table."""
+    """Decisions, rewards that count and rewards that wait, releases, links: rows in every table."""
     site = Site("here", WINDOW, journal.load(), lambda epsilon, count: [0] * count)
     for step in (site.join("there"), site.join("third")) if start == 0 else ():
-        journal.commit([*step.records, Heard((3, 1, 4))])
+        journal.commit(step.records)
     for i in range(start, start + rounds):
         now = 5.0 * i
         while site.is_due(now):
@@ -80,18 +80,20 @@ def beside(path, suffix):
 # ---------------------------------------------------------------- commits that are missing
 
 
-class TestTheLog:
-    @pytest.fixture
-    def killed(self, path, tmp_path):
-        """The files of a process that was killed after 12 acknowledged rewards, most of them in its log."""
-        with closing(opened(path)) as journal:
-            play(journal, 4)
-            journal.erase()
-            play(journal, 8, start=4)
-            return copied(path, tmp_path / "killed")
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """The files of a process that was killed after 12 acknowledged rewards, most of them in its log."""
+    path = tmp_path_factory.mktemp("running") / "state.sqlite"
+    with closing(opened(path)) as journal:
+        play(journal, 4)
+        journal.erase()
+        play(journal, 8, start=4)
+        return copied(path, tmp_path_factory.mktemp("killed") / "data")
 
-    def test_a_whole_one_is_read(self, killed):
-        assert rewarded(killed) == 12
+
+class TestTheLog:
+    def test_a_whole_one_is_read(self, killed, tmp_path):
+        assert rewarded(copied(killed, tmp_path / "whole")) == 12
 
     def test_a_cut_one_is_refused_wherever_it_is_cut(self, killed, tmp_path):
         """In its header, in and between frames: it has all that was acknowledged, or the agent says what is missing."""
@@ -110,7 +112,8 @@ class TestTheLog:
             with pytest.raises(JournalError, match=r"\d+ commits that were acknowledged are missing: it has"):
                 opened(cut)
 
-    def test_a_missing_one_is_refused(self, killed):
+    def test_a_missing_one_is_refused(self, killed, tmp_path):
+        killed = copied(killed, tmp_path / "missing")
         beside(killed, "-wal").unlink()
         for _ in range(2):  # and again: nothing was made of it
             with pytest.raises(JournalError, match="The log state.sqlite-wal was removed or cut, or an older copy"):
@@ -333,17 +336,10 @@ def test_nothing_is_refused_for_whole_numbers_or_a_negative_zero(path):
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-commits"])
 class TestAFile:
-    @pytest.fixture(scope="class")
-    def killed(self, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("running")
-        with closing(opened(folder / "state.sqlite")) as journal:
-            play(journal, 10)
-            return copied(folder / "state.sqlite", tmp_path_factory.mktemp("killed") / "data")
-
     @pytest.fixture
     def file(self, killed, tmp_path, suffix):
         """One of the files of a process that was killed."""
-        return beside(copied(killed, tmp_path / "killed"), suffix)
+        return beside(copied(killed, tmp_path / "mine"), suffix)
 
     def refused(self, file, words):
         with pytest.raises(JournalError, match=words):
