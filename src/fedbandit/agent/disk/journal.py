@@ -10,6 +10,7 @@ schema 2, 3 or 4 is migrated when it is opened. ``erase`` removes what has been 
 import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from secrets import token_bytes
 from struct import error as StructError  # noqa: N812  # a class
@@ -23,12 +24,13 @@ from fedbandit.agent.disk.state_files import (
     JournalError,
     Place,
     check_files,
+    has_log,
     remove_leftovers,
     what_to_do,
     write_secret,
 )
 from fedbandit.agent.disk.tables import MIGRATED, SCHEMA
-from fedbandit.checks import InvalidArgument, whole_number
+from fedbandit.checks import whole_number
 
 __all__ = ["SCHEMA", "JournalError", "SqliteJournal"]
 
@@ -63,45 +65,31 @@ class SqliteJournal:
                 self._counter.make(token_bytes(IDENTITY_SIZE), replace=False)  # first: a file without one is refused
             write_secret(self._path, make_file(name, terms, epoch, self._counter.identity))
         try:
+            if has_log(self._path):  # when a file is closed SQLite writes the log to it, of whatever time it is
+                uri = f"{self._path.absolute().as_uri()}?mode=ro"
+                with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as file:
+                    self._examined(file, name, accept_old)
             self._file = sqlite3.connect(self._path, isolation_level=None, timeout=1.0)
+            try:
+                self._open(name, accept_old)
+            except BaseException:
+                self.close()
+                raise
         except sqlite3.Error as error:
+            held = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+            raise self._refuse("another process holds it" if held else str(error)) from error
+        except _DAMAGE as error:
             raise self._refuse(str(error)) from error
-        try:
-            self._open(name, terms, accept_old)
-        except BaseException as error:
-            self.close()
-            if isinstance(error, sqlite3.Error):
-                held = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-                raise self._refuse("another process holds it" if held else str(error)) from error
-            if isinstance(error, _DAMAGE):
-                raise self._refuse(str(error)) from error
-            raise
 
     def _refuse(self, reason: str) -> JournalError:
         return JournalError(f"{self._path}: {reason}")
 
-    def _open(self, name: str, terms: Federation, accept_old: bool) -> None:
+    def _open(self, name: str, accept_old: bool) -> None:
         for pragma in _PRAGMAS:
             self._file.execute(f"PRAGMA {pragma}")
         self._file.execute("BEGIN IMMEDIATE")
         try:
-            check_pages(self._file)
-            (version,) = self._file.execute("PRAGMA user_version").fetchone()
-            if version in MIGRATED:
-                self._check_owner(name, terms)
-                if not accept_old:
-                    self._counter.check_new(f"its schema is {version}")
-                self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
-                migrate(self._file, version, terms, self._counter.identity)
-            elif version != SCHEMA:
-                raise self._refuse(
-                    f"its schema is {version}, this version of the agent reads {SCHEMA} and migrates "
-                    f"{', '.join(map(str, MIGRATED[:-1]))} and {MIGRATED[-1]}"
-                )
-            check_tables(self._file)
-            self._rows = Rows(self._file)
-            self._check_whole(accept_old)
-            self._check_owner(name, terms)
+            self._rows = self._migrated(self._examined(self._file, name, accept_old), accept_old)
         except BaseException:
             self._file.execute("ROLLBACK")
             raise
@@ -110,8 +98,49 @@ class SqliteJournal:
         self._place = Place(self._path)
         self._counter.open()
 
-    def _check_owner(self, name: str, terms: Federation) -> None:
-        its_name, its_digest, its_terms = self._file.execute("SELECT name, federation, terms FROM agent").fetchone()
+    def _examined(self, file: sqlite3.Connection, name: str, accept_old: bool) -> Rows | int:
+        """The rows of a whole file of this agent, or the schema of one that must be migrated; changes nothing."""
+        check_pages(file)
+        (version,) = file.execute("PRAGMA user_version").fetchone()
+        if version in MIGRATED:
+            self._check_owner(file, name)
+            if not accept_old:
+                self._counter.check_new(f"its schema is {version}")
+            return version
+        if version != SCHEMA:
+            raise self._refuse(
+                f"its schema is {version}, this version of the agent reads {SCHEMA} and migrates "
+                f"{', '.join(map(str, MIGRATED[:-1]))} and {MIGRATED[-1]}"
+            )
+        check_tables(file)
+        try:
+            rows = Rows(file)
+            if not accept_old:
+                self._counter.check(rows.agent.identity, rows.agent.commits)
+            rows.check()
+        except _DAMAGE as error:
+            damage = "" if isinstance(error, BadRows) else "it is damaged: "
+            raise BadRows(f"{damage}{error}. {what_to_do(self._path)}") from error
+        self._check_owner(file, name)
+        return rows
+
+    def _migrated(self, found: Rows | int, accept_old: bool) -> Rows:
+        """The rows in the present schema; those of an old file that is accepted are counted anew."""
+        if isinstance(found, int):
+            self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
+            migrate(self._file, found, self._terms, self._counter.identity)
+            check_tables(self._file)
+            found = Rows(self._file)
+            found.check()
+        elif accept_old:
+            self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
+            found.identify(self._counter.identity)
+            found.write([])
+        return found
+
+    def _check_owner(self, file: sqlite3.Connection, name: str) -> None:
+        terms = self._terms
+        its_name, its_digest, its_terms = file.execute("SELECT name, federation, terms FROM agent").fetchone()
         if its_name != name:
             raise self._refuse(f"it belongs to the agent {its_name!r}, not to {name!r}")
         if its_digest != terms.digest():
@@ -119,19 +148,6 @@ class SqliteJournal:
             older = terms.counted == "patients" and "counts" not in json.loads(its_terms)
             hint = '. If the federation counts sites, [federation] needs counts = "sites"' if older else ""
             raise self._refuse(f"it belongs to a federation with other terms ('there' is the file). {differ}{hint}")
-
-    def _check_whole(self, accept_old: bool) -> None:
-        """The rows are those of the last commit, and that is the last one which was counted."""
-        if not accept_old:
-            self._counter.check(self._rows.agent.identity, self._rows.agent.commits)
-        try:
-            self._rows.check()
-        except _DAMAGE as error:
-            raise BadRows(f"{error}. {what_to_do(self._path)}") from error
-        if accept_old:
-            self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
-            self._rows.identify(self._counter.identity)
-            self._rows.write([])
 
     def load(self) -> Stored:
         """What the committed records add up to."""

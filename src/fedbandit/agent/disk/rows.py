@@ -242,11 +242,11 @@ def check_pages(file: sqlite3.Connection) -> None:
     """Refuse a malformed file, of any schema."""
     damage = [row[0] for row in file.execute("PRAGMA integrity_check(1)")]
     if damage != ["ok"]:
-        raise BadRows(f"it is damaged: {damage[0]}")
+        raise BadRows(f"it is damaged: {' '.join(damage[0].split())}")
 
 
 def check_tables(file: sqlite3.Connection) -> None:
     """Refuse a file with other tables than those of this schema."""
-    found = {" ".join(sql.split()) for (sql,) in file.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
-    if found != EVERY_TABLE:
+    found = file.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")
+    if {" ".join(sql.split()) for (sql,) in found} != EVERY_TABLE:
         raise BadRows("it is damaged: its tables are not those of its schema")

@@ -6,7 +6,6 @@ twice under two logs. And what is written to a file that was deleted or replaced
 
 import os
 import stat
-import time
 from pathlib import Path
 
 from fedbandit.agent.disk.secret_files import LEFTOVERS, OWNER_ONLY, write_together
@@ -21,6 +20,7 @@ __all__ = [
     "Place",
     "beside",
     "check_files",
+    "has_log",
     "identity",
     "remove_leftovers",
     "what_to_do",
@@ -29,7 +29,9 @@ __all__ = [
 
 LOG, COUNTER = "-wal", "-commits"
 
-_BESIDE = (LOG, "-shm", "-journal", COUNTER)
+_INDEX = "-shm"
+
+_BESIDE = (LOG, _INDEX, "-journal", COUNTER)
 
 GONE = "the file is gone; a restart begins a new life, with fresh batches of every arm"
 
@@ -69,9 +71,14 @@ def check_files(path: Path) -> None:
         _check(file, found, is_folder=False)
         if file == path and found.st_size == 0:
             raise _refused(path, f"it is empty: 0 bytes. {what_to_do(path)}")
+    if not path.exists() and has_log(path):
+        raise _refused(path, f"it is missing, but its log {path.name}{LOG} is here. {what_to_do(path)}")
+
+
+def has_log(path: Path) -> bool:
+    """Whether there is a log with anything in it: the process before was killed, or still runs."""
     log = beside(path, LOG)
-    if not path.exists() and log.exists() and log.stat().st_size > 0:
-        raise _refused(path, f"it is missing, but its log {log.name} is here. {what_to_do(path)}")
+    return log.exists() and log.stat().st_size > 0
 
 
 def _check(path: Path, found: os.stat_result, is_folder: bool) -> None:
@@ -103,8 +110,8 @@ def write_secret(path: Path, content: bytes, replace: bool = False) -> None:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what a crash has left of a new file; refuse a file with a second name. For the file's one process."""
-    for leftover in path.parent.glob(LEFTOVERS):
+    """Remove what a crash or a refusal has left; refuse a file with a second name. For the file's one process."""
+    for leftover in (*path.parent.glob(LEFTOVERS), beside(path, _INDEX)):
         leftover.unlink(missing_ok=True)
     if path.stat().st_nlink > 1:
         raise _refused(path, "it has a second name, a hard link: two agents could open it with two logs. Copy it")
@@ -128,14 +135,15 @@ class Place:
         """Raise ``JournalError`` if the file or its log was removed or replaced. Call it after every commit."""
         changed = os.fstat(self._folder).st_ctime_ns
         if changed != self._changed:
-            self._check_files()
-            self._changed = changed if time.time_ns() - changed > _RECENT else 0
+            written = self._check_files()
+            self._changed = changed if written - changed > _RECENT else 0
 
     def close(self) -> None:
         """Let go of the folder."""
         os.close(self._folder)
 
-    def _check_files(self) -> None:
+    def _check_files(self) -> int:
+        """Look at both files; when the log was written, by the clock that dates the folder."""
         found = identity(self._file)
         if found != self._is_file or found is None:
             reason = GONE if found is None else REPLACED
@@ -145,6 +153,7 @@ class Place:
             self._is_log = log  # SQLite makes it with the first commit
         if log is None or log != self._is_log:
             raise JournalError(f"{self._file}: {_LOG_GONE}") from FileNotFoundError(_LOG_GONE)
+        return self._log.stat().st_mtime_ns
 
 
 def identity(path: Path) -> tuple[int, int] | None:

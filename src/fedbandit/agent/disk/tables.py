@@ -40,5 +40,5 @@ def statements(tables: str) -> list[str]:
     return [found for statement in tables.split(";\n") if (found := statement.strip())]
 
 
-EVERY_TABLE = frozenset(" ".join(it.split()) for it in statements(TABLES + RELEASED + RAW_TABLES))
+EVERY_TABLE = {" ".join(it.split()) for it in statements(TABLES + RELEASED + RAW_TABLES)}
 """The statements that made a file, with single blanks."""
