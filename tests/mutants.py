@@ -1132,7 +1132,8 @@ DISK = {
     ),
     "a new file appears before its counter": Mutant(
         "agent/disk/journal.py",
-        "                self._counter.make(token_bytes(IDENTITY_SIZE), replace=False)  # first: a file without one is refused\n"
+        "                self._counter.make(token_bytes(IDENTITY_SIZE), replace=False)"
+        "  # first: a file without one is refused\n"
         "            write_secret(self._path, make_file(name, terms, epoch, self._counter.identity))\n",
         "                self._counter.identity = token_bytes(IDENTITY_SIZE)\n"
         "            write_secret(self._path, make_file(name, terms, epoch, self._counter.identity))\n"
