@@ -1240,7 +1240,7 @@ LATE = {
         ("test_late_clocks.py::test_what_is_due_counts_before_anything_leaves",),
     ),
     "old decisions take slots among new ones": Mutant(
-        "agent/disk/migration.py", "by_arrival = decisions;", "by_arrival = 0;", (OLD_DECISIONS,)
+        "agent/disk/migration.py", 'by_arrival="decisions"', 'by_arrival="0"', (OLD_DECISIONS,)
     ),
 }
 
