@@ -964,9 +964,9 @@ DISK = {
         "agent/disk/journal.py",
         '            self._file.execute("BEGIN IMMEDIATE")\n'
         "            try:\n"
-        "                self._write(records)\n"
+        "                self._rows.write(records)\n"
         '                self._file.execute("COMMIT")\n',
-        "            try:\n                self._write(records)\n",
+        "            try:\n                self._rows.write(records)\n",
         ("test_site.py::test_an_interval_is_written_once",),
     ),
     "a commit does not wait for the disk": Mutant(
@@ -982,11 +982,11 @@ DISK = {
         ("test_site.py::test_a_file_that_does_not_fit_is_refused_with_the_reason",),
     ),
     "an interval may be released again on disk": Mutant(
-        "agent/disk/journal.py",
-        '                "INSERT INTO released SELECT ?1, ?2, ?3 WHERE ?3 > coalesce("\n'
-        '                "(SELECT last FROM released WHERE arm = ?1 AND level = ?2), 0) "\n'
-        '                "ON CONFLICT (arm, level) DO UPDATE SET last = excluded.last",\n',
-        '                "INSERT OR REPLACE INTO released VALUES (?, ?, ?)",\n',
+        "agent/disk/rows.py",
+        '    "INSERT INTO released SELECT ?1, ?2, ?3 WHERE ?3 > coalesce("\n'
+        '    "(SELECT last FROM released WHERE arm = ?1 AND level = ?2), 0) "\n'
+        '    "ON CONFLICT (arm, level) DO UPDATE SET last = excluded.last"\n',
+        '    "INSERT OR REPLACE INTO released VALUES (?, ?, ?)"\n',
         ("test_site.py::test_an_interval_is_written_once",),
     ),
     "the file of other terms is opened": Mutant(
@@ -1002,13 +1002,13 @@ DISK = {
         ("test_site.py::test_a_file_that_does_not_fit_is_refused_with_the_reason",),
     ),
     "rewards of known decisions are not written": Mutant(
-        "agent/disk/journal.py",
-        "late = excluded.late, rewarded = excluded.rewarded",
-        "late = excluded.late",
+        "agent/disk/rows.py",
+        "late = ?, rewarded = ?, checksum = ? WHERE",
+        "late = ?, rewarded = 0 * ?, checksum = ? WHERE",
         (ON_FILE,),
     ),
     "expired decisions stay on disk": Mutant(
-        "agent/disk/journal.py",
+        "agent/disk/rows.py",
         '"DELETE FROM decision WHERE id = ?"',
         '"DELETE FROM decision WHERE id = ? AND NOT played"',
         (ON_FILE,),
@@ -1044,21 +1044,21 @@ DISK = {
         ("test_raw_rewards.py::test_a_running_agent_erases_by_itself",),
     ),
     "a neighbour that has left is back after a restart": Mutant(
-        "agent/disk/journal.py",
-        '"has_left = excluded.has_left",',
-        '"has_left = 0",',
+        "agent/disk/rows.py",
+        '"has_left = excluded.has_left, ',
+        '"has_left = 0, ',
         (ON_FILE,),
     ),
     "n~ is not read from the file": Mutant(
-        "agent/disk/journal.py",
-        "            stored.apply([Heard(tuple(json.loads(n_max)))])\n",
+        "agent/disk/rows.py",
+        "        stored.apply([Heard(tuple(json.loads(agent.n_max)))])\n",
         "",
         (TREE_ON_FILE,),
     ),
     "rows that make no sense are loaded": Mutant(
-        "agent/disk/journal.py",
-        "            self._terms.mechanism().restore(stored.known, stored.released)",
-        "            self._terms.mechanism()",
+        "agent/disk/rows.py",
+        "        terms.mechanism().restore(stored.known, stored.released)",
+        "        terms.mechanism()",
         ("test_site.py::test_rows_that_the_page_cannot_know_are_refused_with_the_reason",),
     ),
     "a migration drops the batch that is not full": Mutant(
@@ -1075,6 +1075,70 @@ DISK = {
     ),
     "a migration counts the noise of a tree twice": Mutant(
         "agent/disk/migration.py", "noise(pulls) - noise(before)", "noise(pulls)", (MIGRATED,)
+    ),
+    "a file that lacks commits is opened": Mutant(
+        "agent/disk/commit_counter.py",
+        "if self.commits > commits:",
+        "if False:",
+        ("test_damaged_files.py::TestTheLog",),
+    ),
+    "commits are not counted": Mutant(
+        "agent/disk/journal.py",
+        "            self._counter.count(self._rows.agent.commits)\n",
+        "",
+        ("test_damaged_files.py::TestTheLog",),
+    ),
+    "a file without its counter is opened": Mutant(
+        "agent/disk/commit_counter.py",
+        "        if self.commits is None:\n            state",
+        "        if self.commits is None:\n            return\n            state",
+        ("test_damaged_files.py::TestTheCounter",),
+    ),
+    "rows are loaded whatever their checksum": Mutant(
+        "agent/disk/rows.py",
+        "if self._sums.total(self._fixed, changing) != self._sum:",
+        "if False:",
+        ("test_damaged_files.py::test_rows_changed_by_hand_are_refused_with_words",),
+    ),
+    "decisions are loaded whatever their checksum": Mutant(
+        "agent/disk/rows.py",
+        "            if _checksum_of_decision(*row) != found:\n",
+        "            if False:\n",
+        ("test_damaged_files.py::test_rows_changed_by_hand_are_refused_with_words",),
+    ),
+    "others may open the state": Mutant(
+        "agent/disk/state_files.py",
+        "    if mode & (stat.S_IRWXG | stat.S_IRWXO):\n",
+        "    if False:\n",
+        ("test_damaged_files.py::TestAFile",),
+    ),
+    "the state may be behind a symbolic link": Mutant(
+        "agent/disk/state_files.py",
+        "            found = file.lstat()\n",
+        "            found = file.stat()\n",
+        ("test_damaged_files.py::TestAFile",),
+    ),
+    "writes to a file that was removed are acknowledged": Mutant(
+        "agent/disk/journal.py",
+        "                self._place.check()\n",
+        "                pass\n",
+        ("test_damaged_files.py::test_nothing_is_acknowledged_once_the_file_is_gone",),
+    ),
+    "an old log is written to the file that refuses it": Mutant(
+        "agent/disk/journal.py",
+        "            if has_log(self._path):",
+        "            if False:",
+        ("test_damaged_files.py::TestTheLog",),
+    ),
+    "a new file appears before its counter": Mutant(
+        "agent/disk/journal.py",
+        "                self._counter.make(token_bytes(IDENTITY_SIZE), replace=False)"
+        "  # first: a file without one is refused\n"
+        "            write_secret(self._path, make_file(name, terms, epoch, self._counter.identity))\n",
+        "                self._counter.identity = token_bytes(IDENTITY_SIZE)\n"
+        "            write_secret(self._path, make_file(name, terms, epoch, self._counter.identity))\n"
+        "            self._counter.make(self._counter.identity, replace=True)\n",
+        ("test_damaged_files.py::test_a_crash_while_a_file_is_made_needs_no_human",),
     ),
     "others may read a secret file": Mutant(
         "agent/disk/secret_files.py",
@@ -1176,7 +1240,7 @@ LATE = {
         ("test_late_clocks.py::test_what_is_due_counts_before_anything_leaves",),
     ),
     "old decisions take slots among new ones": Mutant(
-        "agent/disk/migration.py", "by_arrival = decisions;", "by_arrival = 0;", (OLD_DECISIONS,)
+        "agent/disk/migration.py", 'by_arrival="decisions"', 'by_arrival="0"', (OLD_DECISIONS,)
     ),
 }
 

@@ -14,6 +14,7 @@ from fedbandit.agent.core.memory_network import imbalance
 from processes import (
     ask,
     come_through,
+    command,
     decide_and_reward,
     dump,
     edit,
@@ -42,7 +43,9 @@ class TestDisks:
     def small_disk(self, tmp_path):
         folder = tmp_path / "small"
         folder.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True)
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", folder], capture_output=True
+        )
         if mounted.returncode:
             pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.decode().strip()}")
         yield folder
@@ -108,16 +111,18 @@ class TestDisks:
             assert imbalance(read(federation, "north", "east")) <= 1e-9
 
     def test_a_file_that_is_deleted_under_a_running_agent(self, tmp_path):
-        """What would be lost is not taken."""
+        """What would be lost is not taken, from the first moment on."""
         with running(tmp_path, [("east", "north")], "north") as federation:
             url = federation.url("north")
             decide_and_reward(federation, "north", 3)
-            for path in federation.state_file("north").parent.iterdir():
-                path.unlink()
-            wait_until(lambda: ask(f"{url}/readyz")[0] == 503)
+            _, waiting = ask(f"{url}/v1/decisions", "POST")
+            shutil.rmtree(federation.state_file("north").parent)
+            status, _ = ask(f"{url}/v1/decisions/{waiting['id']}/reward", "PUT", {"value": 1.0})
+            assert status == 503, "no second has passed"
             status, content = ask(f"{url}/v1/decisions", "POST")
             assert status == 503
             assert "the file is gone" in content["error"]["message"]
+            assert ask(f"{url}/readyz")[0] == 503
             federation.stop("north")
             federation.start("north")
             federation.wait_ready("north")
@@ -131,10 +136,52 @@ class TestDisks:
             copy = file.with_name("copy")
             copy.write_bytes(file.read_bytes())
             copy.replace(file)
-            wait_until(lambda: ask(f"{url}/readyz")[0] == 503)
             status, content = ask(f"{url}/v1/decisions", "POST")
             assert status == 503
             assert "another file is in its place" in content["error"]["message"]
+
+    def test_half_a_log_after_a_kill(self, tmp_path):
+        """The agent does not begin with the half of its rewards, but says what is missing and what to do."""
+        with running(tmp_path, [("east", "north")], "north") as federation:
+            file = federation.state_file("north")
+            log = file.with_name("state.sqlite-wal")
+            while True:
+                known = decide_and_reward(federation, "north", 20)
+                federation.kill("north")
+                if log.stat().st_size > 20_000:  # or it was emptied a moment before
+                    break
+                federation.start("north")
+                federation.wait_ready("north")
+            whole = log.read_bytes()
+            with log.open("r+b") as cut:
+                cut.truncate(len(whole) // 2)
+            for _ in range(2):
+                code, output = command("agent", "-c", federation.config("north"))
+                assert code == 2, output
+                words = " ".join(output.split())
+                assert "commits that were acknowledged are missing" in words
+                assert "Put back the files as they last were" in words
+                assert "Traceback" not in output
+            assert log.read_bytes() == whole[: len(whole) // 2], "it is as it was"
+            log.write_bytes(whole)
+            federation.start("north")
+            federation.wait_ready("north")
+            for decision_id, value in known.items():
+                answer = ask(f"{federation.url('north')}/v1/decisions/{decision_id}/reward", "PUT", {"value": value})
+                assert answer[0] == 204
+            federation.stop("north")
+            stored = read(federation, "north")[0].stored.decisions
+            assert all(stored[decision_id].rewarded for decision_id in known)
+
+    def test_a_folder_that_others_can_open(self, tmp_path):
+        with running(tmp_path, [("east", "north")], "north") as federation:
+            folder = federation.state_file("north").parent
+            assert folder.stat().st_mode & 0o777 == 0o700
+            federation.stop("north")
+            folder.chmod(0o755)
+            code, output = command("agent", "-c", federation.config("north"))
+            assert code == 2
+            assert f"chmod 700 {folder}" in output.replace("\n", "")
 
     def test_others_cannot_read_the_state(self, tmp_path):
         with running(tmp_path, [("east", "north")], "north") as federation:

@@ -61,16 +61,16 @@ class TestWhatIsRefusedAtTheStart:
 
         taken = socket.create_server(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        (folder / "old").mkdir()
+        (folder / "old").mkdir(mode=0o700)
         shutil.copy(data, folder / "old")
         file = sqlite3.connect(folder / "old" / data.name)
         file.execute("PRAGMA user_version = 1")
         file.close()
         for copy in ("norths", "termed", "served"):  # two processes cannot open one file at once
-            (folder / copy).mkdir()
-            shutil.copy(data, folder / copy)
-        (folder / "garbage").mkdir()
+            shutil.copytree(data.parent, folder / copy)
+        (folder / "garbage").mkdir(mode=0o700)
         (folder / "garbage" / data.name).write_bytes(b"this is not a database at all, but long enough" * 100)
+        (folder / "garbage" / data.name).chmod(0o600)
         (folder / "file").write_text("")
         (folder / "open.key").write_bytes((stopped.folder / "certs" / "north.key").read_bytes())
         (folder / "open.key").chmod(0o644)

@@ -28,7 +28,7 @@ def config(tmp_path):
 
 
 def site_of(config):
-    config.data.mkdir()
+    config.data.mkdir(mode=0o700)
     return DurableSite(
         lambda: SqliteJournal(config.data / "state.sqlite", "north", TERMS, 1),
         lambda stored: Site("north", TERMS, stored),

@@ -23,6 +23,7 @@ ALL_WATCHERS = [
     "test_flow.py",
     "test_site.py",
     "test_durable_site.py",
+    "test_damaged_files.py",
     "test_privacy.py",
     "test_schema2.py",
     "test_schema3.py",
@@ -77,7 +78,9 @@ def test_the_named_tests_exist():
         file, _, name = watcher.partition("::")
         text = (ROOT / "tests" / file).read_text()
         defined = re.escape(name.partition("[")[0])
-        assert not name or re.search(rf"^(?:def {defined}\(|{defined} = )", text, re.MULTILINE), watcher
+        assert not name or re.search(rf"^(?:def {defined}\(|class {defined}:|{defined} = )", text, re.MULTILINE), (
+            watcher
+        )
 
 
 # ---------------------------------------------------------------- each is noticed

@@ -1,7 +1,6 @@
 """Raw rewards stay where they belong: nobody reads one back over HTTP, and those that count leave the disk."""
 
 import json
-import shutil
 import sqlite3
 import struct
 from contextlib import closing
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 from fedbandit import Client, FedBatch, FedUCB
 from fedbandit.agent.client import Forbidden, Unauthorised
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Known
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.disk.raw_values import BLOCK
@@ -354,10 +354,11 @@ def test_a_row_that_outgrows_its_place_leaves_no_copy(tmp_path):
             load.decide()
             load.report()
         load.journal.erase()
-        moved = load.journal._known.write(3, load.site.stored.known[3] | {"filler": [0] * BLOCK})
-        assert moved
-        assert not load.journal._known.write(3, load.site.stored.known[3]), "it keeps its place: it does not shrink"
-        load.journal._file.execute("UPDATE agent SET is_stale = 1")
+        known = load.site.stored.known[3]
+        load.journal.commit([Known(3, known | {"filler": [0] * BLOCK})])
+        assert load.journal._rows.agent.is_stale
+        assert not load.journal._rows._known.write(3, known), "it keeps its place: it does not shrink"
+        load.journal.commit([Known(3, known)])
     with closing(SqliteJournal(tmp_path / "state.sqlite", "a", terms, 1)) as again:
         again.erase()
         assert again._file.execute("SELECT is_stale FROM agent").fetchone() == (0,)
@@ -368,10 +369,10 @@ def test_a_row_that_outgrows_its_place_leaves_no_copy(tmp_path):
 @pytest.mark.parametrize(("schema", "name"), [(2, "fed_batch"), (2, "fed_ucb"), (3, "fed_batch"), (3, "fed_ucb")])
 def test_a_migrated_file_holds_no_old_reward(tmp_path, schema, name):
     """Those of its decisions, and those that decisions forgotten long ago have left in it."""
-    from test_schema2 import terms_of
+    from test_schema2 import copy_of, terms_of
     from test_schema3 import TERMS as TERMS_3
 
-    path = Path(shutil.copy(GOLDEN / f"schema{schema}" / f"{name}.db", tmp_path))
+    path = copy_of(name, tmp_path, GOLDEN / f"schema{schema}")
     raw = sqlite3.connect(path, isolation_level=None)
     with closing(raw):
         raw.execute("PRAGMA journal_mode=WAL")
@@ -395,10 +396,11 @@ def test_a_migrated_file_holds_no_old_reward(tmp_path, schema, name):
 
 def test_decisions_from_before_the_migration_keep_their_ids(tmp_path):
     """Their applications know no others. New ones cannot be guessed."""
+    from test_schema2 import copy_of
     from test_schema3 import TERMS as TERMS_3
     from test_schema3 import WRITTEN
 
-    path = Path(shutil.copy(GOLDEN / "schema3" / "fed_batch.db", tmp_path))
+    path = copy_of("fed_batch", tmp_path, GOLDEN / "schema3")
     with closing(SqliteJournal(path, "a", TERMS_3["fed_batch"], 1)) as journal:
         site = Site("a", TERMS_3["fed_batch"], journal.load())
         for name in WRITTEN["fed_batch"]["pending"]:

@@ -4,7 +4,6 @@
 """
 
 import json
-import shutil
 import sqlite3
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.disk.journal import SCHEMA, SqliteJournal
+from test_schema2 import copy_of
 
 FOLDER = Path(__file__).parent / "golden" / "schema3"
 WRITTEN = json.loads((FOLDER / "expected.json").read_text())
@@ -32,7 +32,7 @@ def name(request):
 
 @pytest.fixture
 def journal(name, tmp_path):
-    made = SqliteJournal(shutil.copy(FOLDER / f"{name}.db", tmp_path), "a", TERMS[name], 1)
+    made = SqliteJournal(copy_of(name, tmp_path, FOLDER), "a", TERMS[name], 1)
     yield made
     made.close()
 

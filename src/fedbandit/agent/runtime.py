@@ -25,6 +25,7 @@ from fedbandit.agent.core.seals import MAX_RUN
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
+from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
 from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.refusals import Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
@@ -48,10 +49,6 @@ ROOM = 65_536
 """Bytes that must be free before a full disk counts as writable again."""
 
 INSECURE = "INSECURE: gossip has no certificates; any process on this machine can impersonate a neighbour"
-
-_GONE = "the file is gone; a restart begins a new life, with fresh batches of every arm"
-
-_REPLACED = "another file is in its place; a restart continues with that one, whatever it holds"
 
 _LOG = logging.getLogger("fedbandit.agent")
 
@@ -82,14 +79,15 @@ class Agent:
 
     def _open_journal(self) -> SqliteJournal:
         path = self.config.data / STATE_FILE
-        if not path.exists():
-            if self._state_file is not None:  # a new life within this process would lack its links
-                raise JournalError(f"{path}: {_GONE}") from FileNotFoundError(_GONE)
-            _LOG.warning("%s: no state yet: a new life begins, with fresh batches of every arm", path)
-        elif self._state_file not in (None, _identity(path)):  # an older copy would release rewards a second time
-            raise JournalError(f"{path}: {_REPLACED}") from FileNotFoundError(_REPLACED)
+        is_new = not path.exists()
+        if is_new and self._state_file is not None:  # a new life within this process would lack its links
+            raise JournalError(f"{path}: {GONE}") from FileNotFoundError(GONE)
+        if self._state_file not in (None, identity(path)):  # an older copy would release rewards a second time
+            raise JournalError(f"{path}: {REPLACED}") from FileNotFoundError(REPLACED)
         journal = SqliteJournal(path, self.config.name, self.terms, epoch_now())
-        self._state_file = _identity(path)
+        if is_new:
+            _LOG.warning("%s: no state yet: a new life begins, with fresh batches of every arm", path)
+        self._state_file = identity(path)
         return journal
 
     def _make_site(self, stored: Stored) -> Site:
@@ -199,7 +197,7 @@ class Agent:
             await asyncio.sleep(EXPIRY_EVERY)
 
     async def _look_at_disk(self) -> None:
-        if self._state_file not in (None, _identity(self.config.data / STATE_FILE)):
+        if self._state_file not in (None, identity(self.config.data / STATE_FILE)):
             self.site.close()  # writes to a deleted file are lost: acknowledge nothing
         if self.site.problem is not None:
             _check_room(self.config.data)
@@ -326,15 +324,6 @@ def _written_again(site: Site) -> Step[None]:
     """An event that writes where a decision does, and changes nothing."""
     nobody = Decision("", 0, 0, 0.0)
     return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """The identity of a file, independent of its name; None if it does not exist."""
-    try:
-        seen = path.stat()
-    except OSError:
-        return None
-    return seen.st_dev, seen.st_ino
 
 
 def _in_words(error: JournalError) -> str:

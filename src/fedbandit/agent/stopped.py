@@ -25,7 +25,7 @@ def change_neighbour(config: SiteConfig, neighbour: str, comes_back: bool) -> No
 
 def restore(config: SiteConfig) -> Restored:
     """Begin a new life with an old file. All that is not released is dropped: no decision is younger than the file."""
-    journal = _opened(config)
+    journal = _opened(config, accept_old=True)
     try:
         step = Site(config.name, config.terms, journal.load(), presence=Presence(1)).restore(epoch_now(), 2)
         journal.commit(step.records)
@@ -35,8 +35,8 @@ def restore(config: SiteConfig) -> Restored:
     return step.result
 
 
-def _opened(config: SiteConfig) -> SqliteJournal:
+def _opened(config: SiteConfig, accept_old: bool = False) -> SqliteJournal:
     path = config.data / STATE_FILE
     if not path.exists():
         raise JournalError(f"{path}: {config.name} has no state yet, and its agent is not running")
-    return SqliteJournal(path, config.name, config.terms, epoch=1)
+    return SqliteJournal(path, config.name, config.terms, epoch=1, accept_old=accept_old)

@@ -1,66 +1,41 @@
 """Stores a site's records in one SQLite file, one transaction per event.
 
-``commit`` returns when the records are on disk (WAL, synchronous=FULL): until then nobody may be told. Refuses a file
-of another schema, federation or agent, and one that another process holds. A file of schema 2 or 3 is migrated when it
-is opened. ``erase`` removes what has been overwritten or deleted from the files; ``raw_values`` says how.
+``commit`` returns when the records are on disk (WAL, synchronous=FULL) and the file is still in its place: until then
+nobody may be told. Refuses a file of another schema, federation or agent, one that another process holds, one that is
+open to others, and one that is damaged or lacks commits (``state_files``, ``checksums``, ``commit_counter``). A file of
+schema 2, 3 or 4 is migrated when it is opened. ``erase`` removes what has been overwritten or deleted from the files;
+``raw_values`` says how.
 """
 
 import json
-import secrets
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from secrets import token_bytes
+from struct import error as StructError  # noqa: N812  # a class
 
-from fedbandit.agent.core.decision_ids import KEY_SIZE
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.records import (
-    Decision,
-    Forgotten,
-    Heard,
-    Known,
-    Life,
-    Link,
-    Record,
-    Released,
-    Renewed,
-    Stored,
-    Times,
+from fedbandit.agent.core.records import Record, Stored
+from fedbandit.agent.disk.commit_counter import IDENTITY_SIZE, CommitCounter
+from fedbandit.agent.disk.migration import make_file, migrate
+from fedbandit.agent.disk.rows import BadRows, Rows, check_pages, check_tables
+from fedbandit.agent.disk.state_files import (
+    JournalError,
+    Place,
+    check_files,
+    has_log,
+    remove_leftovers,
+    what_to_do,
+    write_secret,
 )
-from fedbandit.agent.core.seals import as_text, from_text
-from fedbandit.agent.disk.migration import DECISIONS_OF_SCHEMA_3, OLD_TABLES, SLOTS_FROM_SCHEMA_3, records_of_schema_2
-from fedbandit.agent.disk.raw_values import RAW_TABLES, KnownRows, WaitingRewards
-from fedbandit.checks import InvalidArgument, whole_number
-from fedbandit.policies.plain import NO_ARM
+from fedbandit.agent.disk.tables import MIGRATED, SCHEMA
+from fedbandit.checks import whole_number
 
 __all__ = ["SCHEMA", "STATE_FILE", "JournalError", "SqliteJournal"]
 
 STATE_FILE = "state.sqlite"
 """Its name in a site's data folder."""
-
-SCHEMA = 4
-"""The version of the tables."""
-
-_TABLES = """
-CREATE TABLE agent (
-    one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, born INTEGER, epoch INTEGER,
-    decisions INTEGER, n_max TEXT, clock REAL, late INTEGER, by_arrival INTEGER, since REAL, key BLOB, is_stale INTEGER
-) STRICT;
-CREATE TABLE link (
-    neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER,
-    own_epoch INTEGER, told TEXT
-) STRICT;
-"""
-
-_DECISIONS = """
-CREATE TABLE decision (
-    id TEXT PRIMARY KEY, number INTEGER, arm INTEGER, at REAL, played INTEGER, late INTEGER, rewarded INTEGER
-) STRICT;
-"""
-
-_RELEASED = """
-CREATE TABLE released (arm INTEGER, level INTEGER, last INTEGER, PRIMARY KEY (arm, level)) STRICT;
-"""
 
 _PRAGMAS = (
     "locking_mode=EXCLUSIVE",
@@ -70,71 +45,105 @@ _PRAGMAS = (
     "temp_store=MEMORY",  # or a file that is rewritten would be copied to a temporary one
 )
 
-
-class JournalError(RuntimeError):
-    """The file cannot be used or written, and why."""
+_DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, StructError)
+"""What rows of any content can raise."""
 
 
 class SqliteJournal:
     """A journal in one file. A new file begins a life, whose ``epoch`` should be above any before: the time in ms."""
 
-    def __init__(self, path: Path | str, name: str, terms: Federation, epoch: int) -> None:
-        """Open the file, or make it; refuse one that is not this agent's."""
+    def __init__(self, path: Path | str, name: str, terms: Federation, epoch: int, accept_old: bool = False) -> None:
+        """Open the file, or make it; refuse one that is not this agent's, or not whole.
+
+        ``accept_old`` takes a file that lacks commits or has no counter, and counts anew: for a restore.
+        """
         self._path, self._terms = Path(path), terms
-        self._has_old_values = True  # a killed process may have left some in the log
+        self._place: Place | None = None
         epoch = whole_number("epoch", epoch, 1, 2**62)
+        check_files(self._path)
+        self._counter = CommitCounter(self._path)
+        if not self._path.exists():
+            self._counter.check_new("it is missing")
+            if self._counter.commits is None:
+                self._counter.make(token_bytes(IDENTITY_SIZE), replace=False)  # first: a file without one is refused
+            write_secret(self._path, make_file(name, terms, epoch, self._counter.identity))
         try:
+            if has_log(self._path):  # when a file is closed SQLite writes the log to it, of whatever time it is
+                uri = f"{self._path.absolute().as_uri()}?mode=ro"
+                with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as file:
+                    self._examined(file, name, accept_old)
             self._file = sqlite3.connect(self._path, isolation_level=None, timeout=1.0)
+            try:
+                self._open(name, accept_old)
+            except BaseException:
+                self.close()
+                raise
         except sqlite3.Error as error:
-            raise self._refuse(str(error)) from error
-        try:
-            self._open(name, terms, epoch)
-        except sqlite3.Error as error:
-            self._file.close()
             held = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
             raise self._refuse("another process holds it" if held else str(error)) from error
-        except InvalidArgument as error:
-            self._file.close()
+        except _DAMAGE as error:
             raise self._refuse(str(error)) from error
-        except BaseException:
-            self._file.close()
-            raise
 
     def _refuse(self, reason: str) -> JournalError:
         return JournalError(f"{self._path}: {reason}")
 
-    def _open(self, name: str, terms: Federation, epoch: int) -> None:
-        self._known = KnownRows(self._file)
+    def _open(self, name: str, accept_old: bool) -> None:
         for pragma in _PRAGMAS:
             self._file.execute(f"PRAGMA {pragma}")
         self._file.execute("BEGIN IMMEDIATE")
         try:
-            self._check_or_make(name, terms, epoch)
+            self._rows = self._migrated(self._examined(self._file, name, accept_old), accept_old)
         except BaseException:
             self._file.execute("ROLLBACK")
             raise
         self._file.execute("COMMIT")
-        self._waiting = WaitingRewards(self._file)
+        remove_leftovers(self._path)
+        self._place = Place(self._path)
+        self._counter.open()
 
-    def _check_or_make(self, name: str, terms: Federation, epoch: int) -> None:
-        (version,) = self._file.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if version == 0 and tables == 0:
-            self._make(_TABLES)
-            self._make(_DECISIONS)
-            self._make(_RELEASED)
-            self._make_raw()
-            self._file.execute(
-                "INSERT INTO agent VALUES (1, ?, ?, ?, ?, ?, 0, '[]', 0.0, 0, 0, NULL, ?, 0)",
-                (name, terms.digest(), json.dumps(terms.terms()), epoch, epoch, secrets.token_bytes(KEY_SIZE)),
-            )
-            self._file.execute(f"PRAGMA user_version = {SCHEMA}")
-            return
-        if version not in (2, 3, SCHEMA):
+    def _examined(self, file: sqlite3.Connection, name: str, accept_old: bool) -> Rows | int:
+        """The rows of a whole file of this agent, or the schema of one that must be migrated; changes nothing."""
+        check_pages(file)
+        (version,) = file.execute("PRAGMA user_version").fetchone()
+        if version in MIGRATED:
+            self._check_owner(file, name)
+            if not accept_old:
+                self._counter.check_new(f"its schema is {version}")
+            return version
+        if version != SCHEMA:
             raise self._refuse(
-                f"its schema is {version}, this version of the agent reads {SCHEMA} and migrates 2 and 3"
+                f"its schema is {version}, this version of the agent reads {SCHEMA} and migrates "
+                f"{', '.join(map(str, MIGRATED[:-1]))} and {MIGRATED[-1]}"
             )
-        its_name, its_digest, its_terms = self._file.execute("SELECT name, federation, terms FROM agent").fetchone()
+        check_tables(file)
+        try:
+            rows = Rows(file)
+            if not accept_old:
+                self._counter.check(rows.agent.identity, rows.agent.commits)
+            rows.check()
+        except _DAMAGE as error:
+            damage = "" if isinstance(error, BadRows) else "it is damaged: "
+            raise BadRows(f"{damage}{error}. {what_to_do(self._path)}") from error
+        self._check_owner(file, name)
+        return rows
+
+    def _migrated(self, found: Rows | int, accept_old: bool) -> Rows:
+        """The rows in the present schema; those of an old file that is accepted are counted anew."""
+        if isinstance(found, int):
+            self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
+            migrate(self._file, found, self._terms, self._counter.identity)
+            check_tables(self._file)
+            found = Rows(self._file)
+            found.check()
+        elif accept_old:
+            self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
+            found.identify(self._counter.identity)
+            found.write([])
+        return found
+
+    def _check_owner(self, file: sqlite3.Connection, name: str) -> None:
+        terms = self._terms
+        its_name, its_digest, its_terms = file.execute("SELECT name, federation, terms FROM agent").fetchone()
         if its_name != name:
             raise self._refuse(f"it belongs to the agent {its_name!r}, not to {name!r}")
         if its_digest != terms.digest():
@@ -142,163 +151,64 @@ class SqliteJournal:
             older = terms.counted == "patients" and "counts" not in json.loads(its_terms)
             hint = '. If the federation counts sites, [federation] needs counts = "sites"' if older else ""
             raise self._refuse(f"it belongs to a federation with other terms ('there' is the file). {differ}{hint}")
-        if version < SCHEMA:
-            self._migrate(version, terms)
-            self._file.execute(f"PRAGMA user_version = {SCHEMA}")
-
-    def _make(self, tables: str) -> None:
-        for statement in tables.split(";\n"):
-            self._file.execute(statement)
-
-    def _make_raw(self) -> None:
-        self._make(RAW_TABLES)
-        self._known.make(range(NO_ARM, self._terms.num_arms))
-
-    def _migrate(self, version: int, terms: Federation) -> None:
-        """To this schema, in the transaction that is open: after a crash the old file is still there."""
-        if version == 2:
-            records = self._from_schema_2(terms)
-            self._make(_RELEASED)
-        else:
-            rows = self._file.execute("SELECT arm, fields FROM known").fetchall()
-            records = [Known(arm, json.loads(fields)) for arm, fields in rows]
-            self._file.execute("DROP TABLE known")
-        self._make(SLOTS_FROM_SCHEMA_3)
-        self._make(_DECISIONS)
-        self._make(DECISIONS_OF_SCHEMA_3)
-        self._make_raw()
-        self._file.execute("UPDATE agent SET key = ?, is_stale = 1", (secrets.token_bytes(KEY_SIZE),))
-        self._write(records)
-
-    def _from_schema_2(self, terms: Federation) -> list[Record]:
-        try:
-            records = records_of_schema_2(self._file, terms)
-            migrated = Stored(Life(1, 0), 1)
-            migrated.apply(records)
-            terms.mechanism().restore(migrated.known, migrated.released)  # while the old tables are still there
-        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
-            raise self._refuse(f"its schema is 2, and it cannot be migrated: {error}") from error
-        for table in OLD_TABLES:
-            self._file.execute(f"DROP TABLE {table}")
-        return records
 
     def load(self) -> Stored:
         """What the committed records add up to."""
-        rows = self._file.execute
         try:
-            agent = "SELECT epoch, decisions, born, n_max, clock, late, by_arrival, since, key FROM agent"
-            epoch, decisions, born, n_max, clock, late, by_arrival, since, key = rows(agent).fetchone()
-            stored = Stored(Life(epoch, decisions), born, Times(clock, late, since), by_arrival, key)
-            stored.apply([Heard(tuple(json.loads(n_max)))])
-            waiting = self._waiting.read()
-            table = "SELECT id, number, arm, at, played, late, rewarded FROM decision ORDER BY number"
-            for name, number, arm, at, *flags in rows(table):
-                stored.apply([Decision(name, number, arm, at, waiting.get(name), *map(bool, flags))])
-            stored.apply(Known(arm, fields) for arm, fields in self._known.read())
-            stored.apply(Released(*row) for row in rows("SELECT * FROM released"))
-            for neighbour, epoch, flow, version, writer, left, own, told in rows("SELECT * FROM link ORDER BY rowid"):
-                register = tuple(json.loads(flow)), (version, writer)
-                stored.apply([Link(neighbour, epoch, register, bool(left), own, from_text(told))])
-            self._terms.mechanism().restore(stored.known, stored.released)  # refuses what the page cannot know
-        except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
+            return self._rows.load(self._terms)
+        except (sqlite3.Error, *_DAMAGE) as error:
             raise self._refuse(str(error)) from error
-        return stored
 
     def commit(self, records: Sequence[Record]) -> None:
-        """Write the records of one event, all or none; on disk when it returns."""
-        if not records:
-            return
+        """Write the records of one event, all or none; on disk, in a file of this name, when it returns."""
+        if records:
+            self._write(records)
+
+    def _write(self, records: Sequence[Record]) -> None:
         try:
             self._file.execute("BEGIN IMMEDIATE")
             try:
-                self._write(records)
+                self._rows.write(records)
                 self._file.execute("COMMIT")
             except BaseException:
                 if self._file.in_transaction:
                     self._file.execute("ROLLBACK")
-                self._waiting.read()
+                self._read_again()
                 raise
-        except sqlite3.Error as error:
+            if self._place is not None:
+                self._place.check()
+            self._counter.count(self._rows.agent.commits)
+        except (sqlite3.Error, BadRows) as error:
             raise self._refuse(str(error)) from error
+        except OSError as error:
+            raise self._refuse(f"its counter of commits: {error.strerror}") from error
 
-    def _write(self, records: Sequence[Record]) -> None:
-        for record in records:
-            match record:
-                case Known(arm, fields):
-                    self._has_old_values = True
-                    if self._known.write(arm, fields):
-                        self._file.execute("UPDATE agent SET is_stale = 1")
-                    continue
-                case Decision(id=name, number=number, reward=reward):
-                    self._has_old_values |= self._waiting.drop(name)
-                    if reward is not None:
-                        self._waiting.keep(name, number, reward)
-                case Forgotten(name):
-                    self._has_old_values |= self._waiting.drop(name)
-                case Renewed():
-                    self._has_old_values = True
-                    self._known.clear()
-                case _:
-                    pass
-            written = self._file.execute(*_statement(record)).rowcount
-            if isinstance(record, Released) and written != 1:
-                raise self._refuse(
-                    f"pull {record.last} of arm {record.arm} has been released already at level {record.level}"
-                )
+    def _read_again(self) -> None:
+        """Nothing of the transaction has happened."""
+        self._rows = Rows(self._file)
+        self._rows.check()
 
     def erase(self) -> None:
         """Remove from the files what has been overwritten or deleted; nothing else changes.
 
         The log has old copies of pages: it is emptied. A stale file is written anew.
         """
-        if not self._has_old_values:
+        if not self._rows.has_old_values:
             return
         try:
-            if self._file.execute("SELECT is_stale FROM agent").fetchone() != (0,):
+            if self._rows.agent.is_stale:
                 self._file.execute("VACUUM")
-                self._file.execute("UPDATE agent SET is_stale = 0")
+                self._rows.agent.is_stale = 0
+                self._write([])
             self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.Error as error:
             raise self._refuse(str(error)) from error
-        self._has_old_values = False
+        self._rows.has_old_values = False
 
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()
-
-
-_Row = Life | Times | Decision | Forgotten | Released | Link | Heard | Renewed  # all but what a page knows
-
-
-def _statement(record: _Row) -> tuple[str, tuple[Any, ...]]:
-    match record:
-        case Life(epoch, decisions):
-            return "UPDATE agent SET epoch = ?, decisions = ?", (epoch, decisions)
-        case Times(clock, late, since):
-            return "UPDATE agent SET clock = ?, late = ?, since = ?", (clock, late, since)
-        case Decision(name, number, arm, at, _, played, late, rewarded):
-            return (
-                "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-                "played = excluded.played, late = excluded.late, rewarded = excluded.rewarded",
-                (name, number, arm, at, int(played), int(late), int(rewarded)),
-            )
-        case Forgotten(name):
-            return "DELETE FROM decision WHERE id = ?", (name,)
-        case Released(arm, level, last):  # later pulls or nothing: an interval has one release, for ever
-            return (
-                "INSERT INTO released SELECT ?1, ?2, ?3 WHERE ?3 > coalesce("
-                "(SELECT last FROM released WHERE arm = ?1 AND level = ?2), 0) "
-                "ON CONFLICT (arm, level) DO UPDATE SET last = excluded.last",
-                (arm, level, last),
-            )
-        case Heard(n_max):
-            return "UPDATE agent SET n_max = ?", (json.dumps(n_max),)
-        case Renewed():
-            return "DELETE FROM released", ()
-        case Link(neighbour, epoch, (flow, (version, writer)), left, own_epoch, told):
-            return (
-                "INSERT INTO link VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (neighbour) DO UPDATE SET "
-                "epoch = excluded.epoch, flow = excluded.flow, version = excluded.version, writer = excluded.writer, "
-                "has_left = excluded.has_left, own_epoch = excluded.own_epoch, told = excluded.told",
-                (neighbour, epoch, json.dumps(flow), version, writer, int(left), own_epoch, as_text(told)),
-            )
+        self._counter.close()
+        if self._place is not None:
+            self._place.close()
+            self._place = None

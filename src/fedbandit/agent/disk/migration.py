@@ -1,46 +1,134 @@
-"""Converts the tables of schema 2 to today's records, and adds the columns that schema 3 lacks.
+"""Makes state files, and migrates those of the schemas 2, 3 and 4.
 
-Nothing is drawn and nothing is lost: releases, sums and noise are those of the file. ``SqliteJournal`` writes the
-records and drops the old tables in one transaction.
+No noise is drawn and nothing is lost: releases, sums and noise are those of the file. ``SqliteJournal`` holds the
+transaction in which a file is migrated.
 """
 
 import json
 import sqlite3
+from secrets import token_bytes
 from typing import Any
 
+from fedbandit.agent.core.decision_ids import KEY_SIZE
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_COUNT
-from fedbandit.agent.core.records import Known, Record, Released
+from fedbandit.agent.core.records import Known, Life, Record, Released, Stored
+from fedbandit.agent.disk.raw_values import RAW_TABLES, make_known
+from fedbandit.agent.disk.rows import AgentRow, BadRows, Rows, insert_agent
+from fedbandit.agent.disk.tables import RELEASED, SCHEMA, TABLES, statements
 from fedbandit.checks import InvalidArgument, whole_number
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.fed_batch import add_release, keep_safe_radius
+from fedbandit.policies.plain import NO_ARM
 from fedbandit.privacy.mechanism import Mechanism
 from fedbandit.privacy.noise import to_steps
 from fedbandit.rules.mean import last_end, trailing_zeros
 
-__all__ = ["DECISIONS_OF_SCHEMA_3", "OLD_TABLES", "SLOTS_FROM_SCHEMA_3", "records_of_schema_2"]
+__all__ = ["OLD_TABLES", "make_file", "migrate", "records_of_schema_2"]
 
 OLD_TABLES = ("batch", "release", "arm_sum", "arm_tree")
 """What schema 3 no longer has."""
 
-SLOTS_FROM_SCHEMA_3 = """
-ALTER TABLE agent ADD COLUMN clock REAL;
-ALTER TABLE agent ADD COLUMN late INTEGER;
-ALTER TABLE agent ADD COLUMN by_arrival INTEGER;
-ALTER TABLE agent ADD COLUMN since REAL;
-ALTER TABLE agent ADD COLUMN key BLOB;
-ALTER TABLE agent ADD COLUMN is_stale INTEGER;
-UPDATE agent SET clock = 0.0, late = 0, by_arrival = decisions;
-ALTER TABLE decision RENAME TO old_decision;
-"""
-"""Rewards counted as they came. Later ones of a decision of that time do so still: its slot was given to others."""
+_RENAMED = ("agent", "link", "decision")
 
-DECISIONS_OF_SCHEMA_3 = """
-INSERT INTO decision SELECT id, number, arm, at, reward IS NOT NULL, 0, reward IS NOT NULL FROM old_decision
-    ORDER BY number;
-DROP TABLE old_decision;
+_AGENT = """
+INSERT INTO agent (one, name, federation, terms, born, by_arrival, epoch, decisions, n_max, clock, late, since, key)
+    SELECT one, name, federation, terms, born, {by_arrival}, epoch, decisions, n_max, {times}, {key} FROM old_agent
 """
-"""They keep their ids, for their applications know no others. Their rewards have been played, and are dropped."""
+
+_DECISIONS = """
+INSERT INTO decision SELECT id, number, arm, at, {flags}, 0 FROM old_decision
+"""
+
+_LINKS = "INSERT INTO link SELECT neighbour, epoch, flow, version, writer, has_left, 0, '' FROM old_link ORDER BY rowid"
+
+_FROM_SCHEMA_3 = (
+    # Rewards counted as they came. Later ones of a decision of that time do so still: its slot was given to others.
+    _AGENT.format(by_arrival="decisions", times="0.0, 0, NULL", key="NULL"),
+    # They keep their ids, for their applications know no others. Their rewards have been played, and are dropped.
+    _DECISIONS.format(flags="reward IS NOT NULL, 0, reward IS NOT NULL"),
+    _LINKS,
+)
+
+_FROM_SCHEMA_4 = (
+    _AGENT.format(by_arrival="by_arrival", times="clock, late, since", key="key"),
+    _DECISIONS.format(flags="played, late, rewarded"),
+    _LINKS,
+)
+
+
+def migrate(file: sqlite3.Connection, version: int, terms: Federation, identity: bytes) -> None:
+    """To the present schema, in the transaction that is open: after a crash the old file is still there.
+
+    Raises ``BadRows`` if an old file makes no sense.
+    """
+    records: list[Record] = []
+    if version == 2:
+        records = _checked_records_of_schema_2(file, terms)
+        _make(file, RELEASED)
+    elif version == 3:
+        rows = file.execute("SELECT arm, fields FROM known").fetchall()
+        records = [Known(arm, json.loads(fields)) for arm, fields in rows]
+        file.execute("DROP TABLE known")
+    for table in _RENAMED:
+        file.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    _make(file, TABLES)
+    for statement in _FROM_SCHEMA_4 if version == 4 else _FROM_SCHEMA_3:
+        file.execute(statement)
+    for table in _RENAMED:
+        file.execute(f"DROP TABLE old_{table}")
+    if version < 4:
+        _make_raw(file, terms)
+        file.execute("UPDATE agent SET key = ?", (token_bytes(KEY_SIZE),))
+    file.execute("UPDATE agent SET identity = ?, is_stale = 1, commits = 0, checksum = 0", (identity,))
+    _finish(file, records)
+
+
+def make_file(name: str, terms: Federation, epoch: int, identity: bytes) -> bytes:
+    """The content of a new state file, whose life begins with this epoch."""
+    file = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        _make(file, TABLES + RELEASED)
+        _make_raw(file, terms)
+        shown = terms.digest(), json.dumps(terms.terms())
+        insert_agent(file, AgentRow(name, *shown, epoch, 0, token_bytes(KEY_SIZE), identity, epoch, 0))
+        _finish(file, [])
+        content = bytearray(file.serialize())
+    finally:
+        file.close()
+    content[18:20] = b"\x02\x02"  # read and written with a log from the first time on, never with a rollback journal
+    return bytes(content)
+
+
+def _make(file: sqlite3.Connection, tables: str) -> None:
+    for statement in statements(tables):
+        file.execute(statement)
+
+
+def _make_raw(file: sqlite3.Connection, terms: Federation) -> None:
+    _make(file, RAW_TABLES)
+    make_known(file, range(NO_ARM, terms.num_arms))
+
+
+def _finish(file: sqlite3.Connection, records: list[Record]) -> None:
+    rows = Rows(file)
+    rows.seal()
+    if records:
+        rows.write(records)
+    file.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def _checked_records_of_schema_2(file: sqlite3.Connection, terms: Federation) -> list[Record]:
+    try:
+        records = records_of_schema_2(file, terms)
+        migrated = Stored(Life(1, 0), 1)
+        migrated.apply(records)
+        terms.mechanism().restore(migrated.known, migrated.released)  # while the old tables are still there
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        raise BadRows(f"its schema is 2, and it cannot be migrated: {error}") from error
+    for table in OLD_TABLES:
+        file.execute(f"DROP TABLE {table}")
+    return records
 
 
 def records_of_schema_2(file: sqlite3.Connection, terms: Federation) -> list[Record]:

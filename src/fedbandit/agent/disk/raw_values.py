@@ -16,9 +16,10 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from fedbandit.agent.disk.checksums import Checksums
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["RAW_TABLES", "KnownRows", "WaitingRewards"]
+__all__ = ["BLOCK", "RAW_TABLES", "KnownRows", "WaitingRewards", "make_known"]
 
 RAW_TABLES = """
 CREATE TABLE waiting (place INTEGER PRIMARY KEY, content BLOB) STRICT;
@@ -35,13 +36,13 @@ _FREE = bytes(_ROW.size)
 class WaitingRewards:
     """The table ``waiting``, by the id of the decision."""
 
-    def __init__(self, file: sqlite3.Connection) -> None:
+    def __init__(self, file: sqlite3.Connection, sums: Checksums) -> None:
         """Read which places are taken."""
-        self._file = file
+        self._file, self._sums = file, sums
         self.read()
 
     def read(self) -> dict[str, float]:
-        """The reward of each decision that waits. After a rollback: call it, since places were given or freed."""
+        """The reward of each decision that waits."""
         self._free: list[int] = []
         self._places: dict[str, int] = {}
         rewards: dict[str, float] = {}
@@ -81,18 +82,16 @@ class WaitingRewards:
     def _write(self, place: int, content: bytes) -> None:
         statement = "INSERT INTO waiting VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET content = excluded.content"
         self._file.execute(statement, (place, content))
+        self._sums.put("waiting", place, repr((content,)))
 
 
 class KnownRows:
     """The table ``known``: a row per arm, in place."""
 
-    def __init__(self, file: sqlite3.Connection) -> None:
+    def __init__(self, file: sqlite3.Connection, sums: Checksums) -> None:
         """For an open file."""
-        self._file = file
-
-    def make(self, arms: Iterable[int]) -> None:
-        """A blank row for each arm, in order."""
-        self._file.executemany("INSERT INTO known VALUES (?, ?)", ((arm, _padded("")) for arm in arms))
+        self._file, self._sums = file, sums
+        self._sizes: dict[int, int] = dict(file.execute("SELECT arm, length(fields) FROM known"))
 
     def read(self) -> Iterator[tuple[int, Any]]:
         """The fields of each arm that has any."""
@@ -102,19 +101,27 @@ class KnownRows:
 
     def clear(self) -> None:
         """Forget the fields of all arms."""
-        self._file.execute("UPDATE known SET fields = printf('%*s', length(fields), '')")
+        for arm, size in self._sizes.items():
+            self._file.execute("UPDATE known SET fields = ? WHERE arm = ?", (" " * size, arm))
+            self._sums.put("known", arm, "")
 
     def write(self, arm: int, fields: Mapping[str, Any]) -> bool:
         """Replace the fields of an arm; whether its row has moved."""
         text = json.dumps(fields)
-        in_place = (
-            "UPDATE known SET fields = ?2 || printf('%*s', length(fields) - length(?2), '') "
-            "WHERE arm = ?1 AND length(fields) >= length(?2)"
-        )
-        if self._file.execute(in_place, (arm, text)).rowcount == 1:
+        self._sums.put("known", arm, text)
+        size = self._sizes.get(arm, 0)
+        if len(text) <= size:
+            self._file.execute("UPDATE known SET fields = ? WHERE arm = ?", (text.ljust(size), arm))
             return False
-        self._file.execute("INSERT OR REPLACE INTO known VALUES (?, ?)", (arm, _padded(text)))
+        text = _padded(text)
+        self._file.execute("INSERT OR REPLACE INTO known VALUES (?, ?)", (arm, text))
+        self._sizes[arm] = len(text)
         return True
+
+
+def make_known(file: sqlite3.Connection, arms: Iterable[int]) -> None:
+    """A blank row of ``known`` for each arm, in order."""
+    file.executemany("INSERT INTO known VALUES (?, ?)", ((arm, _padded("")) for arm in arms))
 
 
 def _padded(text: str) -> str:

@@ -11,9 +11,14 @@ from pathlib import Path
 
 from fedbandit.checks import FileError
 
-__all__ = ["OWNER_ONLY", "READABLE", "read_public", "read_secret", "write_together"]
+__all__ = ["LEFTOVERS", "OWNER_ONLY", "READABLE", "read_public", "read_secret", "write_together"]
 
 OWNER_ONLY, READABLE = 0o600, 0o644
+
+_UNFINISHED = ".new-"
+
+LEFTOVERS = f"{_UNFINISHED}*"
+"""The names of files that a crash has left unfinished."""
 
 
 def read_public(path: Path) -> bytes:
@@ -70,7 +75,7 @@ def write_together(files: Mapping[Path, tuple[bytes, int]], replace: bool = Fals
 
 def _written_beside(path: Path, content: bytes, mode: int) -> Path:
     """Write the content to a temporary file in the same folder, never readable by others."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
