@@ -103,6 +103,10 @@ class Links:
         elif neighbour.address is not None:
             status.clock = asyncio.create_task(self._run_clock(status), name=f"link to {name}")
 
+    def admits(self, name: str) -> bool:
+        """Whether a name is that of a neighbour that has not left."""
+        return name in self.statuses and not self._has_left(name)
+
     def _has_left(self, name: str) -> bool:
         return any(link.left for link in self._site.look().links if link.neighbour == name)
 
