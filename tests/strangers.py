@@ -147,8 +147,8 @@ def with_a_wrong_name(certificates):
     return {
         "not a neighbour": Stranger("not a neighbour", denied, make(dns("south"))),
         "the site itself": Stranger("not a neighbour", denied, make(dns("north"))),
-        "upper case": Stranger("not a neighbour", denied, make(dns("EAST"))),
-        "wildcard": Stranger("not a neighbour", denied, make(dns("*.east"))),
+        "upper case": Stranger("certificate", denied, make(dns("EAST"))),
+        "wildcard": Stranger("certificate", denied, make(dns("*.east"))),
         "two names": Stranger("certificate", denied, make(dns("east"), dns("south"))),
         "the same name twice": Stranger("certificate", denied, make(dns("east"), dns("east"))),
         "a URI": Stranger("certificate", denied, make(x509.UniformResourceIdentifier("spiffe://trial/east"))),

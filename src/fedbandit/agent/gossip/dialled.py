@@ -1,14 +1,13 @@
 """Dials a neighbour over TLS, checks who answers, and gives gRPC a socket that leads there."""
 
 import asyncio
-import os
 import socket
 import ssl
 
 from fedbandit.agent.addresses import Address
 from fedbandit.agent.gossip.identity import WrongName, certified
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.tunnel import Nameless, PlainEnd, TlsEnd, client_context, nameless
+from fedbandit.agent.gossip.tunnel import Nameless, PlainEnd, TlsEnd, client_context, in_words, nameless
 
 __all__ = ["Tunnel"]
 
@@ -75,7 +74,7 @@ class Tunnel:
             if who.name != self._neighbour:
                 raise WrongName(f"the certificate there does not bear the name {self._neighbour}, but {who.name}")
         except (OSError, WrongName) as error:
-            self.problem = _in_words(error)
+            self.problem = _told(error)
             plain.transport.abort()
             end.abort()
         except BaseException:
@@ -87,7 +86,7 @@ class Tunnel:
             end.join(plain, who.until)
 
     def _broken(self, error: Exception | None) -> None:
-        self.problem = None if error is None else _in_words(error)  # None: gRPC knows more
+        self.problem = None if error is None else _told(error)  # None: gRPC knows more
 
 
 def _listening(path: str) -> socket.socket:
@@ -98,13 +97,7 @@ def _listening(path: str) -> socket.socket:
     return listener
 
 
-def _in_words(error: Exception) -> str:
+def _told(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS: {(error.reason or str(error)).lower().replace('_', ' ')}"
-    if isinstance(error, TimeoutError):
-        return "it does not answer"
-    if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno)
-    return str(error)
+        return f"its certificate is not accepted: {in_words(error)}"
+    return f"TLS: {in_words(error)}" if isinstance(error, ssl.SSLError) else in_words(error)

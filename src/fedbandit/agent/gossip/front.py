@@ -14,7 +14,7 @@ from ipaddress import IPv6Address
 from fedbandit.agent.addresses import Address
 from fedbandit.agent.gossip.identity import Certified, WrongName, certified
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.tunnel import TlsEnd, own_name, reason_of, server_context
+from fedbandit.agent.gossip.tunnel import TlsEnd, in_words, own_name, reason_of, server_context
 
 __all__ = ["Front"]
 
@@ -181,11 +181,11 @@ class Front:
         self._connected(who, waiting.address, end)
 
     def _failed(self, waiting: _Unfinished, end: TlsEnd, error: ssl.SSLError) -> None:
-        self._refuse(waiting, reason_of(error), error.reason or str(error))
+        self._refuse(waiting, reason_of(error), in_words(error))
         end.hang_up()
 
     def _lost(self, waiting: _Unfinished, error: Exception | None) -> None:
-        self._refuse(waiting, UNFINISHED, "closed by the caller" if error is None else str(error))
+        self._refuse(waiting, UNFINISHED, "closed by the caller" if error is None else in_words(error))
         self._end(waiting)
 
     def _late(self, waiting: _Unfinished) -> None:

@@ -15,19 +15,18 @@ from typing import TypeVar
 
 from cryptography.x509 import load_pem_x509_certificates
 
+from fedbandit.agent.gossip.farewell import Farewell
 from fedbandit.agent.gossip.identity import the_name_in
 from fedbandit.agent.gossip.tls import TlsFiles
 
-__all__ = ["Nameless", "PlainEnd", "TlsEnd", "client_context", "nameless", "own_name", "reason_of", "server_context"]
+__all__ = ["Nameless", "PlainEnd", "TlsEnd", "client_context", "in_words", "nameless", "own_name", "reason_of", "server_context"]
 
 SIZE = 32_768
 """Bytes read at once; nearly every message is smaller."""
 
 NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNSUPPORTED_PROTOCOL", "RECORD_LAYER_FAILURE")
+_REASONS = {"PEER_DID_NOT_RETURN_A_CERTIFICATE": "no certificate", "CALLBACK_FAILED": "meant for another site"}
 _MEANT_FOR_ANOTHER = ssl.AlertDescription.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
-
-_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-_REFUSED_STREAM = 7
 
 
 def server_context(tls: TlsFiles) -> ssl.SSLContext:
@@ -76,11 +75,20 @@ def reason_of(error: Exception | None) -> str:
         found = {9: "certificate not yet valid", 10: "certificate expired"}
         return found.get(error.verify_code, "certificate of another CA")
     reason = getattr(error, "reason", None) or ""
-    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return "no certificate"
     if reason in NOT_TLS:
         return "not TLS"
-    return "handshake"
+    return _REASONS.get(reason, "handshake")
+
+
+def in_words(error: Exception) -> str:
+    """Why a connection failed, for people."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
 
 
 class TlsEnd(asyncio.BufferedProtocol):
@@ -109,6 +117,7 @@ class TlsEnd(asyncio.BufferedProtocol):
         self._expiry: asyncio.TimerHandle | None = None
         self._error: Exception | None = None
         self._partner: PlainEnd | None = None
+        self._farewell: Farewell | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake, if we dialled."""
@@ -157,22 +166,27 @@ class TlsEnd(asyncio.BufferedProtocol):
         partner.join(self)
 
     def _decrypt(self) -> None:
-        partner, tls = self._partner, self._tls
-        if partner is None:
-            return
+        tls = self._tls
         try:
             while self._received.pending or tls.pending():
                 count = tls.read(SIZE, self._plain)  # pyright: ignore[reportArgumentType]
                 if count == 0:  # it has said goodbye
                     self.close()
                     return
-                partner.transport.write(bytes(self._plain[:count]))
+                self._pass_on(bytes(self._plain[:count]))
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             self._error = error
             self.close()
         self._flush()
+
+    def _pass_on(self, data: bytes) -> None:
+        if self._partner is not None:
+            self._partner.transport.write(data)
+        elif self._farewell is not None and (answer := self._farewell.answer(data)):
+            self._tls.write(answer)
+            self.hang_up()
 
     def send(self, data: memoryview) -> None:
         """Encrypt and send."""
@@ -184,11 +198,12 @@ class TlsEnd(asyncio.BufferedProtocol):
         self._flush()
 
     def refuse(self, told: str) -> None:
-        """End the connection, and tell why in the words of HTTP/2: the other end's gRPC shows them."""
-        text = told.encode()[:1000]
-        goaway = (8 + len(text)).to_bytes(3, "big") + bytes((7, 0, 0, 0, 0, 0)) + bytes(4)
-        self._tls.write(_SETTINGS + goaway + _REFUSED_STREAM.to_bytes(4, "big") + text)
-        self.hang_up()
+        """Tell the other end why it is refused, when it calls, and end the connection."""
+        self._farewell = Farewell(told)
+        self._tls.write(Farewell.GREETING)
+        self._flush()
+        self.transport.resume_reading()
+        self._decrypt()
 
     def hang_up(self) -> None:
         """Send what is left and wait for the other end to close: a reset would overtake the reason."""
