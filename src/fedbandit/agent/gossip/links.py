@@ -35,6 +35,9 @@ TIMEOUT = 2.0
 RETRY = 0.5
 """Seconds between attempts while a neighbour is unreachable: short, to find it soon after it returns."""
 
+TERMS_DIFFER = 16_384
+"""Bytes by which another site's terms may be longer than ours: comparing them must not delay decisions."""
+
 _LOG = logging.getLogger("fedbandit.gossip")
 
 
@@ -53,6 +56,7 @@ class Links:
         """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970."""
         self._name, self._terms, self._site, self._tls = name, terms, site, tls
         self._clock, self._random = clock, random
+        self._most_terms = len(wire.encode_terms(terms.terms())) + TERMS_DIFFER
         self._changing = asyncio.Lock()  # one change at a time: otherwise a clock could be lost or run twice
         self.statuses: dict[str, NeighbourStatus] = {}
 
@@ -171,7 +175,7 @@ class Links:
         """The terms in which a neighbour differs. The call tells the neighbour, too."""
         try:
             data = await dialler.call("Compare", wire.encode_terms(self._terms.terms()), TIMEOUT)
-            return _named(name, self._terms.difference(wire.decode_terms(data)))
+            return _named(name, self._terms.difference(wire.decode_terms(data, self._most_terms)))
         except (TurnedAway, Unreachable, WireError):
             return None
 
@@ -202,7 +206,7 @@ class Links:
         """Tell a neighbour with different terms in which fields they differ."""
         status = self._admitted(call)
         try:
-            theirs = wire.decode_terms(call.data)
+            theirs = wire.decode_terms(call.data, self._most_terms)
         except WireError as error:
             raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
         differences = self._terms.difference(theirs)
