@@ -56,7 +56,8 @@ class Links:
         """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970."""
         self._name, self._terms, self._site, self._tls = name, terms, site, tls
         self._clock, self._random = clock, random
-        self._most_terms = len(wire.encode_terms(terms.terms())) + TERMS_DIFFER
+        self._own_terms = wire.encode_terms(terms.terms())
+        self._most_terms = len(self._own_terms) + TERMS_DIFFER
         self._changing = asyncio.Lock()  # one change at a time: otherwise a clock could be lost or run twice
         self.statuses: dict[str, NeighbourStatus] = {}
 
@@ -174,7 +175,7 @@ class Links:
     async def _differences(self, name: str, dialler: Dialler) -> str | None:
         """The terms in which a neighbour differs. The call tells the neighbour, too."""
         try:
-            data = await dialler.call("Compare", wire.encode_terms(self._terms.terms()), TIMEOUT)
+            data = await dialler.call("Compare", self._own_terms, TIMEOUT)
             return _named(name, self._terms.difference(wire.decode_terms(data, self._most_terms)))
         except (TurnedAway, Unreachable, WireError):
             return None
@@ -212,7 +213,7 @@ class Links:
         differences = self._terms.difference(theirs)
         if status is not None and differences:
             status.differs_in(_named(status.neighbour.name, differences))
-        return wire.encode_terms(self._terms.terms())
+        return self._own_terms
 
     def _admitted(self, call: Call) -> NeighbourStatus | None:
         """The status of the neighbour whose certificate came with a call; None without TLS."""

@@ -1,0 +1,300 @@
+"""The doors stay open: crowds at the gossip door of a real agent, while its neighbours exchange and its application asks.
+
+Nothing here asserts a time: exchanges are counted in generous windows.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+import threading
+from concurrent import futures
+from contextlib import ExitStack, contextmanager
+
+import grpc
+import pytest
+
+from fedbandit.agent.addresses import Address
+from fedbandit.agent.gossip import front, wire
+from fedbandit.agent.gossip.certificates import issue
+from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.gossip.transport import CONNECTIONS, SERVICE, Dialler, GossipServer
+from fedbandit.local.processes import LocalFederation
+from processes import (
+    ask,
+    assert_mistake,
+    command,
+    come_through,
+    decide_and_reward,
+    lines,
+    neighbour,
+    state,
+    terms,
+    wait_until,
+)
+from strangers import Certificates, Crowd, client_hello, dns, silent_calls
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+WINDOW = 40.0
+"""Seconds in which a few exchanges must come through; without a crowd they take less than one."""
+
+
+@pytest.fixture
+def sites(tmp_path):
+    """East dials north and runs; west, which dials it as well, does not."""
+    federation = LocalFederation(tmp_path, terms(3), [("east", "north"), ("west", "north")], rate=20.0)
+    try:
+        for name in ("north", "east"):
+            federation.start(name)
+        for name in ("north", "east"):
+            federation.wait_ready(name)
+        come_through(federation, "north", "east", 3, WINDOW)
+        yield federation
+    finally:
+        federation.stop_all()
+
+
+def door(federation):
+    return federation.gossip_ports["north"], Certificates(federation.folder / "certs")
+
+
+def go_on(federation, count=10):
+    come_through(federation, "north", "east", count, WINDOW)
+    assert len(decide_and_reward(federation, "north", 3)) == 3
+
+
+def restarted(federation, name="east"):
+    federation.kill(name)
+    federation.start(name)
+    federation.wait_ready(name)
+
+
+def refused(federation, reason):
+    return state(federation, "north")["refused"].get(reason, 0)
+
+
+class TestCrowds:
+    def test_silent_connections_do_not_keep_a_restarted_neighbour_out(self, sites):
+        """300 of somebody without a certificate, from the neighbour's own address, opened again when closed."""
+        with Crowd(door(sites)[0], 300) as crowd:
+            wait_until(lambda: crowd.opened > 600, WINDOW)
+            restarted(sites)
+            go_on(sites)
+        assert refused(sites, "unfinished handshake") >= 300
+        assert lines(sites, "north", "refused (unfinished handshake)", "127.0.0.1")
+
+    def test_handshakes_byte_by_byte_do_not_either(self, sites):
+        with Crowd(door(sites)[0], 100, client_hello()) as crowd:
+            wait_until(lambda: crowd.opened > 150, WINDOW)
+            restarted(sites)
+            go_on(sites)
+        assert refused(sites, "unfinished handshake") >= 50
+
+    def test_handshakes_that_stop_after_the_first_message_do_not_either(self, sites):
+        """They cost the most: the server has answered with its certificate."""
+        hello, port = client_hello(), door(sites)[0]
+        with ExitStack() as connections:
+
+            def begin():
+                connection = connections.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10.0))
+                connection.sendall(hello)
+
+            for _ in range(300):
+                begin()
+            restarted(sites)
+            for _ in range(100):
+                begin()
+            go_on(sites)
+        wait_until(lambda: refused(sites, "unfinished handshake") >= 350)
+
+    @pytest.mark.parametrize("kind", ["a stranger", "one who has left"])
+    def test_silent_calls_without_a_right_do_not_slow_exchanges(self, sites, kind):
+        """Six connections of 16: more than may run at once. Neither message is awaited."""
+        port, certificates = door(sites)
+        name = "west" if kind == "one who has left" else "south"
+        pair = certificates.make(dns(name))
+        if name == "west":
+            with silent_calls(port, certificates, pair, 1) as calls:
+                wait_until(lambda: refused(sites, "message") >= 16, WINDOW)  # it is a neighbour: messages are awaited
+                assert ask(f"{sites.url('north')}/v1/neighbours/west", "DELETE")[0] == 204
+                wait_until(lambda: all(call.done() for call in calls))
+        awaited = refused(sites, "message")
+        with silent_calls(port, certificates, pair, 6) as calls:
+            go_on(sites)
+            restarted(sites)
+            go_on(sites)
+            wait_until(lambda: all(call.done() for call in calls), WINDOW)
+            assert grpc.StatusCode.PERMISSION_DENIED in {call.code() for call in calls}
+        assert refused(sites, "not a neighbour") >= 6
+        assert refused(sites, "message") == awaited
+        assert lines(sites, "north", "refused (not a neighbour)", "127.0.0.1", f"{name} is no neighbour of north")
+
+    @pytest.mark.parametrize("channels", [12, pytest.param(200, marks=pytest.mark.slow)])
+    def test_a_neighbour_with_many_connections_hurts_itself_alone(self, sites, channels):
+        port, certificates = door(sites)
+        with silent_calls(port, certificates, certificates.make(dns("west")), channels):
+            wait_until(lambda: refused(sites, "connections") >= channels - CONNECTIONS, WINDOW)
+            go_on(sites)
+            restarted(sites)
+            go_on(sites)
+        assert lines(sites, "north", "refused (connections)", "west at 127.0.0.1")
+
+    def test_old_connections_of_a_neighbour_do_not_keep_it_out(self, sites):
+        """As many as it may have, half open since it was cut off: the new one replaces the oldest."""
+        port, certificates = door(sites)
+        key, certificate = certificates.make(dns("east"))
+        (sites.folder / "pair.pem").write_bytes(certificate + key)
+        context = ssl.create_default_context(cadata=certificates.ca.decode())
+        context.load_cert_chain(sites.folder / "pair.pem")
+        context.set_alpn_protocols(["h2"])
+        sites.kill("east")
+        with ExitStack() as connections:
+            for _ in range(CONNECTIONS):
+                plain = connections.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10.0))
+                secured = connections.enter_context(context.wrap_socket(plain, server_hostname="north"))
+                assert secured.recv(9), "the server speaks first"
+            sites.start("east")
+            sites.wait_ready("east")
+            go_on(sites)
+            assert refused(sites, "connections") >= 1
+
+
+class TestWhoLeaves:
+    def test_its_connections_are_closed(self, sites):
+        """By ``leave``, and by removing it from the list; a new connection is told why it is refused."""
+        assert ask(f"{sites.url('north')}/v1/neighbours/east", "DELETE")[0] == 204
+        wait_until(lambda: "east is no neighbour of north" in (neighbour(sites, "east", "north")["last_error"] or ""))
+        assert ask(f"{sites.url('north')}/v1/neighbours/east", "PUT")[0] == 204
+        go_on(sites)
+        config = sites.config("north")
+        config.write_text(config.read_text().replace('[[neighbours]]\nname = "east"\n', ""))
+        wait_until(lambda: "east is no neighbour of north" in (neighbour(sites, "east", "north")["last_error"] or ""))
+
+
+class TestSmallDoors:
+    def test_a_pipe_in_place_of_the_configuration_blocks_nothing(self, sites):
+        config = sites.config("north")
+        text = config.read_text()
+        config.unlink()
+        os.mkfifo(config)
+        wait_until(lambda: lines(sites, "north", "not applied", "site.toml is not a regular file, but a named pipe"))
+        go_on(sites)
+        config.unlink()
+        config.write_text(text.replace('[[neighbours]]\nname = "west"\n', ""))
+        wait_until(lambda: neighbour(sites, "north", "west") is None)
+
+    @pytest.mark.parametrize("field", ["certificate", "key", "ca"])
+    def test_a_pipe_in_place_of_a_certificate_is_refused(self, tmp_path, field):
+        federation = LocalFederation(tmp_path, terms(), [("east", "north")])
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe, 0o600)
+        config = federation.config("north")
+        old = {"certificate": "north.crt", "key": "north.key", "ca": "ca.crt"}[field]
+        config.write_text(config.read_text().replace(f"../certs/{old}", str(pipe)))
+        told = f"tls.{field}: {pipe} is not a regular file, but a named pipe"
+        assert_mistake(command("agent", "-c", config), told)
+
+    def test_long_terms_are_not_compared(self, sites):
+        port, certificates = door(sites)
+        long = wire.encode_terms({f"x{i}": i for i in range(60_000)})
+        assert 900_000 < len(long) < wire.MAX_BYTES
+        credentials = grpc.ssl_channel_credentials(certificates.ca, *certificates.make(dns("west")))
+        options = (("grpc.ssl_target_name_override", "north"),)
+        with grpc.secure_channel(f"127.0.0.1:{port}", credentials, options) as channel:
+            compare = channel.unary_unary(f"/{SERVICE}/Compare")
+            with pytest.raises(grpc.RpcError, match="terms must have at most") as error:
+                compare(long, timeout=10.0)
+            assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+            twice = wire.pb.Terms(wire=wire.WIRE, terms='{"name": "a", "name": "b"}').SerializeToString()
+            with pytest.raises(grpc.RpcError, match="the key 'name' stands there twice"):
+                compare(twice, timeout=10.0)
+            assert wire.decode_terms(compare(wire.encode_terms(terms(3).terms()), timeout=10.0))["num_agents"] == 3
+
+
+def test_many_differences_are_counted_not_shown():
+    differences = terms().difference({f"x{i}": i for i in range(1000)})
+    assert len(differences) == 21
+    assert differences[-1].startswith("and ")
+
+
+class TestOlderAgents:
+    """Those that leave TLS to gRPC. That they can call is tried wherever a test calls with gRPC's own TLS."""
+
+    @contextmanager
+    def listening(self, certificates, heard):
+        class Answers(grpc.GenericRpcHandler):
+            def service(self, details):
+                heard.append(details.method)
+                return grpc.unary_unary_rpc_method_handler(lambda data, context: data[::-1])
+
+        server = grpc.server(futures.ThreadPoolExecutor(2), handlers=(Answers(),))
+        credentials = grpc.ssl_server_credentials([certificates.make(dns("east"))], certificates.ca, True)
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+        server.start()
+        try:
+            yield port
+        finally:
+            server.stop(None).wait()
+
+    def test_they_can_be_called(self, tmp_path):
+        federation = LocalFederation(tmp_path, terms(), [("north", "east")])
+        certs, heard = federation.folder / "certs", []
+        tls = TlsFiles(*((certs / name).read_bytes() for name in ("north.crt", "north.key", "ca.crt")))
+
+        async def call(port):
+            dialler = Dialler("east", Address("127.0.0.1", port), tls)
+            try:
+                return [await dialler.call("Exchange", data, 10.0) for data in (b"abc", bytes(900_000))]
+            finally:
+                await dialler.close()
+
+        with self.listening(Certificates(certs), heard) as port:
+            assert asyncio.run(call(port)) == [b"cba", bytes(900_000)]
+        assert heard == ["/fedbandit.v1.Gossip/Exchange"] * 2
+
+
+class TestFront:
+    def test_addresses_of_one_network_are_one_stranger(self):
+        group = front._group_of
+        assert group("10.0.0.1") != group("10.0.0.2")
+        assert group("2001:db8::1") == group("2001:db8::ffff:2") != group("2001:db8:0:1::1")
+        assert group("::ffff:10.0.0.1") == "10.0.0.1"
+        assert group("fe80::1%eth0") == group("fe80::2")
+
+    def test_the_oldest_silent_one_makes_room(self, tmp_path, monkeypatch):
+        """One that speaks stays, however many silent ones come after it."""
+        monkeypatch.setattr(front, "PER_ADDRESS", 4)
+        federation = LocalFederation(tmp_path, terms(), [("north", "east")])
+        certs, told = federation.folder / "certs", []
+        tls = TlsFiles(*((certs / name).read_bytes() for name in ("north.crt", "north.key", "ca.crt")))
+
+        async def crowd():
+            server = GossipServer(Address("127.0.0.1", 0), tls, {}, lambda _: True, lambda *it: told.append(it))
+            await server.start()
+            speaker = await asyncio.open_connection("127.0.0.1", server.port)
+            speaker[1].write(client_hello()[:20])
+            await asyncio.sleep(0.1)
+            silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
+            gone = await asyncio.gather(*(asyncio.wait_for(reader.read(), 2.0) for reader, _ in silent[:17]))
+            assert gone == [b""] * 17
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(speaker[0].read(1), 0.2)
+            assert len(told) == 17
+            assert {reason for reason, _ in told} == {"unfinished handshake"}
+            for _, writer in [speaker, *silent]:
+                writer.close()
+            await server.stop(0.0)
+
+        asyncio.run(crowd())
+
+    def test_nothing_is_left_in_the_temporary_folder(self, sites):
+        """Not even when it is killed: gRPC's sockets have no name."""
+        import tempfile
+        from pathlib import Path
+
+        before = {path for path in Path(tempfile.gettempdir()).glob("fedbandit-*")}
+        restarted(sites)
+        go_on(sites)
+        sites.kill("east")
+        assert {path for path in Path(tempfile.gettempdir()).glob("fedbandit-*")} <= before
