@@ -1,4 +1,4 @@
-"""The doors stay open: crowds at the gossip door of a real agent, while its neighbours exchange and its application asks.
+"""The doors stay open: crowds at the gossip door of a real agent, while its neighbours exchange and patients come.
 
 Nothing here asserts a time: exchanges are counted in generous windows.
 """
@@ -23,8 +23,8 @@ from fedbandit.local.processes import LocalFederation
 from processes import (
     ask,
     assert_mistake,
-    command,
     come_through,
+    command,
     decide_and_reward,
     lines,
     neighbour,
@@ -43,7 +43,8 @@ WINDOW = 40.0
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
     """East dials north and runs; west, which dials it as well, does not. Every test leaves them so."""
-    federation = LocalFederation(tmp_path_factory.mktemp("sites"), terms(3), [("east", "north"), ("west", "north")], rate=20.0)
+    links = [("east", "north"), ("west", "north")]
+    federation = LocalFederation(tmp_path_factory.mktemp("sites"), terms(3), links, rate=20.0)
     try:
         for name in ("north", "east"):
             federation.start(name)

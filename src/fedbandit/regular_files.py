@@ -19,7 +19,9 @@ def read_regular(path: Path, check: Callable[[os.stat_result], None] | None = No
     with os.fdopen(descriptor, "rb") as file:
         seen = os.fstat(descriptor)
         if not stat.S_ISREG(seen.st_mode):
-            raise FileError(f"{path} is not a regular file, but {_KINDS.get(stat.S_IFMT(seen.st_mode), 'something else')}")
+            raise FileError(
+                f"{path} is not a regular file, but {_KINDS.get(stat.S_IFMT(seen.st_mode), 'something else')}"
+            )
         if seen.st_size > MOST:
             raise FileError(f"{path} has {seen.st_size} bytes; at most {MOST} are read")
         if check is not None:

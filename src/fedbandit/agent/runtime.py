@@ -140,9 +140,7 @@ class Agent:
         """Listen for neighbours, dial them, expire old decisions, watch the configuration."""
         if self.config.gossip is not None:
             handlers = {"Exchange": self.links.answer_exchange, "Compare": self.links.answer_compare}
-            self._server = GossipServer(
-                self.config.gossip, self._tls, handlers, self.links.admits, self.refusals.count
-            )
+            self._server = GossipServer(self.config.gossip, self._tls, handlers, self.links.admits, self.refusals.count)
             self.gossip_port = self._server.port
         await self.links.use(self.config.neighbours)
         if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused

@@ -126,10 +126,11 @@ def _requested_key(path: Path, name: str) -> PublicKey:
     if not request.is_signature_valid:
         raise CertsError(f"{path} is not signed by the key in it: whoever sent it need not have that key")
     key = request.public_key()
-    strong = isinstance(key, ec.EllipticCurvePublicKey) and key.curve.key_size >= LEAST_CURVE
-    if not strong and not (isinstance(key, rsa.RSAPublicKey) and key.key_size >= LEAST_RSA):
-        raise CertsError(f"{path} has a key that is neither EC of {LEAST_CURVE} bits nor RSA of {LEAST_RSA}, or more")
-    return key
+    if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.key_size >= LEAST_CURVE:
+        return key
+    if isinstance(key, rsa.RSAPublicKey) and key.key_size >= LEAST_RSA:
+        return key
+    raise CertsError(f"{path} has a key that is neither EC of {LEAST_CURVE} bits nor RSA of {LEAST_RSA}, or more")
 
 
 def _signed(folder: Path, name: str, key: PublicKey, days: int, now: datetime) -> x509.Certificate:

@@ -5,9 +5,11 @@ import socket
 import ssl
 
 from fedbandit.agent.addresses import Address
+from fedbandit.agent.gossip.handshakes import client_context, in_words
 from fedbandit.agent.gossip.identity import WrongName, certified
+from fedbandit.agent.gossip.nameless import Nameless, nameless
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.tunnel import Nameless, PlainEnd, TlsEnd, client_context, in_words, nameless
+from fedbandit.agent.gossip.tunnel import PlainEnd, TlsEnd
 
 __all__ = ["Tunnel"]
 

@@ -37,12 +37,15 @@ class Farewell:
             self._skip = _HEAD + int.from_bytes(self._received[:3], "big")
 
     def _refusal(self, stream: int) -> bytes:
-        fields = b"\x88" + b"".join(  # :status 200
-            b"\0" + bytes((len(name),)) + name + bytes((len(value),)) + value
-            for name, value in (
-                (b"content-type", b"application/grpc"),
-                (b"grpc-status", b"7"),
-                (b"grpc-message", quote(self._told, safe=" ,:;'()[]").encode()[:_LONGEST]),
+        fields = (
+            b"\x88"
+            + b"".join(  # :status 200
+                b"\0" + bytes((len(name),)) + name + bytes((len(value),)) + value
+                for name, value in (
+                    (b"content-type", b"application/grpc"),
+                    (b"grpc-status", b"7"),
+                    (b"grpc-message", quote(self._told, safe=" ,:;'()[]").encode()[:_LONGEST]),
+                )
             )
         )
         return _frame(_HEADERS, 5, stream, fields) + _frame(_GOAWAY, 0, 0, stream.to_bytes(4, "big") + bytes(4))

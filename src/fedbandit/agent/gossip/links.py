@@ -110,7 +110,10 @@ class Links:
 
     def admits(self, name: str) -> bool:
         """Whether a name is that of a neighbour that has not left."""
-        return name in self.statuses and not self._has_left(name)
+        try:
+            return name in self.statuses and not self._has_left(name)
+        except JournalError:  # the site refuses those who have left, too
+            return name in self.statuses
 
     def _has_left(self, name: str) -> bool:
         return any(link.left for link in self._site.look().links if link.neighbour == name)

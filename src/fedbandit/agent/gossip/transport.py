@@ -5,6 +5,7 @@ talks only to the intended site. Without TLS names are not verified: only for te
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,8 +17,9 @@ from fedbandit.agent.addresses import Address
 from fedbandit.agent.gossip.dialled import Tunnel
 from fedbandit.agent.gossip.front import Front
 from fedbandit.agent.gossip.identity import Certified
+from fedbandit.agent.gossip.nameless import Nameless, nameless
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.tunnel import Nameless, PlainEnd, TlsEnd, nameless
+from fedbandit.agent.gossip.tunnel import PlainEnd, TlsEnd
 from fedbandit.agent.gossip.wire import MAX_BYTES
 
 __all__ = ["Call", "Dialler", "GossipServer", "TurnedAway", "TurnsAway", "Unreachable"]
@@ -150,7 +152,9 @@ class GossipServer:
         await asyncio.gather(*(self._close(name, 0.0) for name in list(self._rooms) if not self._admits(name)))
 
     async def _close(self, name: str, grace: float) -> None:
-        await (await self._rooms.pop(name)).close(grace)
+        making = self._rooms.pop(name)
+        with contextlib.suppress(Exception):  # one that could not be made was counted
+            await (await making).close(grace)
 
     # ---------------------------------------------------------------- with certificates
 
@@ -165,6 +169,9 @@ class GossipServer:
             if who.name not in self._rooms:
                 self._rooms[who.name] = asyncio.create_task(self._make_room(who.name))
             room = await self._rooms[who.name]
+            if not self._admits(who.name):  # it has left meanwhile
+                end.abort()
+                return
             if room.full:
                 self._refused("connections", f"{who.name} at {address}: more than {CONNECTIONS}; the oldest is closed")
             await room.connect(who, address, end)
@@ -174,16 +181,19 @@ class GossipServer:
 
     async def _make_room(self, name: str) -> "_Room":
         room = _Room(name)
-        server = self._server(lambda _: name, lambda _: f"{name} at {room.address}")
-        _, room.socket = nameless(lambda path: server.add_insecure_port(f"unix:{path}"))
-        room.server = server
-        await server.start()
+        try:
+            room.server = server = self._server(PLACES, lambda _: name, lambda _: f"{name} at {room.address}")
+            _, room.socket = nameless(lambda path: server.add_insecure_port(f"unix:{path}"))
+            await server.start()
+        except BaseException:
+            self._rooms.pop(name, None)  # the next connection tries again
+            raise
         return room
 
     # ---------------------------------------------------------------- without
 
     def _listen_openly(self, address: Address) -> tuple[grpc.aio.Server, int]:
-        server = self._server(lambda _: None, lambda context: str(context.peer()))
+        server = self._server(4 * PLACES, lambda _: None, lambda context: str(context.peer()))
         try:
             port = server.add_insecure_port(str(address))
         except RuntimeError as error:
@@ -195,11 +205,9 @@ class GossipServer:
 
     # ---------------------------------------------------------------- calls
 
-    def _server(
-        self, caller: Callable[[Any], str | None], where: Callable[[Any], str]
-    ) -> grpc.aio.Server:
-        """A server that hands on the caller's name; ``where`` is for the log."""
-        server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=PLACES)
+    def _server(self, places: int, caller: Callable[[Any], str | None], where: Callable[[Any], str]) -> grpc.aio.Server:
+        """A server with so many places that hands on the caller's name; ``where`` is for the log."""
+        server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=places)
         methods = {
             method: _bytes_in_bytes_out(self._method(handler, caller, where))
             for method, handler in self._handlers.items()
@@ -256,7 +264,11 @@ class _Room:
             del self._ends[oldest]
             oldest.abort()
         self._ends[end], self.address = None, address
-        end.lost = lambda _: self._ends.pop(end, None)
+
+        def lost(_: Exception | None) -> None:
+            self._ends.pop(end, None)
+
+        end.lost = lost
         _, plain = await asyncio.get_running_loop().create_unix_connection(PlainEnd, self.socket.path)
         end.join(plain, who.until)
 

@@ -1,94 +1,23 @@
 """TLS between two sites in front of gRPC: handshake, the other end's certificate, then plain bytes to and from gRPC.
 
 gRPC's own TLS neither limits unfinished handshakes nor reads names strictly, and says nowhere why a handshake failed.
-gRPC itself listens and dials on sockets without a name, which only this process can reach.
 """
 
 import asyncio
-import os
+import contextlib
 import ssl
-import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TypeVar
-
-from cryptography.x509 import load_pem_x509_certificates
 
 from fedbandit.agent.gossip.farewell import Farewell
-from fedbandit.agent.gossip.identity import the_name_in
-from fedbandit.agent.gossip.tls import TlsFiles
 
-__all__ = ["Nameless", "PlainEnd", "TlsEnd", "client_context", "in_words", "nameless", "own_name", "reason_of", "server_context"]
+__all__ = ["PlainEnd", "TlsEnd"]
 
 SIZE = 32_768
 """Bytes read at once; nearly every message is smaller."""
 
-NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNSUPPORTED_PROTOCOL", "RECORD_LAYER_FAILURE")
-_REASONS = {"PEER_DID_NOT_RETURN_A_CERTIFICATE": "no certificate", "CALLBACK_FAILED": "meant for another site"}
-_MEANT_FOR_ANOTHER = ssl.AlertDescription.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
-
-
-def server_context(tls: TlsFiles) -> ssl.SSLContext:
-    """TLS for those who dial us: with a certificate of our CA, and meaning this site if they name one."""
-    context = _context(ssl.PROTOCOL_TLS_SERVER, tls)
-    context.num_tickets = 0  # nobody resumes: every connection shows its certificate
-    own = own_name(tls)
-
-    def means_us(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> int | None:
-        return None if name in (None, own) else _MEANT_FOR_ANOTHER
-
-    context.sni_callback = means_us  # pyright: ignore[reportAttributeAccessIssue]
-    return context
-
-
-def client_context(tls: TlsFiles) -> ssl.SSLContext:
-    """TLS towards those whom we dial."""
-    return _context(ssl.PROTOCOL_TLS_CLIENT, tls)
-
-
-def _context(side: int, tls: TlsFiles) -> ssl.SSLContext:
-    context = ssl.SSLContext(side)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False  # ``identity`` reads the name, more strictly
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # every CA in the file is one, as ``tls`` checks at the start
-    context.load_verify_locations(cadata=tls.ca.decode("ascii", "ignore"))
-    context.set_alpn_protocols(["h2"])
-    memory = os.memfd_create("tls")  # Python loads a key only from a file; this one is in memory
-    try:
-        os.write(memory, tls.certificate + b"\n" + tls.key)
-        context.load_cert_chain(f"/proc/self/fd/{memory}")
-    finally:
-        os.close(memory)
-    return context
-
-
-def own_name(tls: TlsFiles) -> str:
-    """The name in our own certificate, the first in its file."""
-    return the_name_in(load_pem_x509_certificates(tls.certificate)[0])
-
-
-def reason_of(error: Exception | None) -> str:
-    """Why a handshake failed, for counting."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        found = {9: "certificate not yet valid", 10: "certificate expired"}
-        return found.get(error.verify_code, "certificate of another CA")
-    reason = getattr(error, "reason", None) or ""
-    if reason in NOT_TLS:
-        return "not TLS"
-    return _REASONS.get(reason, "handshake")
-
-
-def in_words(error: Exception) -> str:
-    """Why a connection failed, for people."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).lower().replace("_", " ")
-    if isinstance(error, TimeoutError):
-        return "no answer"
-    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+GRACE = 1.0
+"""Seconds in which the other end must take what is left when a connection closes."""
 
 
 class TlsEnd(asyncio.BufferedProtocol):
@@ -112,7 +41,7 @@ class TlsEnd(asyncio.BufferedProtocol):
         self._secure, self._failed, self.lost = secure, failed, lost
         self._received, self._to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._received, self._to_send, dialled is None, dialled)
-        self._buffer, self._plain = memoryview(bytearray(SIZE)), memoryview(bytearray(SIZE))
+        self._buffer = memoryview(bytearray(SIZE))
         self._connected = self._is_secure = self._refused = False
         self._expiry: asyncio.TimerHandle | None = None
         self._error: Exception | None = None
@@ -168,12 +97,12 @@ class TlsEnd(asyncio.BufferedProtocol):
     def _decrypt(self) -> None:
         tls = self._tls
         try:
-            while self._received.pending or tls.pending():
-                count = tls.read(SIZE, self._plain)  # pyright: ignore[reportArgumentType]
-                if count == 0:  # it has said goodbye
+            while not self._refused and (self._received.pending or tls.pending()):
+                data = tls.read(SIZE)
+                if not data:  # it has said goodbye
                     self.close()
                     return
-                self._pass_on(bytes(self._plain[:count]))
+                self._pass_on(data)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
@@ -207,25 +136,24 @@ class TlsEnd(asyncio.BufferedProtocol):
 
     def hang_up(self) -> None:
         """Send what is left and wait for the other end to close: a reset would overtake the reason."""
-        self._refused = True
         self._flush()
+        self._refused = True
         if not self.transport.is_closing():
             self.transport.write_eof()
             self.transport.resume_reading()
 
     def _flush(self) -> None:
-        if self._to_send.pending:
+        if self._to_send.pending and not self._refused:
             self.transport.write(self._to_send.read())
 
     def close(self) -> None:
         """End the tunnel."""
         if not self.transport.is_closing():
-            try:
+            with contextlib.suppress(ssl.SSLError):  # the other end's goodbye is not awaited
                 self._tls.unwrap()
-            except ssl.SSLError:
-                pass  # the other end's goodbye is not awaited
             self._flush()
             self.transport.close()
+            asyncio.get_running_loop().call_later(GRACE, self.transport.abort)
         if self._partner is not None:
             self._partner.transport.close()
 
@@ -310,35 +238,3 @@ class PlainEnd(asyncio.BufferedProtocol):
         """Close the other end with it."""
         if self._tls is not None:
             self._tls.close()
-
-
-Made = TypeVar("Made")
-
-
-class Nameless:
-    """A listening socket in no folder: whoever has not inherited this handle cannot reach it."""
-
-    def __init__(self, handle: int) -> None:
-        """Keep a handle to the socket's file, which has been removed."""
-        self._handle = handle
-        self.path = f"/proc/self/fd/{handle}"
-
-    def close(self) -> None:
-        """Forget it."""
-        handle, self._handle = self._handle, -1
-        if handle >= 0:
-            os.close(handle)
-
-
-def nameless(listen: Callable[[str], Made]) -> tuple[Made, Nameless]:
-    """Let ``listen`` make a socket at a path, and remove the path at once: nothing is left when the process is killed."""
-    folder = tempfile.mkdtemp(prefix="fedbandit-")  # nobody else may enter it
-    inside = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    path = f"/proc/self/fd/{inside}/door"  # short, wherever the folder is: the path of a socket has 107 bytes at most
-    try:
-        made = listen(path)
-        return made, Nameless(os.open(path, os.O_PATH))
-    finally:
-        Path(path).unlink(missing_ok=True)
-        os.close(inside)
-        Path(folder).rmdir()

@@ -36,9 +36,7 @@ RIGHT_FOR: Mapping[str, Right | None] = {
 }
 """The right that each operation requires, by its id. An operation that is not listed here cannot be added."""
 
-_ONCE = {
-    name.lower().encode(): name for name in ("Host", "Origin", "Authorization", "Content-Type", "Content-Length")
-}
+_ONCE = {name.lower().encode(): name for name in ("Host", "Origin", "Authorization", "Content-Type", "Content-Length")}
 """Headers of which a request has one at most: of two, proxies, browsers and this agent might each believe another."""
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
