@@ -10,6 +10,7 @@ import ssl
 import tempfile
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
@@ -17,8 +18,10 @@ import pytest
 
 from fedbandit.agent.addresses import Address
 from fedbandit.agent.gossip import front, wire
+from fedbandit.agent.gossip.certificates import init
+from fedbandit.agent.gossip.handshakes import client_context
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.transport import CONNECTIONS, SERVICE, Dialler, GossipServer
+from fedbandit.agent.gossip.transport import CONNECTIONS, SERVICE, Dialler, GossipServer, TurnedAway, Unreachable
 from fedbandit.local.processes import LocalFederation
 from processes import (
     ask,
@@ -265,44 +268,184 @@ class TestOlderAgents:
         assert heard == ["/fedbandit.v1.Gossip/Exchange"] * 2
 
 
-class TestFront:
-    def test_addresses_of_one_network_are_one_stranger(self):
-        group = front._group_of
-        assert group("10.0.0.1") != group("10.0.0.2")
-        assert group("2001:db8::1") == group("2001:db8::ffff:2") != group("2001:db8:0:1::1")
-        assert group("::ffff:10.0.0.1") == "10.0.0.1"
-        assert group("fe80::1%eth0") == group("fe80::2")
+def test_nothing_is_left_in_the_temporary_folder(sites):
+    """Not even when it is killed: gRPC's sockets have no name."""
+    temporary = Path(tempfile.gettempdir())
+    before = set(temporary.glob("fedbandit-*"))
+    restarted(sites)
+    go_on(sites)
+    assert set(temporary.glob("fedbandit-*")) <= before
 
-    def test_the_oldest_silent_one_makes_room(self, tmp_path, monkeypatch):
-        """One that speaks stays, however many silent ones come after it."""
-        monkeypatch.setattr(front, "PER_ADDRESS", 4)
-        federation = LocalFederation(tmp_path, terms(), [("north", "east")])
-        certs, told = federation.folder / "certs", []
-        tls = TlsFiles(*((certs / name).read_bytes() for name in ("north.crt", "north.key", "ca.crt")))
 
-        async def crowd():
-            server = GossipServer(Address("127.0.0.1", 0), tls, {}, lambda _: True, lambda *it: told.append(it))
-            await server.start()
-            speaker = await asyncio.open_connection("127.0.0.1", server.port)
+# ---------------------------------------------------------------- one door in this process
+
+
+class Hall:
+    """The door of north in this process, which repeats what it is told."""
+
+    def __init__(self, folder, *admitted):
+        init(folder, "test CA", 10, datetime.now(UTC))
+        self.certificates, self.admitted, self.told = Certificates(folder), set(admitted), []
+        self._open = []
+
+    def tls(self, name):
+        key, certificate = self.certificates.make(dns(name))
+        return TlsFiles(certificate, key, self.certificates.ca)
+
+    async def __aenter__(self):
+        async def repeat(call):
+            return f"{call.caller}: {call.data.decode()}".encode()
+
+        self.server = GossipServer(
+            Address("127.0.0.1", 0),
+            self.tls("north"),
+            {"Exchange": repeat},
+            lambda name: name in self.admitted,
+            lambda *told: self.told.append(told),
+        )
+        await self.server.start()
+        return self
+
+    async def __aexit__(self, *_):
+        for writer in self._open:
+            writer.close()
+        await asyncio.sleep(0.05)
+        await self.server.stop(0.0)
+
+    async def call(self, caller, means="north"):
+        dialler = Dialler(means, Address("127.0.0.1", self.server.port), self.tls(caller))
+        try:
+            return await dialler.call("Exchange", b"hello", 10.0)
+        finally:
+            await dialler.close()
+
+    async def connect(self, caller=None):
+        """A connection with a certificate, whose server has spoken; without one, a silent one."""
+        secure = {} if caller is None else {"ssl": client_context(self.tls(caller)), "server_hostname": "north"}
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port, **secure)
+        self._open.append(writer)
+        assert caller is None or await reader.read(9)
+        return reader, writer
+
+
+async def is_closed(connection):
+    """Whether the other end closes it, sooner or later."""
+    try:
+        async with asyncio.timeout(5.0):
+            while await connection[0].read(1000):
+                pass
+    except ConnectionError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_only_neighbours_get_in(tmp_path):
+    async def scenario():
+        async with Hall(tmp_path, "east", "east\0.evil", "*.east") as hall:
+            assert await hall.call("east") == b"east: hello"
+            for name, told, reason in (
+                ("south", "south is no neighbour of north", "not a neighbour"),
+                ("east\0.evil", "must be a DNS name", "certificate"),
+                ("*.east", "must be a DNS name", "certificate"),
+            ):
+                with pytest.raises(TurnedAway, match=told):
+                    await hall.call(name)
+                assert hall.told[-1][0] == reason
+            assert r"'east\x00.evil'" in hall.told[1][1]
+            assert len(hall.told) == 3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("means", ["east", "nort", "north.evil"])
+def test_only_the_neighbour_that_we_mean_is_called(tmp_path, means, monkeypatch):
+    """Whoever answers, even if it does not mind by what name it is called."""
+    monkeypatch.setattr("fedbandit.agent.gossip.handshakes._MEANT_FOR_ANOTHER", None)
+
+    async def scenario():
+        async with Hall(tmp_path, "west") as hall:
+            with pytest.raises(Unreachable, match=f"does not bear the name {means}, but north"):
+                await hall.call("west", means)
+            assert await hall.call("west") == b"west: hello"
+
+    asyncio.run(scenario())
+
+
+def test_the_oldest_silent_one_makes_room(tmp_path, monkeypatch):
+    """One that speaks stays, however many silent ones come after it."""
+    monkeypatch.setattr(front, "PER_ADDRESS", 4)
+
+    async def scenario():
+        async with Hall(tmp_path) as hall:
+            speaker = await hall.connect()
             speaker[1].write(client_hello()[:20])
             await asyncio.sleep(0.1)
-            silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
+            silent = [await hall.connect() for _ in range(20)]
             gone = await asyncio.gather(*(asyncio.wait_for(reader.read(), 2.0) for reader, _ in silent[:17]))
             assert gone == [b""] * 17
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(speaker[0].read(1), 0.2)
-            assert len(told) == 17
-            assert {reason for reason, _ in told} == {"unfinished handshake"}
-            for _, writer in [speaker, *silent]:
-                writer.close()
-            await server.stop(0.0)
+            assert [reason for reason, _ in hall.told] == ["unfinished handshake"] * 17
 
-        asyncio.run(crowd())
+    asyncio.run(scenario())
 
-    def test_nothing_is_left_in_the_temporary_folder(self, sites):
-        """Not even when it is killed: gRPC's sockets have no name."""
-        temporary = Path(tempfile.gettempdir())
-        before = set(temporary.glob("fedbandit-*"))
-        restarted(sites)
-        go_on(sites)
-        assert set(temporary.glob("fedbandit-*")) <= before
+
+def test_a_handshake_has_a_deadline(tmp_path, monkeypatch):
+    monkeypatch.setattr(front, "DEADLINE", 0.2)
+
+    async def scenario():
+        async with Hall(tmp_path) as hall:
+            silent, slow = await hall.connect(), await hall.connect()
+            slow[1].write(client_hello())
+            assert await is_closed(silent)
+            assert await is_closed(slow)
+            assert [reason for reason, _ in hall.told] == ["unfinished handshake"] * 2
+
+    asyncio.run(scenario())
+
+
+def test_a_further_connection_of_a_neighbour_replaces_its_oldest(tmp_path):
+    async def scenario():
+        async with Hall(tmp_path, "east", "west") as hall:
+            other = await hall.connect("west")
+            first, *rest = [await hall.connect("east") for _ in range(CONNECTIONS + 1)]
+            assert await is_closed(first)
+            assert not other[0].at_eof()
+            assert not any(reader.at_eof() for reader, _ in rest)
+            assert [reason for reason, _ in hall.told] == ["connections"]
+
+    asyncio.run(scenario())
+
+
+def test_one_who_is_no_neighbour_any_more_is_disconnected(tmp_path):
+    async def scenario():
+        async with Hall(tmp_path, "east", "west") as hall:
+            east, west = await hall.connect("east"), await hall.connect("west")
+            hall.admitted.remove("east")
+            await hall.server.drop_strangers()
+            assert await is_closed(east)
+            assert not west[0].at_eof()
+            assert await hall.call("west") == b"west: hello"
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_ends_with_its_certificate(tmp_path):
+    async def scenario():
+        async with Hall(tmp_path, "east") as hall:
+            key, certificate = hall.certificates.make(dns("east"), ends=timedelta(seconds=3))
+            hall.tls = lambda _: TlsFiles(certificate, key, hall.certificates.ca)
+            assert await is_closed(await hall.connect("east"))
+            assert hall.told == []
+
+    asyncio.run(scenario())
+
+
+def test_addresses_of_one_network_are_one_stranger():
+    group = front._group_of
+    assert group("10.0.0.1") != group("10.0.0.2")
+    assert group("2001:db8::1") == group("2001:db8::ffff:2") != group("2001:db8:0:1::1")
+    assert group("::ffff:10.0.0.1") == "10.0.0.1"
+    assert group("fe80::1%eth0") == group("fe80::2")
