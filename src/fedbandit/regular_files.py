@@ -16,17 +16,19 @@ MOST = 2**24
 def read_regular(path: Path, check: Callable[[os.stat_result], None] | None = None) -> bytes:
     """The content of a file; ``check`` may refuse it by what the system knows of it. Never blocks on a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         seen = os.fstat(descriptor)
         if not stat.S_ISREG(seen.st_mode):
-            raise FileError(
-                f"{path} is not a regular file, but {_KINDS.get(stat.S_IFMT(seen.st_mode), 'something else')}"
-            )
+            kind = _KINDS.get(stat.S_IFMT(seen.st_mode), "something else")
+            raise FileError(f"{path} is not a regular file, but {kind}")
         if seen.st_size > MOST:
             raise FileError(f"{path} has {seen.st_size} bytes; at most {MOST} are read")
         if check is not None:
             check(seen)
-        return file.read(MOST)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(MOST)
+    finally:
+        os.close(descriptor)
 
 
 _KINDS = {
