@@ -218,9 +218,9 @@ class GossipServer:
     def _method(
         self, handler: Handler, caller: Callable[[Any], str | None], where: Callable[[Any], str]
     ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
-        async def answer(messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        async def answer(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             try:
-                return await handler(Call(caller(context), await self._message(messages)))
+                return await handler(Call(caller(context), await self._message(context)))
             except TurnsAway as refusal:
                 self._refused(refusal.reason, f"{where(context)}: {refusal}")
                 await context.abort(refusal.code, str(refusal))
@@ -232,14 +232,15 @@ class GossipServer:
         return answer
 
     @staticmethod
-    async def _message(messages: AsyncIterator[bytes]) -> bytes:
+    async def _message(context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         try:
             async with asyncio.timeout(PATIENCE):
-                async for data in messages:
-                    return data
+                data = cast(Any, await context.read())
         except TimeoutError:
             raise TurnsAway("message", f"none came within {PATIENCE:g} s", grpc.StatusCode.DEADLINE_EXCEEDED) from None
-        raise TurnsAway("message", f"no message, or one of more than {MAX_BYTES} bytes", _TOO_LARGE)
+        if not isinstance(data, bytes):  # the stream has ended
+            raise TurnsAway("message", f"no message, or one of more than {MAX_BYTES} bytes", _TOO_LARGE)
+        return data
 
 
 class _Room:

@@ -102,7 +102,10 @@ class TlsEnd(asyncio.BufferedProtocol):
                 if not data:  # it has said goodbye
                     self.close()
                     return
-                self._pass_on(data)
+                if self._partner is not None:
+                    self._partner.transport.write(data)
+                else:
+                    self._answer(data)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
@@ -110,10 +113,8 @@ class TlsEnd(asyncio.BufferedProtocol):
             self.close()
         self._flush()
 
-    def _pass_on(self, data: bytes) -> None:
-        if self._partner is not None:
-            self._partner.transport.write(data)
-        elif self._farewell is not None and (answer := self._farewell.answer(data)):
+    def _answer(self, data: bytes) -> None:
+        if self._farewell is not None and (answer := self._farewell.answer(data)):
             self._tls.write(answer)
             self.hang_up()
 
