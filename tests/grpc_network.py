@@ -52,6 +52,7 @@ class GrpcNetwork:
                 Address("127.0.0.1", 0),
                 tls[name],
                 handlers,
+                self._links[name].admits,
                 lambda reason, why: self._refused.append(f"{reason}: {why}"),
             )
             await self._servers[name].start()

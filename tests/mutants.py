@@ -1314,6 +1314,85 @@ PATIENTS = {
     ),
 }
 
+D = "test_agent_doors.py::"
+DOORS = {
+    "whoever speaks must make room for the silent": Mutant(
+        "agent/gossip/front.py",
+        "key=lambda it: it.spoke and not it.counted)",
+        "key=lambda it: 0)",
+        (f"{D}test_the_oldest_silent_one_makes_room",),
+    ),
+    "strangers have no allowance": Mutant(
+        "agent/gossip/front.py",
+        "        if len(crowd) < PER_ADDRESS:\n            if self._count < IN_ALL:\n",
+        "        if True:\n            if True:\n",
+        (f"{D}test_the_oldest_silent_one_makes_room",),
+    ),
+    "a handshake has no deadline": Mutant(
+        "agent/gossip/front.py",
+        "loop.call_later(DEADLINE, ",
+        "loop.call_later(1e6, ",
+        (f"{D}test_a_handshake_has_a_deadline",),
+    ),
+    "whoever the CA knows gets in": Mutant(
+        "agent/gossip/front.py",
+        "if not self._admits(who.name):",
+        "if False:",
+        (f"{D}test_only_neighbours_get_in",),
+    ),
+    "a name ends at a NUL byte": Mutant(
+        "agent/gossip/identity.py",
+        "return site_name(names[0].value)",
+        'return names[0].value.partition("\\0")[0]',
+        (f"{D}test_only_neighbours_get_in",),
+    ),
+    "we talk to whoever answers": Mutant(
+        "agent/gossip/dialled.py",
+        "if who.name != self._neighbour:",
+        "if False:",
+        (f"{D}test_only_the_neighbour_that_we_mean_is_called",),
+    ),
+    "a neighbour may have any number of connections": Mutant(
+        "agent/gossip/transport.py",
+        "        while self.full:\n",
+        "        while False:\n",
+        (f"{D}test_a_further_connection_of_a_neighbour_replaces_its_oldest",),
+    ),
+    "one who has left stays connected": Mutant(
+        "agent/gossip/transport.py",
+        "for name in list(self._rooms) if not self._admits(name)))",
+        "for name in list(self._rooms) if False))",
+        (f"{D}test_one_who_is_no_neighbour_any_more_is_disconnected",),
+    ),
+    "a connection outlives its certificate": Mutant(
+        "agent/gossip/tunnel.py",
+        "call_later(max(0.0, left), self.close)",
+        "call_later(1e6, self.close)",
+        (f"{D}test_a_connection_ends_with_its_certificate",),
+    ),
+    "the last of two headers wins": Mutant(
+        "agent/http/access.py",
+        "                if name in found:\n",
+        "                if False:\n",
+        ("test_api.py::test_a_header_that_stands_twice_is_400",),
+    ),
+    "the last of two keys wins": Mutant(
+        "agent/strict_json.py",
+        "if key in found:",
+        "if False:",
+        ("test_api.py::test_a_key_that_stands_twice_is_422",),
+    ),
+    "a pipe is read": Mutant(
+        "regular_files.py",
+        "if not stat.S_ISREG(seen.st_mode):",
+        "if False:",
+        ("test_config.py::test_only_regular_files_are_read",),
+    ),
+    "a request is signed for the name in it": Mutant(
+        "agent/gossip/certificates.py", "if requested != name:", "if False:", ("test_certs.py",)
+    ),
+}
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -1329,5 +1408,6 @@ AREAS = {
     "its disk": DISK,
     "late rewards": LATE,
     "whose average counts": PATIENTS,
+    "the doors": DOORS,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

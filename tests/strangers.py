@@ -1,5 +1,10 @@
 """Callers that a site must not let in, with real certificates, and the one check that holds for all of them."""
 
+import contextlib
+import selectors
+import socket
+import ssl
+import threading
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -147,8 +152,10 @@ def with_a_wrong_name(certificates):
     return {
         "not a neighbour": Stranger("not a neighbour", denied, make(dns("south"))),
         "the site itself": Stranger("not a neighbour", denied, make(dns("north"))),
-        "upper case": Stranger("not a neighbour", denied, make(dns("EAST"))),
-        "wildcard": Stranger("not a neighbour", denied, make(dns("*.east"))),
+        "upper case": Stranger("certificate", denied, make(dns("EAST"))),
+        "wildcard": Stranger("certificate", denied, make(dns("*.east"))),
+        "a NUL byte": Stranger("certificate", denied, make(dns("east\0.evil"))),
+        "a line": Stranger("certificate", denied, make(dns("east\n"))),
         "two names": Stranger("certificate", denied, make(dns("east"), dns("south"))),
         "the same name twice": Stranger("certificate", denied, make(dns("east"), dns("east"))),
         "a URI": Stranger("certificate", denied, make(x509.UniformResourceIdentifier("spiffe://trial/east"))),
@@ -185,3 +192,89 @@ def with_a_wrong_message(door):
         "terms that are none": Stranger("message", bad, pair, data=b"\xff", method="Compare"),
         "other terms": Stranger("other terms", grpc.StatusCode.FAILED_PRECONDITION, pair, data=wire.encode(others)),
     }
+
+
+class Crowd:
+    """So many connections, each opened again when it is closed; ``says`` is what each sends, byte by byte."""
+
+    def __init__(self, port, count, says=b""):
+        self._port, self._count, self._says, self.opened = port, count, says, 0
+        self._over, self._thread = threading.Event(), threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+    def _run(self):
+        with selectors.DefaultSelector() as waiting:
+            for _ in range(self._count):
+                self._open(waiting)
+            while not self._over.is_set():
+                for key, _ in waiting.select(0.05):
+                    if self._is_closed(key.fileobj):
+                        waiting.unregister(key.fileobj)
+                        key.fileobj.close()
+                        self._open(waiting)
+                for key in waiting.get_map().values():
+                    if key.data:
+                        self._say(key.fileobj, key.data.pop(0))
+            for key in list(waiting.get_map().values()):
+                key.fileobj.close()
+
+    def _open(self, waiting):
+        connection = socket.create_connection(("127.0.0.1", self._port), timeout=10.0)
+        connection.setblocking(False)
+        self.opened += 1
+        waiting.register(connection, selectors.EVENT_READ, [bytes((byte,)) for byte in self._says])
+
+    @staticmethod
+    def _is_closed(connection):
+        try:
+            return not connection.recv(1000)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    @staticmethod
+    def _say(connection, byte):
+        with contextlib.suppress(OSError):
+            connection.send(byte)
+
+
+def client_hello():
+    """What a TLS client says first."""
+    said = ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), said).do_handshake()
+    return said.read()
+
+
+@contextlib.contextmanager
+def silent_calls(port, certificates, pair, channels, means="north"):
+    """Calls that say nothing, 16 on each of so many connections."""
+    credentials = grpc.ssl_channel_credentials(certificates.ca, *pair)
+    options = (("grpc.ssl_target_name_override", means), ("grpc.use_local_subchannel_pool", 1))
+    opened = [grpc.secure_channel(f"127.0.0.1:{port}", credentials, options) for _ in range(channels)]
+    said = threading.Event()
+
+    def nothing():
+        said.wait(60.0)
+        yield from ()
+
+    try:
+        yield [
+            channel.stream_unary("/fedbandit.v1.Gossip/Exchange").future(nothing())
+            for channel in opened
+            for _ in range(16)
+        ]
+    finally:
+        said.set()
+        for channel in opened:
+            channel.close()

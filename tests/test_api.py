@@ -426,10 +426,41 @@ def test_beyond_this_machine_any_name_will_do_but_the_token_must_be_there(served
     assert asyncio.run(ask({"Authorization": "Bearer a-token-of-some-length", "Host": ""})) == 421
 
 
-def test_two_hosts_or_none_are_421(served):
-    for hosts in (b"", b"Host: localhost\r\nHost: localhost\r\n"):
-        heard, _ = raw(served, b"GET /healthz HTTP/1.1\r\n" + hosts + b"Connection: close\r\n\r\n")
-        assert heard.startswith((b"HTTP/1.1 421 ", b"HTTP/1.1 400 "))
+def test_no_host_is_421(served):
+    heard, _ = raw(served, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+    assert heard.startswith((b"HTTP/1.1 421 ", b"HTTP/1.1 400 "))
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization", "Content-Type", "Content-Length"])
+def test_a_header_that_stands_twice_is_400(served, name):
+    """Also if both say the same, and if one of them would do: who wins must not be a matter of taste."""
+    before = served.rows()
+    good = {"Host": "localhost", "Origin": "http://localhost", "Content-Type": "application/json"}
+    sent = {"Host": "localhost"} | {name: good.get(name, "0")}
+    for other in (sent[name], "evil.example"):
+        if name == "Content-Length" and other != "0":
+            continue  # not a number: refused by the parser
+        for pair in ((sent[name], other), (other, sent[name])):
+            head = "".join(f"{key}: {value}\r\n" for key, value in sent.items() if key != name)
+            head += "".join(f"{name}: {value}\r\n" for value in pair)
+            heard, _ = raw(served, f"POST /v1/decisions HTTP/1.1\r\n{head}Connection: close\r\n\r\n".encode())
+            assert heard.startswith(b"HTTP/1.1 400 "), heard
+            if name != "Content-Length":  # the parser knows that one
+                assert json.loads(heard.partition(b"\r\n\r\n")[2])["error"]["field"] == name
+    assert served.rows() == before
+
+
+@pytest.mark.parametrize(
+    "body", ['{"value": 0.5, "value": 1.0}', '{"value": 0.5, "\\u0076alue": 0.5}', '{"value": 1, "x": 1, "value": 1}']
+)
+def test_a_key_that_stands_twice_is_422(served, http, body):
+    decision = decide(http)
+    before = served.rows()
+    answer = put_reward(http, decision, body)
+    assert answer.status_code == 422
+    assert error_of(answer)["field"] == "value"
+    assert "stands twice" in error_of(answer)["message"]
+    assert served.rows() == before
 
 
 def test_a_page_from_elsewhere_cannot_ask_for_a_decision(served, http):

@@ -1,5 +1,6 @@
 """The small CA, its certificates in real handshakes, and what a site checks before it starts."""
 
+import base64
 import os
 import re
 import shlex
@@ -31,7 +32,7 @@ from typer.testing import CliRunner
 
 from fedbandit.agent.config import ConfigError, read_config
 from fedbandit.agent.disk import secret_files
-from fedbandit.agent.gossip.certificates import CertsError, init, issue
+from fedbandit.agent.gossip.certificates import CertsError, init, issue, sign
 from fedbandit.agent.gossip.tls import read_tls
 from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.cli import app
@@ -175,6 +176,75 @@ class TestMaking:
         (folder / "ca.crt").write_bytes(site.certificate.read_bytes())
         with pytest.raises(CertsError, match=r"ca\.crt is not the certificate of a CA"):
             issue(folder, "east", 10, NOW)
+
+
+class TestSigning:
+    """A certificate for a key that never travels."""
+
+    def request(self, path, *names, key=None, more=()):
+        key = key or ec.generate_private_key(ec.SECP256R1())
+        builder = x509.CertificateSigningRequestBuilder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "north")]))
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        for extension in more:
+            builder = builder.add_extension(extension, critical=True)
+        path.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+        return key
+
+    def test_only_the_key_is_taken(self, folder, tmp_path):
+        key = self.request(
+            tmp_path / "csr", x509.DNSName("north"), more=[x509.BasicConstraints(ca=True, path_length=None)]
+        )
+        signed = sign(folder, tmp_path / "csr", "north", 825, NOW)
+        found, as_issued = certificate(signed.certificate), certificate(issue(folder, "east", 825, NOW).certificate)
+        assert found.public_key() == key.public_key()
+        assert found.subject == x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "north")])
+        assert found.not_valid_after_utc == signed.until == NOW + 825 * DAY
+        assert {it.oid for it in found.extensions} == {it.oid for it in as_issued.extensions}
+        for kind in (x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage):
+            assert extension(found, kind) == extension(as_issued, kind)
+        assert mode(signed.certificate) == 0o644
+
+    @pytest.mark.parametrize(
+        ("names", "told"),
+        [
+            (["north\0.evil"], r"not DNSName 'north\\x00\.evil'"),
+            (["north\n"], r"not DNSName 'north\\n'"),
+            (["*.north"], r"not DNSName '\*\.north'"),
+            (["NORTH"], "not DNSName 'NORTH'"),
+            ([], "one name .* not none"),
+            (["north", "east"], "one name .* not DNSName 'north', DNSName 'east'"),
+            (["east"], "asks for a certificate for east, not for north"),
+        ],
+    )
+    def test_other_names_are_not_signed(self, folder, tmp_path, names, told):
+        self.request(tmp_path / "csr", *map(x509.DNSName, names))
+        with pytest.raises(CertsError, match=told):
+            sign(folder, tmp_path / "csr", "north", 825, NOW)
+        assert len(list(folder.iterdir())) == 2
+
+    def test_what_else_is_refused(self, folder, tmp_path):
+        path = tmp_path / "csr"
+        with pytest.raises(InvalidArgument, match="NAME must be"):
+            sign(folder, path, "north\0.evil", 825, NOW)
+        path.write_bytes(b"nonsense")
+        with pytest.raises(CertsError, match="holds no certificate request in PEM form"):
+            sign(folder, path, "north", 825, NOW)
+        self.request(path, x509.DNSName("north"), key=rsa.generate_private_key(65537, 1024))  # noqa: S505
+        with pytest.raises(CertsError, match="has a key that is neither EC of 256 bits nor RSA of 2048"):
+            sign(folder, path, "north", 825, NOW)
+        self.request(path, x509.DNSName("north"))
+        der = bytearray(x509.load_pem_x509_csr(path.read_bytes()).public_bytes(Encoding.DER))
+        der[-1] ^= 1
+        lines = base64.encodebytes(der).decode()
+        path.write_text(f"-----BEGIN CERTIFICATE REQUEST-----\n{lines}-----END CERTIFICATE REQUEST-----\n")
+        with pytest.raises(CertsError, match="is not signed by the key in it"):
+            sign(folder, path, "north", 825, NOW)
+        self.request(path, x509.DNSName("north"))
+        sign(folder, path, "north", 825, NOW)
+        with pytest.raises(CertsError, match=r"north\.crt exists already; --renew replaces it"):
+            sign(folder, path, "north", 825, NOW)
+        sign(folder, path, "north", 825, NOW, renew=True)
 
 
 class TestWriting:
@@ -523,18 +593,19 @@ class TestCommands:
         """The site's commands and the CA's, as printed: what comes out is what an agent accepts."""
         monkeypatch.chdir(tmp_path)
         text = (Path(__file__).parents[1] / "docs" / "certificates.md").read_text(encoding="utf-8")
-        ours, theirs = re.findall(r"```\n(openssl .*?)```", text, re.DOTALL)
+        (ours,) = re.findall(r"```\n(openssl .*?)```", text, re.DOTALL)
+        (theirs,) = re.findall(r"```\nfedbandit (certs sign .*?)\n```", text)
         assert self.invoke("init").exit_code == 0
-        said = [
-            subprocess.run(["/bin/sh", "-ec", commands], capture_output=True, text=True, check=True).stdout
-            for commands in (ours, theirs)
+        subprocess.run(["/bin/sh", "-ec", ours], capture_output=True, check=True)
+        signed = CliRunner().invoke(app, shlex.split(theirs))
+        until = datetime.now(UTC) + timedelta(days=825)
+        assert signed.output.splitlines() == [
+            f"wrote certs/north.crt, valid until {until:%Y-%m-%d}",
+            "site north needs it and certs/ca.crt; it has its key already",
         ]
-        assert "DNS:north" in said[1]
-        assert "TLS Web Server Authentication, TLS Web Client Authentication" in said[1]
-        for name in ("north.key", "north.crt"):
-            (tmp_path / name).rename(tmp_path / "certs" / name)
+        (tmp_path / "north.key").rename(tmp_path / "certs" / "north.key")
         (tmp_path / "site.toml").write_text(SITE)
-        read_tls(read_config(tmp_path / "site.toml"), datetime.now(UTC) + timedelta(seconds=1))
+        read_tls(read_config(tmp_path / "site.toml"), datetime.now(UTC))
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

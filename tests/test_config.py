@@ -12,8 +12,9 @@ from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.addresses import Address, address, listening_address, site_name
 from fedbandit.agent.config import ConfigError, Neighbour, Tls, check_insecure, read_config, read_tokens, token_with
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.rights import ALL_RIGHTS
-from fedbandit.checks import InvalidArgument
+from fedbandit.checks import FileError, InvalidArgument
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"
 LISTEN_AT = "host:port with a port from 0 to 65535 (0: any free one), an IPv6 host in brackets"
@@ -527,3 +528,21 @@ def test_a_wrong_reward_window_is_named(text, tmp_path):
     path.write_text(LEAST.replace("num_agents = 3", f"num_agents = 3\nreward_window = {text}"))
     with pytest.raises(ConfigError, match=r"federation\.reward_window must be"):
         read_config(path)
+
+
+def test_only_regular_files_are_read(tmp_path):
+    """A pipe in their place must not make a running agent wait, nor a device give it content without end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o600)
+    huge = tmp_path / "huge"
+    with huge.open("wb") as file:
+        file.truncate(2**40)
+    huge.chmod(0o600)
+    for path, told in ((pipe, "a named pipe"), (tmp_path, "a folder"), (Path("/dev/null"), "a device")):
+        with pytest.raises(ConfigError, match=f"{path} is not a regular file, but {told}"):
+            read_config(path)
+        with pytest.raises(FileError, match=f"{path} is not a regular file, but {told}"):
+            read_secret(path)
+    for read in (read_config, read_secret):
+        with pytest.raises(FileError, match="has 1099511627776 bytes; at most"):
+            read(huge)

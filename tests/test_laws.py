@@ -17,7 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 ROOMS = {
     "rules": ["rules"],  # formulas; first, since a problem asks the rules for the variance of its rewards
     "world": [
-        *("checks", "toml_files", "progress", "array_checks", "graph", "rewards", "samples", "delays"),
+        *("checks", "regular_files", "toml_files", "progress", "array_checks", "graph", "rewards", "samples", "delays"),
         *("problem", "hospital"),
     ],
     "policies": ["policies"],
@@ -27,7 +27,7 @@ ROOMS = {
     "privacy": ["privacy"],
     "agent.core": ["agent.core"],
     "agent.disk": ["agent.disk"],
-    "agent.config": ["agent.addresses", "agent.rights", "agent.config"],
+    "agent.config": ["agent.addresses", "agent.rights", "agent.strict_json", "agent.config"],
     "agent.gossip": ["agent.gossip"],
     "agent.http": ["agent.http"],
     "agent": ["agent"],  # the process of all that, and the client

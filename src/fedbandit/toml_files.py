@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedbandit.checks import FileError, InvalidArgument, closest
+from fedbandit.regular_files import read_regular
 
 __all__ = ["Section", "checked", "read_toml"]
 
@@ -27,8 +28,10 @@ S = TypeVar("S", bound=Section)
 def read_toml(source: Path, failure: type[FileError]) -> tuple[str, dict[str, Any]]:
     """The text of a file and its content."""
     try:
-        text = source.read_text(encoding="utf-8")
+        text = read_regular(source).decode("utf-8")
         return text, tomllib.loads(text)
+    except FileError as error:
+        raise failure(str(error)) from None
     except FileNotFoundError:
         raise failure(f"{source}: no such file") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

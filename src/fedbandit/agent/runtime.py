@@ -115,6 +115,7 @@ class Agent:
     async def leave(self, neighbour: str) -> None:
         """Record that a neighbour has left for good."""
         await self.links.leave(neighbour)
+        await self._drop_strangers()
 
     async def rejoin(self, neighbour: str) -> None:
         """Accept a neighbour that had left."""
@@ -134,6 +135,10 @@ class Agent:
     def _new_run(self) -> int:
         return 1 + self._random.randrange(MAX_RUN)
 
+    async def _drop_strangers(self) -> None:
+        if self._server is not None:
+            await self._server.drop_strangers()
+
     def not_ready(self) -> str | None:
         """Why the agent cannot serve now; None if it can."""
         if self._problem is not None:
@@ -150,7 +155,7 @@ class Agent:
         """Listen for neighbours, dial them, expire old decisions, watch the configuration."""
         if self.config.gossip is not None:
             handlers = {"Exchange": self.links.answer_exchange, "Compare": self.links.answer_compare}
-            self._server = GossipServer(self.config.gossip, self._tls, handlers, self.refusals.count)
+            self._server = GossipServer(self.config.gossip, self._tls, handlers, self.links.admits, self.refusals.count)
             self.gossip_port = self._server.port
         await self.links.use(self.config.neighbours)
         if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused
@@ -230,6 +235,7 @@ class Agent:
         if self._tls is None:
             check_insecure(config, insecure=True)
         await self.links.use(config.neighbours)
+        await self._drop_strangers()
         if config.neighbours != self.config.neighbours:
             _LOG.info("applied the neighbours in %s", path.name)
         taken = replace(self.config, neighbours=config.neighbours)

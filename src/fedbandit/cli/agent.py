@@ -51,7 +51,6 @@ def agent(
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     from fedbandit.agent.config import check_insecure, read_config, read_tokens
-    from fedbandit.agent.gossip.handshakes import watch_handshakes
     from fedbandit.agent.gossip.tls import read_tls
     from fedbandit.agent.runtime import INSECURE, Agent
     from fedbandit.agent.serve import serve
@@ -68,7 +67,6 @@ def agent(
         logging.getLogger("fedbandit.agent").warning(INSECURE)
     with _plain_errors():
         running = Agent(site, tls)
-    watch_handshakes(running.refusals.count)
 
     async def until_stopped() -> None:
         stop = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The commands ``certs init`` and ``certs issue``. Heavy imports happen inside commands."""
+"""The commands ``certs init``, ``certs issue`` and ``certs sign``. Heavy imports happen inside commands."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,3 +49,22 @@ def issue(
         f"site {name} needs both and {folder / CA_CERTIFICATE}. Copy the key nowhere else, "
         f"and keep {folder / CA_KEY} offline"
     )
+
+
+@certs.command()
+@errors_exit_with_2
+def sign(
+    request: Annotated[Path, typer.Argument(help="The site's certificate request, in PEM form.")],
+    name: Annotated[str, typer.Argument(help="The site's name. The request must be for this name alone.")],
+    folder: _Folder = Path("certs"),
+    days: Annotated[int, typer.Option(help="Lifetime in days; never longer than the CA's.")] = 825,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Output folder. Default: the CA's.")] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate.")] = False,
+) -> None:
+    """Issue a certificate for the key in a site's request. Nothing but the key is taken from the request."""
+    from fedbandit.agent.gossip.certificates import CA_CERTIFICATE
+    from fedbandit.agent.gossip.certificates import sign as make
+
+    made = make(folder, request, name, days, datetime.now(UTC), output, renew)
+    typer.echo(f"wrote {made.certificate}, valid until {made.until:%Y-%m-%d}")
+    typer.echo(f"site {name} needs it and {folder / CA_CERTIFICATE}; it has its key already")

@@ -34,6 +34,9 @@ __all__ = ["MAX_WINDOW", "Federation"]
 MAX_WINDOW = 1e9
 """The longest reward window in seconds, about 30 years."""
 
+MOST_SHOWN = 20
+"""The most differences that are shown: another site may have made up thousands."""
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -224,11 +227,14 @@ class Federation:
     def difference(self, other_terms: Mapping[str, object]) -> list[str]:
         """The fields that differ from another's ``terms()``, such as "policy.epsilon: 1.0 here, 2.0 there"."""
         here, there = (_BEFORE | _flat(terms) for terms in (self.terms(), other_terms))
-        return [
-            f"{name}: {_shown(here, name)} here, {_shown(there, name)} there"
+        names = [
+            name
             for name in dict.fromkeys([*here, *there])
             if name not in here or name not in there or here[name] != there[name]
         ]
+        more = [f"and {len(names) - MOST_SHOWN} more"] if len(names) > MOST_SHOWN else []
+        shown = [f"{name}: {_shown(here, name)} here, {_shown(there, name)} there" for name in names[:MOST_SHOWN]]
+        return [*shown, *more]
 
 
 _BEFORE: dict[str, object] = {"counts": "sites", "reward_window": 0.0}

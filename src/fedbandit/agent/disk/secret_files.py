@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedbandit.checks import FileError
+from fedbandit.regular_files import read_regular
 
 __all__ = ["LEFTOVERS", "OWNER_ONLY", "READABLE", "read_public", "read_secret", "write_together"]
 
@@ -32,12 +33,13 @@ def read_secret(path: Path) -> bytes:
 
 
 def _read(path: Path, secret: bool) -> bytes:
+    def check(seen: os.stat_result) -> None:
+        mode = stat.S_IMODE(seen.st_mode)
+        if secret and mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise FileError(f"{path} has mode {mode:04o}, open to others than its owner: chmod 600 {path}")
+
     try:
-        with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if secret and mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise FileError(f"{path} has mode {mode:04o}, open to others than its owner: chmod 600 {path}")
-            return file.read()
+        return read_regular(path, check)
     except FileNotFoundError:
         raise FileError(f"{path}: no such file") from None
     except OSError as error:

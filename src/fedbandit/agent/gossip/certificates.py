@@ -9,21 +9,23 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedbandit.agent.addresses import site_name
 from fedbandit.agent.disk.secret_files import OWNER_ONLY, READABLE, read_public, read_secret, write_together
+from fedbandit.agent.gossip.identity import WrongName, the_name_in
 from fedbandit.agent.gossip.tls import certificates_in, key_in, public_bytes
 from fedbandit.checks import FileError, InvalidArgument, whole_number
 
-__all__ = ["CA_CERTIFICATE", "CA_KEY", "CertsError", "Written", "init", "issue"]
+__all__ = ["CA_CERTIFICATE", "CA_KEY", "CertsError", "Signed", "Written", "init", "issue", "sign"]
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 CLOCKS_DIFFER = timedelta(minutes=5)  # a certificate is valid at once, even where the clock is slow
 MAX_DAYS = 36_500
 LONGEST_COMMON_NAME = 64
+LEAST_CURVE, LEAST_RSA = 256, 2048
 
 
 class CertsError(FileError):
@@ -37,6 +39,17 @@ class Written:
     certificate: Path
     key: Path
     until: datetime
+
+
+@dataclass(frozen=True)
+class Signed:
+    """The path of a certificate for a key that stays elsewhere, and its expiry."""
+
+    certificate: Path
+    until: datetime
+
+
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 def init(folder: Path, name: str, days: int, now: datetime) -> Written:
@@ -65,33 +78,78 @@ def issue(
 
     ``renew`` replaces existing ones, with a new key.
     """
-    site_name(name, "NAME")
-    if name == Path(CA_KEY).stem:
-        raise InvalidArgument("NAME", name, f"different from '{name}': {CA_CERTIFICATE} and {CA_KEY} are the CA's")
-    days = whole_number("--days", days, 1, MAX_DAYS)
+    days = _checked(name, days)
     target = folder if output is None else output
     paths = target / f"{name}.crt", target / f"{name}.key"
     for path in paths:
         if path.exists() and not renew:
             raise CertsError(f"{path} exists already; --renew replaces certificate and key")
-    ca, ca_key = _ca(folder, now)
     key = ec.generate_private_key(ec.SECP256R1())
+    return _write(*paths, _signed(folder, name, key.public_key(), days, now), key, renew)
+
+
+def sign(
+    folder: Path, request: Path, name: str, days: int, now: datetime, output: Path | None = None, renew: bool = False
+) -> Signed:
+    """Issue a certificate for the key in a site's request; the request must be for this name and no other.
+
+    Only the key is taken from the request: name, dates and uses are ours.
+    """
+    days = _checked(name, days)
+    path = (folder if output is None else output) / f"{name}.crt"
+    if path.exists() and not renew:
+        raise CertsError(f"{path} exists already; --renew replaces it")
+    certificate = _signed(folder, name, _requested_key(request, name), days, now)
+    write_together({path: (certificate.public_bytes(Encoding.PEM), READABLE)}, replace=renew)
+    return Signed(path, certificate.not_valid_after_utc)
+
+
+def _checked(name: str, days: int) -> int:
+    site_name(name, "NAME")
+    if name == Path(CA_KEY).stem:
+        raise InvalidArgument("NAME", name, f"different from '{name}': {CA_CERTIFICATE} and {CA_KEY} are the CA's")
+    return whole_number("--days", days, 1, MAX_DAYS)
+
+
+def _requested_key(path: Path, name: str) -> PublicKey:
+    """The public key in a request, if its owner made the request, for this name alone."""
+    content = read_public(path)
+    try:
+        request = x509.load_pem_x509_csr(content)
+        requested = the_name_in(request)
+    except WrongName as error:
+        raise CertsError(f"{path}: {error}") from None
+    except ValueError:
+        raise CertsError(f"{path} holds no certificate request in PEM form") from None
+    if requested != name:
+        raise CertsError(f"{path} asks for a certificate for {requested}, not for {name}")
+    if not request.is_signature_valid:
+        raise CertsError(f"{path} is not signed by the key in it: whoever sent it need not have that key")
+    key = request.public_key()
+    if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.key_size >= LEAST_CURVE:
+        return key
+    if isinstance(key, rsa.RSAPublicKey) and key.key_size >= LEAST_RSA:
+        return key
+    raise CertsError(f"{path} has a key that is neither EC of {LEAST_CURVE} bits nor RSA of {LEAST_RSA}, or more")
+
+
+def _signed(folder: Path, name: str, key: PublicKey, days: int, now: datetime) -> x509.Certificate:
+    ca, ca_key = _ca(folder, now)
     subject = _common_name(name) if len(name) <= LONGEST_COMMON_NAME else x509.Name([])
     until = min(now + timedelta(days=days), ca.not_valid_after_utc)
     ca_identifier = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    certificate = (
-        _builder(subject, ca.subject, key.public_key(), now, until)
+    return (
+        _builder(subject, ca.subject, key, now, until)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=not list(subject))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
         )
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca_identifier), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    return _write(*paths, certificate, key, renew)
 
 
 def _ca(folder: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -130,7 +188,7 @@ def _common_name(name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, until: datetime
+    subject: x509.Name, issuer: x509.Name, key: PublicKey, now: datetime, until: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

@@ -1,61 +1,78 @@
-"""Counts failed TLS handshakes by reading gRPC's standard error: gRPC reports them nowhere else.
+"""TLS as a site speaks it: the contexts for both directions, and why a handshake failed."""
 
-gRPC refuses a missing, foreign or expired certificate and plain text before any of our code runs, and its core logs
-a line to file descriptor 2. So this file replaces the descriptor with a pipe: a thread reads it, reports lines about
-failed handshakes and passes on all others. The core does not say which end began a handshake, so handshakes that this
-process began count, too.
-"""
-
-import logging
 import os
-import sys
-import threading
-from collections.abc import Callable
-from contextlib import suppress
+import ssl
 
-__all__ = ["watch_handshakes"]
+from cryptography.x509 import load_pem_x509_certificates
 
-_MARKS = (b"Handshake failed", b"No match found for server name")
+from fedbandit.agent.gossip.identity import the_name_in
+from fedbandit.agent.gossip.tls import TlsFiles
 
-# OpenSSL's words, and ours.
-_REASONS = (
-    (b"certificate has expired", "certificate expired"),
-    (b"certificate is not yet valid", "certificate not yet valid"),
-    (b"PEER_DID_NOT_RETURN_A_CERTIFICATE", "no certificate"),
-    (b"CERTIFICATE_VERIFY_FAILED", "certificate of another CA"),
-    (b"certificate signature failure", "certificate of another CA"),  # a CA with the name of ours
-    (b"WRONG_VERSION_NUMBER", "not TLS"),
-    (b"HTTP_REQUEST", "not TLS"),
-    (b"No match found for server name", "meant for another site"),  # the caller expected another site at this address
-)
+__all__ = ["client_context", "in_words", "own_name", "reason_of", "server_context"]
+
+_REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "no certificate",
+    "CALLBACK_FAILED": "meant for another site",
+    **dict.fromkeys(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNSUPPORTED_PROTOCOL"), "not TLS"),
+}
+_MEANT_FOR_ANOTHER = ssl.AlertDescription.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
 
 
-def watch_handshakes(failed: Callable[[str, str], None]) -> None:
-    """Call ``failed(reason, line)``, in another thread, for every handshake that fails in this process from now on.
+def server_context(tls: TlsFiles) -> ssl.SSLContext:
+    """TLS for those who dial us: with a certificate of our CA, and meaning this site if they name one."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, tls)
+    context.num_tickets = 0  # nobody resumes: every connection shows its certificate
+    own = own_name(tls)
 
-    Call it once per process. Python's own ``sys.stderr``, and a log to it, keep their target: none of their output
-    is lost when the process ends, and our own log lines about handshakes are not mistaken for the core's.
-    """
-    outside, before = os.dup(2), sys.stderr
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.StreamHandler) and handler.stream is before:  # pyright: ignore[reportUnknownMemberType]
-            handler.setStream(sys.stderr)
-    reading, writing = os.pipe()
-    os.dup2(writing, 2)
-    os.close(writing)
-    threading.Thread(target=_watch, args=(reading, outside, failed), name="handshakes", daemon=True).start()
+    def means_us(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> int | None:
+        return None if name in (None, own) else _MEANT_FOR_ANOTHER
+
+    context.sni_callback = means_us  # pyright: ignore[reportAttributeAccessIssue]
+    return context
 
 
-def _watch(reading: int, outside: int, failed: Callable[[str, str], None]) -> None:
-    with os.fdopen(reading, "rb") as lines:
-        for line in lines:
-            if any(mark in line for mark in _MARKS):
-                failed(_reason(line), line.decode(errors="replace").strip())
-            else:
-                with suppress(OSError):
-                    os.write(outside, line)
+def client_context(tls: TlsFiles) -> ssl.SSLContext:
+    """TLS towards those whom we dial."""
+    return _context(ssl.PROTOCOL_TLS_CLIENT, tls)
 
 
-def _reason(line: bytes) -> str:
-    return next((reason for mark, reason in _REASONS if mark in line), "handshake")
+def _context(side: int, tls: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(side)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False  # ``identity`` reads the name, more strictly
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # every CA in the file is one, as ``tls`` checks at the start
+    context.load_verify_locations(cadata=tls.ca.decode("ascii", "ignore"))
+    context.set_alpn_protocols(["h2"])
+    memory = os.memfd_create("tls")  # Python loads a key only from a file; this one is in memory
+    try:
+        os.write(memory, tls.certificate + b"\n" + tls.key)
+        context.load_cert_chain(f"/proc/self/fd/{memory}")
+    finally:
+        os.close(memory)
+    return context
+
+
+def own_name(tls: TlsFiles) -> str:
+    """The name in our own certificate, the first in its file."""
+    return the_name_in(load_pem_x509_certificates(tls.certificate)[0])
+
+
+def reason_of(error: Exception | None) -> str:
+    """Why a handshake failed, for counting."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        found = {9: "certificate not yet valid", 10: "certificate expired"}
+        return found.get(error.verify_code, "certificate of another CA")
+    return _REASONS.get(getattr(error, "reason", None) or "", "handshake")
+
+
+def in_words(error: Exception) -> str:
+    """Why a connection failed, for people."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)

@@ -35,6 +35,9 @@ TIMEOUT = 2.0
 RETRY = 0.5
 """Seconds between attempts while a neighbour is unreachable: short, to find it soon after it returns."""
 
+TERMS_DIFFER = 16_384
+"""Bytes by which another site's terms may be longer than ours: comparing them must not delay decisions."""
+
 _LOG = logging.getLogger("fedbandit.gossip")
 
 
@@ -53,6 +56,8 @@ class Links:
         """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970."""
         self._name, self._terms, self._site, self._tls = name, terms, site, tls
         self._clock, self._random = clock, random
+        self._own_terms = wire.encode_terms(terms.terms())
+        self._most_terms = len(self._own_terms) + TERMS_DIFFER
         self._changing = asyncio.Lock()  # one change at a time: otherwise a clock could be lost or run twice
         self.statuses: dict[str, NeighbourStatus] = {}
 
@@ -102,6 +107,13 @@ class Links:
             _LOG.warning("%s: has left and stays refused until 'fedbandit rejoin'", name)
         elif neighbour.address is not None:
             status.clock = asyncio.create_task(self._run_clock(status), name=f"link to {name}")
+
+    def admits(self, name: str) -> bool:
+        """Whether a name is that of a neighbour that has not left."""
+        try:
+            return name in self.statuses and not self._has_left(name)
+        except JournalError:  # the site refuses those who have left, too
+            return name in self.statuses
 
     def _has_left(self, name: str) -> bool:
         return any(link.left for link in self._site.look().links if link.neighbour == name)
@@ -167,8 +179,8 @@ class Links:
     async def _differences(self, name: str, dialler: Dialler) -> str | None:
         """The terms in which a neighbour differs. The call tells the neighbour, too."""
         try:
-            data = await dialler.call("Compare", wire.encode_terms(self._terms.terms()), TIMEOUT)
-            return _named(name, self._terms.difference(wire.decode_terms(data)))
+            data = await dialler.call("Compare", self._own_terms, TIMEOUT)
+            return _named(name, self._terms.difference(wire.decode_terms(data, self._most_terms)))
         except (TurnedAway, Unreachable, WireError):
             return None
 
@@ -199,13 +211,13 @@ class Links:
         """Tell a neighbour with different terms in which fields they differ."""
         status = self._admitted(call)
         try:
-            theirs = wire.decode_terms(call.data)
+            theirs = wire.decode_terms(call.data, self._most_terms)
         except WireError as error:
             raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
         differences = self._terms.difference(theirs)
         if status is not None and differences:
             status.differs_in(_named(status.neighbour.name, differences))
-        return wire.encode_terms(self._terms.terms())
+        return self._own_terms
 
     def _admitted(self, call: Call) -> NeighbourStatus | None:
         """The status of the neighbour whose certificate came with a call; None without TLS."""

@@ -5,6 +5,7 @@ talks only to the intended site. Without TLS names are not verified: only for te
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,7 +14,12 @@ import grpc
 import grpc.aio
 
 from fedbandit.agent.addresses import Address
+from fedbandit.agent.gossip.dialled import Tunnel
+from fedbandit.agent.gossip.front import Front
+from fedbandit.agent.gossip.identity import Certified
+from fedbandit.agent.gossip.nameless import Nameless, nameless
 from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.gossip.tunnel import PlainEnd, TlsEnd
 from fedbandit.agent.gossip.wire import MAX_BYTES
 
 __all__ = ["Call", "Dialler", "GossipServer", "TurnedAway", "TurnsAway", "Unreachable"]
@@ -25,19 +31,24 @@ PATIENCE = 2.0
 
 _TOO_LARGE = grpc.StatusCode.RESOURCE_EXHAUSTED
 
+PLACES = 16
+"""The most calls of one neighbour at once."""
+
+CONNECTIONS = 4
+"""The most connections of one neighbour; a further one replaces the oldest, which may be dead since it restarted."""
+
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_BYTES),
     ("grpc.max_send_message_length", MAX_BYTES),
     ("grpc.max_metadata_size", 16_384),
+    ("grpc.http2.bdp_probe", 0),  # messages are small: pings that measure the bandwidth cost more than they save
 )
 _SERVER_OPTIONS = (
     *_OPTIONS,
     ("grpc.so_reuseport", 0),  # two agents on one port are a mistake, not a cluster
-    ("grpc.max_concurrent_streams", 16),
-    ("grpc.server_handshake_timeout_ms", 10_000),  # a stranger that only connects must not hold a descriptor
-    ("grpc.max_allowed_incoming_connections", 256),  # nor may many: the application and the disk need some
+    ("grpc.max_concurrent_streams", PLACES),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    # TLS checks certificates only when a connection begins: this detects expiry within the hour.
+    # TLS checks certificates only when a connection begins.
     ("grpc.max_connection_age_ms", 3_600_000),
     ("grpc.max_connection_age_grace_ms", 5_000),
 )
@@ -95,79 +106,179 @@ Handler = Callable[[Call], Awaitable[bytes]]
 
 
 class GossipServer:
-    """Listens for neighbours. ``handlers`` answer the calls of each method; ``refused`` is told of refused calls."""
+    """Listens for neighbours.
+
+    * ``handlers``: answer the calls of each method
+    * ``admits``: whether a name is a neighbour's
+    * ``refused``: is told of refused connections and calls
+    """
 
     def __init__(
         self,
         address: Address,
         tls: TlsFiles | None,
         handlers: Mapping[str, Handler],
+        admits: Callable[[str], bool],
         refused: Callable[[str, str], None],
     ) -> None:
         """Bind the address; ``start`` begins to serve."""
-        self._refused = refused
-        self._server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=64)
-        methods = {name: _bytes_in_bytes_out(self._method(handler)) for name, handler in handlers.items()}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        self._handlers, self._admits, self._refused = handlers, admits, refused
+        self._rooms: dict[str, asyncio.Task[_Room]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._front = self._open = None
+        if tls is not None:
+            self._front = Front(address, tls, admits, self._connected, refused)
+            self.port = self._front.port
+        else:
+            self._open, self.port = self._listen_openly(address)
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        if self._front is not None:
+            self._front.start()
+        if self._open is not None:
+            await self._open.start()
+
+    async def stop(self, grace: float) -> None:
+        """Stop; calls in progress may finish within ``grace`` seconds."""
+        if self._front is not None:
+            self._front.close()
+        if self._open is not None:
+            await self._open.stop(grace)
+        await asyncio.gather(*(self._close(name, grace) for name in list(self._rooms)))
+
+    async def drop_strangers(self) -> None:
+        """Close the connections of those who are no neighbours any more."""
+        await asyncio.gather(*(self._close(name, 0.0) for name in list(self._rooms) if not self._admits(name)))
+
+    async def _close(self, name: str, grace: float) -> None:
+        making = self._rooms.pop(name)
+        with contextlib.suppress(Exception):  # one that could not be made was counted
+            await (await making).close(grace)
+
+    # ---------------------------------------------------------------- with certificates
+
+    def _connected(self, who: Certified, address: str, end: TlsEnd) -> None:
+        task = asyncio.get_running_loop().create_task(self._admit(who, address, end))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _admit(self, who: Certified, address: str, end: TlsEnd) -> None:
+        """Connect a neighbour to the server that knows it."""
         try:
-            self.port = self._listen(str(address), tls)
+            if who.name not in self._rooms:
+                self._rooms[who.name] = asyncio.create_task(self._make_room(who.name))
+            room = await self._rooms[who.name]
+            if not self._admits(who.name):  # it has left meanwhile
+                end.abort()
+                return
+            if room.full:
+                self._refused("connections", f"{who.name} at {address}: more than {CONNECTIONS}; the oldest is closed")
+            await room.connect(who, address, end)
+        except Exception as error:
+            end.abort()
+            self._refused("internal error", f"{who.name} at {address}: {type(error).__name__}: {error}")
+
+    async def _make_room(self, name: str) -> "_Room":
+        room = _Room(name)
+        try:
+            room.server = server = self._server(PLACES, lambda _: name, lambda _: f"{name} at {room.address}")
+            _, room.socket = nameless(lambda path: server.add_insecure_port(f"unix:{path}"))
+            await server.start()
+        except BaseException:
+            self._rooms.pop(name, None)  # the next connection tries again
+            raise
+        return room
+
+    # ---------------------------------------------------------------- without
+
+    def _listen_openly(self, address: Address) -> tuple[grpc.aio.Server, int]:
+        server = self._server(4 * PLACES, lambda _: None, lambda context: str(context.peer()))
+        try:
+            port = server.add_insecure_port(str(address))
         except RuntimeError as error:
             reason = str(error).partition("; set GRPC_VERBOSITY")[0]
             raise OSError(f"cannot listen for neighbours on {address}: {reason}") from None
-        if self.port == 0:
+        if port == 0:
             raise OSError(f"cannot listen for neighbours on {address}")
-        self._secure = tls is not None
+        return server, port
 
-    def _listen(self, address: str, tls: TlsFiles | None) -> int:
-        if tls is None:
-            return self._server.add_insecure_port(address)
-        pair = (tls.key, tls.certificate)
-        return self._server.add_secure_port(
-            address, grpc.ssl_server_credentials([pair], root_certificates=tls.ca, require_client_auth=True)
-        )
+    # ---------------------------------------------------------------- calls
 
-    def _method(self, handler: Handler) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
-        async def answer(messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+    def _server(self, places: int, caller: Callable[[Any], str | None], where: Callable[[Any], str]) -> grpc.aio.Server:
+        """A server with so many places that hands on the caller's name; ``where`` is for the log."""
+        server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=places)
+        methods = {
+            method: _bytes_in_bytes_out(self._method(handler, caller, where))
+            for method, handler in self._handlers.items()
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        return server
+
+    def _method(
+        self, handler: Handler, caller: Callable[[Any], str | None], where: Callable[[Any], str]
+    ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
+        async def answer(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             try:
-                call = Call(self._caller(context), await self._message(messages))
-                return await handler(call)
+                return await handler(Call(caller(context), await self._message(context)))
             except TurnsAway as refusal:
-                self._refused(refusal.reason, f"{context.peer()}: {refusal}")
+                self._refused(refusal.reason, f"{where(context)}: {refusal}")
                 await context.abort(refusal.code, str(refusal))
             except Exception as error:
                 # gRPC would log a traceback for every such call.
-                self._refused("internal error", f"{context.peer()}: {type(error).__name__}: {error}")
+                self._refused("internal error", f"{where(context)}: {type(error).__name__}: {error}")
                 await context.abort(grpc.StatusCode.INTERNAL, "internal error; see the agent's log")
 
         return answer
 
     @staticmethod
-    async def _message(messages: AsyncIterator[bytes]) -> bytes:
+    async def _message(context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         try:
             async with asyncio.timeout(PATIENCE):
-                async for data in messages:
-                    return data
+                data = cast(Any, await context.read())
         except TimeoutError:
             raise TurnsAway("message", f"none came within {PATIENCE:g} s", grpc.StatusCode.DEADLINE_EXCEEDED) from None
-        raise TurnsAway("message", f"no message, or one of more than {MAX_BYTES} bytes", _TOO_LARGE)
+        if not isinstance(data, bytes):  # the stream has ended
+            raise TurnsAway("message", f"no message, or one of more than {MAX_BYTES} bytes", _TOO_LARGE)
+        return data
 
-    def _caller(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> str | None:
-        """The name in the caller's certificate, which the handshake has checked against the CA and the time."""
-        if not self._secure:
-            return None
-        presented = context.auth_context()
-        names = list(presented.get("x509_subject_alternative_name", []))  # of any type: also addresses and e-mail
-        if len(names) != 1 or names != list(presented.get("peer_dns", [])):
-            raise TurnsAway("certificate", f"a certificate must have one name (SAN), a DNS name, not {names}")
-        return names[0].decode(errors="replace")
 
-    async def start(self) -> None:
-        """Begin to serve."""
-        await self._server.start()
+class _Room:
+    """The server of one neighbour, with places of its own: its calls can wait for each other, and for nobody else's."""
 
-    async def stop(self, grace: float) -> None:
+    server: grpc.aio.Server
+    socket: Nameless
+
+    def __init__(self, name: str) -> None:
+        self.name, self.address = name, ""
+        self._ends: dict[TlsEnd, None] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether another connection pushes out the oldest."""
+        return len(self._ends) >= CONNECTIONS
+
+    async def connect(self, who: Certified, address: str, end: TlsEnd) -> None:
+        """Connect another tunnel; the oldest makes room."""
+        while self.full:
+            oldest = next(iter(self._ends))
+            del self._ends[oldest]
+            oldest.abort()
+        self._ends[end], self.address = None, address
+
+        def lost(_: Exception | None) -> None:
+            self._ends.pop(end, None)
+
+        end.lost = lost
+        _, plain = await asyncio.get_running_loop().create_unix_connection(PlainEnd, self.socket.path)
+        end.join(plain, who.until)
+
+    async def close(self, grace: float) -> None:
         """Stop; calls in progress may finish within ``grace`` seconds."""
-        await self._server.stop(grace)
+        await self.server.stop(grace)
+        for end in list(self._ends):
+            end.close()
+        self.socket.close()
 
 
 def _bytes_in_bytes_out(
@@ -186,23 +297,21 @@ class Dialler:
 
     def __init__(self, neighbour: str, address: Address, tls: TlsFiles | None) -> None:
         """Nothing is dialled before the first call."""
-        self._neighbour, self._address, self._tls = neighbour, str(address), tls
+        self._neighbour, self._address = neighbour, address
+        self._tunnel = None if tls is None else Tunnel(neighbour, address, tls)
         self._unanswered = 0
-        self._channel = self._opened()
+        self._channel: grpc.aio.Channel | None = None
 
-    def _opened(self) -> grpc.aio.Channel:
-        if self._tls is None:
-            return grpc.aio.insecure_channel(self._address, options=_DIALLER_OPTIONS)
-        # The neighbour's certificate must bear its name, whatever host it listens on.
-        options = (*_DIALLER_OPTIONS, ("grpc.ssl_target_name_override", self._neighbour))
-        credentials = grpc.ssl_channel_credentials(self._tls.ca, self._tls.key, self._tls.certificate)
-        return grpc.aio.secure_channel(self._address, credentials, options=options)
+    async def _opened(self) -> grpc.aio.Channel:
+        target = str(self._address) if self._tunnel is None else await self._tunnel.open()
+        return grpc.aio.insecure_channel(target, options=_DIALLER_OPTIONS)
 
     async def call(self, method: str, data: bytes, timeout: float) -> bytes:
         """Send a call, and wait at most ``timeout`` seconds for the answer."""
         if self._unanswered >= GIVES_UP_AFTER:
             await self.close()
-            self._channel, self._unanswered = self._opened(), 0
+        if self._channel is None:
+            self._channel, self._unanswered = await self._opened(), 0
         try:
             answer = cast(bytes, await self._channel.unary_unary(f"/{SERVICE}/{method}")(data, timeout=timeout))
             self._unanswered = 0
@@ -211,11 +320,15 @@ class Dialler:
             code, details = error.code(), error.details() or ""
             self._unanswered = self._unanswered + 1 if code == grpc.StatusCode.DEADLINE_EXCEEDED else 0
             if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
-                if "Hostname Verification" in details:
-                    details = f"the certificate there does not bear the name {self._neighbour}"
+                if self._tunnel is not None and self._tunnel.problem is not None:
+                    details = self._tunnel.problem
                 raise Unreachable(f"{code.name.lower().replace('_', ' ')}: {details}") from None
             raise TurnedAway(details or code.name, code == grpc.StatusCode.FAILED_PRECONDITION) from None
 
     async def close(self) -> None:
         """Close the channel."""
-        await self._channel.close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+        if self._tunnel is not None:
+            self._tunnel.close()

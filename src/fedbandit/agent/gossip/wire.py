@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from fedbandit.agent import strict_json
 from fedbandit.agent.core.messages import Answer, Message, Offer
 from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.standings import Standing
@@ -93,11 +94,13 @@ def encode_terms(terms: Mapping[str, Any]) -> bytes:
     return pb.Terms(wire=WIRE, terms=json.dumps(terms)).SerializeToString()
 
 
-def decode_terms(data: bytes) -> dict[str, Any]:
-    """Decode another site's terms: names and values, unchecked."""
+def decode_terms(data: bytes, most: int = MAX_BYTES) -> dict[str, Any]:
+    """Decode another site's terms, of ``most`` bytes at most: names and values, unchecked."""
+    if len(data) > most:
+        raise WireError(f"terms must have at most {most} bytes, not {len(data)}")
     form = _parsed(pb.Terms(), data)
     try:
-        terms = json.loads(form.terms)
+        terms = strict_json.parse(form.terms)
     except (ValueError, RecursionError) as error:
         raise WireError(f"terms must be JSON: {error}") from None
     if not isinstance(terms, dict):

@@ -38,6 +38,9 @@ RIGHT_FOR: Mapping[str, Right | None] = {
 }
 """The right that each operation requires, by its id. An operation that is not listed here cannot be added."""
 
+_ONCE = {name.lower().encode(): name for name in ("Host", "Origin", "Authorization", "Content-Type", "Content-Length")}
+"""Headers of which a request has one at most: of two, proxies, browsers and this agent might each believe another."""
+
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 
 
@@ -63,18 +66,16 @@ class AccessControl:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
-        host = origin = authorization = length = None
+        found: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
-            if name == b"host":
-                host = b"" if host is not None else value  # two Host headers count as none
-            elif name == b"origin":
-                origin = value
-            elif name == b"authorization":
-                authorization = value
-            elif name == b"content-length":
-                length = value
-        self._check_host(host or b"", origin)
-        scope["rights"] = self._rights_of(authorization, scope["path"])
+            if name in _ONCE:
+                if name in found:
+                    header = _ONCE[name]
+                    raise HttpError(400, "invalid", f"{header} stands twice in the request", header, "one, or none")
+                found[name] = value
+        length = found.get(b"content-length")
+        self._check_host(found.get(b"host", b""), found.get(b"origin"))
+        scope["rights"] = self._rights_of(found.get(b"authorization"), scope["path"])
         if length is not None and length.isdigit() and int(length) > MAX_BODY:
             raise _too_large()
 

@@ -78,7 +78,7 @@ class _FromState(Collector):
         yield from _arms(state)
         yield from _neighbours(state)
         refused = state.refused.items()
-        yield _counters("fedbandit_refused", "Refused calls from neighbours.", "reason", refused)
+        yield _counters("fedbandit_refused", "Refused connections and calls at the gossip port.", "reason", refused)
 
 
 def _decisions(state: SiteState) -> Iterator[Metric]:

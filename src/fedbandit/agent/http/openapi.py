@@ -11,7 +11,7 @@ from fedbandit.agent.http.schemas import ErrorBody
 __all__ = ["describe", "errors", "path_parameter"]
 
 _MEANINGS = {
-    400: "The body is not JSON, or is incomplete.",
+    400: "The body is not JSON, or is incomplete; or a header stands twice.",
     401: "The token is missing or wrong.",
     403: "The token lacks the right, or a web page from another origin called.",
     404: "Not found, or no longer there.",
@@ -45,7 +45,7 @@ def describe(app: FastAPI, with_token: bool) -> None:
     for path, operations in document["paths"].items():
         is_open = path in OPEN
         for operation in operations.values():
-            for status in (401, 403, 405, 413, 421, 500):
+            for status in (400, 401, 403, 405, 413, 421, 500):
                 if status != 401 or (with_token and not is_open):
                     operation["responses"][str(status)] = {"description": _MEANINGS[status], "content": error}
             if with_token and not is_open:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import Response
 
+from fedbandit.agent import strict_json
 from fedbandit.agent.core.federation import Federation
 from fedbandit.checks import shortened
 
@@ -147,10 +148,18 @@ def reward_schema(terms: Federation) -> dict[str, Any]:
 
 def read_reward(raw: bytes, terms: Federation) -> float:
     """The value in a body; the site checks its range."""
+    body = '{"value": a number}'
+    try:
+        strict_json.parse(raw)
+    except strict_json.DuplicateKey as error:
+        says = f"{shortened(repr(error.key))} stands twice in the body"
+        raise HttpError(422, "invalid", says, shortened(error.key), body) from None
+    except (ValueError, RecursionError):
+        pass  # said below
     try:
         return RewardBody.model_validate_json(raw).value
     except ValidationError as error:
-        raise _mistake(error, "value", reward_range(terms), '{"value": a number}') from None
+        raise _mistake(error, "value", reward_range(terms), body) from None
 
 
 def read_nothing(raw: bytes) -> None:

@@ -149,8 +149,9 @@ class SiteState(_Shown):
     neighbours: list[NeighbourState] = Field(description="the links, as this end sees them")
     privacy: PrivacyState = Field(description="the privacy of one reward")
     refused: dict[str, int] = Field(
-        description="calls refused since this process started, by reason: `not a neighbour`, `certificate`, "
-        "`other terms`, `message` (malformed, or out of bounds), `disk`, and failed handshakes"
+        description="connections and calls refused since this process started, by reason: `not a neighbour`, "
+        "`certificate` (a name that no site can have), `connections` (more than one neighbour may have), "
+        "`other terms`, `message` (malformed, or out of bounds), `disk`, `unfinished handshake`, and failed handshakes"
     )
     warnings: list[str] = Field(
         description="conditions that the operator should know: rewards that wait for that of an "

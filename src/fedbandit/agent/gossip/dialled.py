@@ -1,0 +1,105 @@
+"""Dials a neighbour over TLS, checks who answers, and gives gRPC a socket that leads there."""
+
+import asyncio
+import socket
+import ssl
+
+from fedbandit.agent.addresses import Address
+from fedbandit.agent.gossip.handshakes import client_context, in_words
+from fedbandit.agent.gossip.identity import WrongName, certified
+from fedbandit.agent.gossip.nameless import Nameless, nameless
+from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.gossip.tunnel import PlainEnd, TlsEnd
+
+__all__ = ["Tunnel"]
+
+PATIENCE = 5.0
+"""Seconds until a neighbour must have shown its certificate; gRPC may give up earlier."""
+
+
+class Tunnel:
+    """Where gRPC dials instead of the neighbour: every connection there leads to one with the neighbour."""
+
+    def __init__(self, neighbour: str, address: Address, tls: TlsFiles) -> None:
+        """Nothing is dialled before gRPC connects."""
+        self._neighbour, self._address = neighbour, address
+        self._context = client_context(tls)
+        self._server: asyncio.Server | None = None
+        self._socket: Nameless | None = None
+        self._dialling: set[asyncio.Task[None]] = set()
+        self.problem: str | None = None
+        """Why the last connection failed or broke; None if it has not."""
+
+    async def open(self) -> str:
+        """Listen; where gRPC must dial."""
+        if self._socket is None:
+            listener, self._socket = nameless(_listening)
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_unix_server(lambda: PlainEnd(self._grpc_dials), sock=listener)
+        return f"unix:{self._socket.path}"
+
+    def close(self) -> None:
+        """Stop listening; gRPC closes its own connections, and those to the neighbour with them."""
+        for task in self._dialling:
+            task.cancel()
+        if self._server is not None:
+            self._server.close()
+        if self._socket is not None:
+            self._socket.close()
+        self._server = self._socket = None
+
+    def _grpc_dials(self, plain: PlainEnd) -> None:
+        task = asyncio.get_running_loop().create_task(self._dial(plain))
+        self._dialling.add(task)
+        task.add_done_callback(self._dialling.discard)
+
+    async def _dial(self, plain: PlainEnd) -> None:
+        loop = asyncio.get_running_loop()
+        shown: asyncio.Future[bytes] = loop.create_future()
+
+        def failed(error: Exception | None) -> None:
+            if not shown.done():
+                shown.set_exception(error or ConnectionResetError("it closed the connection"))
+                shown.exception()  # seen, even if nobody waits any more
+
+        end = TlsEnd(
+            self._context,
+            self._neighbour,
+            lambda _, certificate: None if shown.done() else shown.set_result(certificate),
+            lambda end, error: (failed(error), end.close())[-1],
+            failed,
+        )
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await loop.create_connection(lambda: end, self._address.host, self._address.port)
+                who = certified(await shown)
+            if who.name != self._neighbour:
+                raise WrongName(f"the certificate there does not bear the name {self._neighbour}, but {who.name}")
+        except (OSError, WrongName) as error:
+            self.problem = _told(error)
+            plain.transport.abort()
+            end.abort()
+        except BaseException:
+            plain.transport.abort()
+            end.abort()
+            raise
+        else:
+            self.problem, end.lost = None, self._broken
+            end.join(plain, who.until)
+
+    def _broken(self, error: Exception | None) -> None:
+        self.problem = None if error is None else _told(error)  # None: gRPC knows more
+
+
+def _listening(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.setblocking(False)
+    listener.bind(path)
+    listener.listen(8)
+    return listener
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {in_words(error)}"
+    return f"TLS: {in_words(error)}" if isinstance(error, ssl.SSLError) else in_words(error)
