@@ -1,6 +1,6 @@
 """What a site tells its operator in words: its privacy promise and its warnings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -12,7 +12,7 @@ from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.few_patients import too_few_patients
 
-__all__ = ["UNREST", "Privacy", "privacy_of", "warnings_of", "warnings_of_network"]
+__all__ = ["UNREST", "Privacy", "privacy_of", "warnings_of", "warnings_of_claims", "warnings_of_network"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,24 @@ def warnings_of_network(terms: Federation, holdout: Holdout | None, unrest: floa
             f"gossip mixes what they know. About {more:.0f} times as many exchanges would do (the rate of neighbours)."
         )
     return tuple(said)
+
+
+def warnings_of_claims(
+    terms: Federation, beyond: Iterable[tuple[str, str, int]], most: int, surplus: tuple[str, int] | None
+) -> Iterator[str]:
+    """What sites claim and cannot be: counts ``beyond`` the ``most`` decisions that time allows, sites too many."""
+    for site, teller, count in beyond:
+        told = "" if teller == site else f" (as {teller} tells)"
+        yield (
+            f"{site} claims {count} decisions for an arm{told}, where time allows {most}, and counts as that: it began "
+            "long before this site, or it lies."
+        )
+    if surplus is not None:
+        teller, sites = surplus
+        yield (
+            f"{sites} sites are told of, where the federation has {terms.num_agents}; {teller} tells of most. It, or "
+            "a site behind it, may be wrong or lie."
+        )
 
 
 def _time(at: float) -> str:

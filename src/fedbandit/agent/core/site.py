@@ -16,13 +16,11 @@ from fedbandit.agent.core.choice import DecisionDraws, choice
 from fedbandit.agent.core.decision_ids import decision_id as id_of
 from fedbandit.agent.core.events import HorizonReached, NotANeighbour, OtherFederation, Refused, Step, UnknownDecision
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
-from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record
+from fedbandit.agent.core.records import Decision, Forgotten, Life, Link, Record
 from fedbandit.agent.core.site_view import SiteView
 from fedbandit.agent.core.standings import Standing
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
-from fedbandit.policies import FedBatch
 from fedbandit.rules import flow
-from fedbandit.rules.gossip import heard
 
 __all__ = [
     "LONGEST_GAP",
@@ -136,11 +134,6 @@ class Site(SiteView):
         behind = [] if window else self._slots.take_due(self._clock, MAX_SETTLED)
         return self._played(len(gone), behind, *gone, gone=due)
 
-    @property
-    def _elapsed(self) -> float:
-        """Since the first decision, up to the last time that anything was decided or settled."""
-        return 0.0 if self._since is None else self._clock - self._since
-
     def _tick(self, at: float) -> float:
         """The time of an event: no earlier than that of any before."""
         before, self._clock = self._clock, max(self._clock, finite_number("at", at))
@@ -178,6 +171,7 @@ class Site(SiteView):
             return Step(None)
         least = min(self._link(neighbour).epoch + 1, MAX_COUNT)
         self._standings.forget(neighbour)
+        self._watch.forget(neighbour)
         return self._linked(None, Link(neighbour, least, flow.empty(self.terms.num_arms), left=True))
 
     def offer(self, neighbour: str) -> Step[Offer]:
@@ -189,33 +183,36 @@ class Site(SiteView):
     def receive_offer(self, offer: Offer) -> Step[Answer]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
         link = self._heard(offer)
-        life, n_max = self._outlived(offer), self.n_max
+        life = self._outlived(offer)
         if offer.epoch >= link.epoch:
             register = link.register
             if offer.to_epoch in (0, life.epoch):
                 offered = offer.flow, offer.stamp
-                register = flow.answer(register, self._rest(link), offered, offer.gossiped, self.name)
-            link = self._held(replace(link, epoch=offer.epoch, register=register))
-            n_max = self._caught(offer)
-        self._standings.hear(offer.sender, offer.standings)
+                rest, limits = self._rest(link), self._bounds.limits
+                register = flow.answer(register, rest, offered, offer.gossiped, self.name, limits)
+            link = replace(link, epoch=offer.epoch, register=register)
+            self._hear(offer)
         ends = self.name, offer.sender, life.epoch, link.epoch, self._digest
-        answer = Answer(*ends, *link.register, n_max=n_max, standings=self._told)
-        return self._changed(answer, life, link, n_max)
+        answer = Answer(*ends, *link.register, n_max=self.n_max, standings=self._told)
+        return self._changed(answer, life, link)
 
     def receive_answer(self, answer: Answer) -> Step[None]:
         """End an exchange: adopt what is newer. An answer from or to another life is not heard."""
         link = self._heard(answer)
-        life, n_max = self._outlived(answer), self.n_max
+        life = self._outlived(answer)
         if answer.epoch >= link.epoch and answer.to_epoch == self.epoch:
-            register = flow.adopt(link.register, (answer.flow, answer.stamp))
-            link = self._held(replace(link, epoch=answer.epoch, register=register))
-            n_max = self._caught(answer)
-        self._standings.hear(answer.sender, answer.standings)
-        return self._changed(None, life, link, n_max)
+            answered = answer.flow, answer.stamp
+            register = flow.adopt(link.register, answered, self.name, self._bounds.limits)
+            link = replace(link, epoch=answer.epoch, register=register)
+            self._hear(answer)
+        return self._changed(None, life, link)
 
     @property
     def _told(self) -> tuple[Standing, ...]:
-        return self._standings.tell(self._standing) if isinstance(self.terms.policy, FedBatch) else ()
+        return self._standings.tell(self._standing) if self._has_standings else ()
+
+    def _hear(self, message: Message) -> None:
+        self._standings.hear(message.sender, message.standings, message.epoch, message.n_max)
 
     def _link(self, neighbour: str) -> Link:
         link = self._stored.links.get(neighbour)
@@ -228,11 +225,6 @@ class Site(SiteView):
         others = [other.register[0] for other in self._stored.links.values() if other.neighbour != link.neighbour]
         return flow.gossiped(self.own, others)
 
-    def _held(self, link: Link) -> Link:
-        """The link after an exchange, if this site then still says what its neighbours accept."""
-        self._bounds.check_held(link.register[0], flow.gossiped(self._rest(link), [link.register[0]]))
-        return link
-
     def _heard(self, message: Message) -> Link:
         """The link of a message that is meant for this site, understood here, and possible."""
         link = self._link(message.sender)
@@ -242,10 +234,6 @@ class Site(SiteView):
             raise InvalidArgument("receiver", message.receiver, self.name)
         self._bounds.check(message, self._stored.born, self.epoch)
         return link
-
-    def _caught(self, message: Message) -> tuple[int, ...]:
-        """Algorithm 1, line 5."""
-        return tuple(heard(n, other) for n, other in zip(self.n_max, message.n_max, strict=True))
 
     def _outlived(self, message: Message) -> Life:
         """This life; a later one if a neighbour has heard a later one: a disk was lost, and the clock stood behind."""
@@ -258,17 +246,18 @@ class Site(SiteView):
 
     # ---------------------------------------------------------------- steps
 
-    def _changed(self, result: _Result, life: Life, link: Link, n_max: tuple[int, ...]) -> Step[_Result]:
+    def _changed(self, result: _Result, life: Life, link: Link) -> Step[_Result]:
         """A step that writes only what has changed."""
         records: list[Record] = []
+        before = self._stored.links[link.neighbour].register[0]
         if life != self._stored.life:
             records.append(life)
         if link != self._stored.links[link.neighbour]:
             records.append(link)
-        if n_max != self.n_max:
-            records.append(Heard(n_max))
         step = self._step(result, *records)
-        self._player.exchange(self.gossiped)
+        row = self.gossiped
+        self._player.exchange(row)
+        self._watch.exchanged(link.neighbour, before, link.register[0], row)
         return step
 
     def _linked(self, result: _Result, *records: Record) -> Step[_Result]:

@@ -17,7 +17,6 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
     Decision,
     Forgotten,
-    Heard,
     Known,
     Life,
     Link,
@@ -180,10 +179,9 @@ class SqliteJournal:
         """What the committed records add up to."""
         rows = self._file.execute
         try:
-            agent = "SELECT epoch, decisions, born, n_max, clock, late, by_arrival, since, key FROM agent"
-            epoch, decisions, born, n_max, clock, late, by_arrival, since, key = rows(agent).fetchone()
+            agent = "SELECT epoch, decisions, born, clock, late, by_arrival, since, key FROM agent"
+            epoch, decisions, born, clock, late, by_arrival, since, key = rows(agent).fetchone()
             stored = Stored(Life(epoch, decisions), born, Times(clock, late, since), by_arrival, key)
-            stored.apply([Heard(tuple(json.loads(n_max)))])
             waiting = self._waiting.read()
             table = "SELECT id, number, arm, at, played, late, rewarded FROM decision ORDER BY number"
             for name, number, arm, at, *flags in rows(table):
@@ -257,7 +255,7 @@ class SqliteJournal:
         self._file.close()
 
 
-_Row = Life | Times | Decision | Forgotten | Released | Link | Heard  # all but what a page knows
+_Row = Life | Times | Decision | Forgotten | Released | Link  # all but what a page knows
 
 
 def _statement(record: _Row) -> tuple[str, tuple[Any, ...]]:
@@ -281,8 +279,6 @@ def _statement(record: _Row) -> tuple[str, tuple[Any, ...]]:
                 "ON CONFLICT (arm, level) DO UPDATE SET last = excluded.last",
                 (arm, level, last),
             )
-        case Heard(n_max):
-            return "UPDATE agent SET n_max = ?", (json.dumps(n_max),)
         case Link(neighbour, epoch, (flow, (version, writer)), left):
             return (
                 "INSERT INTO link VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (neighbour) DO UPDATE SET "
