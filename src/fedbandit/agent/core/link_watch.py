@@ -16,7 +16,7 @@ from fedbandit.rules.gossip import drift
 
 __all__ = ["JUMP", "PATIENCE", "Carried", "CarriedOfArm", "LinkWatch"]
 
-PATIENCE = 20
+PATIENCE = 30
 """Exchanges of this site, times N, for which something must last while the network is not parted: after a fault numbers
 are odd for a while."""
 
@@ -147,8 +147,8 @@ class LinkWatch:
             arm = arms[max(range(len(arms)), key=lambda k: of_arms[k].share)]
             if share > 1.0 - 1e-6:
                 yield (
-                    f"the link to {name} is at its bound for {arm}: honest sites do not bring it there. What else "
-                    f"{name} says of it has no effect; 'fedbandit leave {name}' removes all of it."
+                    f"the link to {name} is at its bound for {arm}: {name}, a site behind it, or another neighbour "
+                    f"brings what honest sites do not. 'fedbandit leave' removes all that a neighbour has told."
                 )
             elif seen.heavy > patience:
                 yield (

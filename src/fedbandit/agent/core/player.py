@@ -149,12 +149,12 @@ class Player:
     @property
     def unrest(self) -> float:
         """How many of its standard deviations an exchange still moves an estimate, at most over arms."""
-        spread = getattr(self.me, "spread", None)
-        if spread is None or self.exchanges < ENOUGH_EXCHANGES:
+        spread, deviation = getattr(self.me, "spread", None), getattr(self.me, "deviation", None)
+        if spread is None or deviation is None or self.exchanges < ENOUGH_EXCHANGES:
             return 0.0
         arms = [k for k in range(self._federation.num_arms) if not self.is_unknown(k)]
         # A tiny site's own spread is next to nothing: it is measured by that of an average site.
-        average = [shared_deviation(self.me.deviation[k], 1.0 / self._federation.num_agents) for k in arms]
+        average = [shared_deviation(deviation[k], 1.0 / self._federation.num_agents) for k in arms]
         return max((unrest(self._drift[k], max(spread[k], x)) for k, x in zip(arms, average, strict=True)), default=0.0)
 
     @property

@@ -192,7 +192,7 @@ class Standings:
     def _make_room(self, teller: str) -> None:
         """For one more site that a neighbour tells of: the one that was not renewed for longest makes room."""
         told = [name for name, it in self._heard.items() if it.teller == teller]
-        if len(told) >= self._num_agents - 1:
+        if len(told) >= max(self._num_agents - 1, 1):
             others = [name for name in told if name != teller] or told
             self._drop(min(others, key=lambda name: self._heard[name].renewed))
 

@@ -6,7 +6,7 @@ docs/http.md repeats them.
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["ArmState", "DecisionState", "FederationState", "NeighbourState", "PrivacyState", "SiteState"]
+__all__ = ["ArmState", "DecisionState", "FederationState", "FlowState", "NeighbourState", "PrivacyState", "SiteState"]
 
 
 class _Shown(BaseModel):
@@ -27,6 +27,9 @@ class FederationState(_Shown):
     default_reward: float = Field(description="reward that counts where none came")
     counts: str = Field(
         description="whose average decides which arm is best: `patients`, or `sites`, which count alike"
+    )
+    max_decisions_per_day: float | None = Field(
+        default=None, description="most decisions per day by which one site counts; null: 100 per second"
     )
     policy: str = Field(description="how arms are chosen, in words")
     digest: str = Field(description="hash of all the terms; sites with different digests refuse each other")
@@ -58,6 +61,17 @@ class ArmState(_Shown):
     releases: int = Field(description="noisy means of this arm that this site has published")
 
 
+class FlowState(_Shown):
+    """What a link carries of one arm, towards this site."""
+
+    arm: str = Field(description="name of the arm")
+    value: float = Field(description="in ranges of the reward, counted from the lowest")
+    weight: float = Field(description="in sites, or decisions per second where patients count")
+    share: float = Field(
+        description="of what a link may carry; 1: it is at its bound, and 0.67 is what honest sites usually stay below"
+    )
+
+
 class NeighbourState(_Shown):
     """One link, as this end sees it."""
 
@@ -76,6 +90,13 @@ class NeighbourState(_Shown):
         description="why the last exchange failed or was refused; null after one has succeeded"
     )
     left: bool = Field(description="it has left for good, and its flow was dropped")
+    flow: list[FlowState] = Field(
+        default=[], description="what the link carries of each arm: all that it ever told us; `leave` removes it"
+    )
+    moved: float = Field(
+        default=0.0, description="share of what the link may carry that the last exchange moved, at most over arms"
+    )
+    moves: float = Field(default=0.0, description="root mean square of that over about the last 20 exchanges")
 
 
 class PrivacyState(_Shown):
@@ -129,7 +150,9 @@ class SiteState(_Shown):
         description="conditions that the operator should know: rewards that wait for that of an "
         "earlier decision; a policy without privacy, one that makes a slow site "
         "chase a fast one, a radius without a theorem, a horizon that is nearly used up, too few expected decisions "
-        "for epsilon; a site that alone leaves the answer open, gossip that is slower than decisions; "
+        "for epsilon; a site that alone leaves the answer open, gossip that is slower than decisions; a neighbour whose "
+        "link carries too much or jumps, an estimate outside the range, a weight that cannot be, counts or sites beyond "
+        "what there can be; "
         "gossip without certificates, a certificate that expires within 30 days, a neighbour that spoke from an "
         "earlier life"
     )
