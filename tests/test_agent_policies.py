@@ -145,7 +145,9 @@ def test_pending_decisions_count_for_the_rule():
     site = new_site(EXACT)
     for _ in range(3):
         pull(site)
-    site.receive_offer(replace(new_site(EXACT, "there", ("here",)).offer("here").result, standings=(), n_max=(1, 1, 16)))
+    site.receive_offer(
+        replace(new_site(EXACT, "there", ("here",)).offer("here").result, standings=(), n_max=(1, 1, 16))
+    )
     arms = [site.decide(0.0, DRAWS).result.arm for _ in range(12)]
     assert arms[:10] == [2] * 10
     assert site.tried[2] == 11
@@ -432,10 +434,10 @@ def test_numbers_of_any_size_are_clamped_to_what_a_link_may_carry(terms):
 
 
 def test_the_bounds_are_those_of_range_and_noise():
-    noise = math.sqrt(20.0 * 5) + 20.0  # of scale 1: exceeded with probability 2 e^-20
+    noise = math.sqrt(14.0 * 5) + 14.0  # of scale 1: exceeded with probability 2 e^-14
     assert Bounds.of(EXACT).limits == (0.0, 1.5 * 5 / 4, 1.5 * 5 / 4)
-    assert Bounds.of(TERMS).limits.span == pytest.approx(1.5 * (5 / 4 + noise / 3))
-    assert Bounds.of(TREE).limits.span == pytest.approx(1.5 * (5 / 4 + noise * 5 / 10.0))
+    assert Bounds.of(TERMS).limits.span == pytest.approx(1.5 * 5 / 4 + noise / 3)
+    assert Bounds.of(TREE).limits.span == pytest.approx(1.5 * 5 / 4 + noise * 5 / 10.0)
     assert Bounds.of(replace(EXACT, low=100.0, high=102.0)).limits == (100.0, 2 * 1.5 * 5 / 4, 1.5 * 5 / 4)
     by_rate = Bounds.of(replace(TERMS, counts="patients", max_decisions_per_day=8640.0))
     assert by_rate.limits.weight == pytest.approx(0.1 * 1.5 * 5 / 4)
@@ -558,7 +560,9 @@ def test_an_operator_is_warned():
     for _ in range(16):
         pull(site)
     assert site.warnings() == (plain,)
-    site.receive_offer(replace(new_site(site.terms, "there", ("here",)).offer("here").result, standings=(), n_max=(11, 11, 10)))
+    site.receive_offer(
+        replace(new_site(site.terms, "there", ("here",)).offer("here").result, standings=(), n_max=(11, 11, 10))
+    )
     assert "this site is slower than others (16 decisions, where 32 have been heard of)" in site.warnings()[0]
     while max(site.tried) < 19:
         pull(site)

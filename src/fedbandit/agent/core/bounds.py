@@ -5,27 +5,27 @@ link gets stuck.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedbandit.agent.core.messages import MAX_N, Message, Offer
 from fedbandit.checks import InvalidArgument
-from fedbandit.rules.flow import Limits, largest_cut, largest_noise
+from fedbandit.rules.flow import largest_cut, largest_noise
 
 if TYPE_CHECKING:
     from fedbandit.agent.core.federation import Federation
 
-__all__ = ["CENTURY", "DAY", "LARGEST_RATE", "MARGIN", "SCALES", "Bounds"]
+__all__ = ["CENTURY", "DAY", "LARGEST_RATE", "MARGIN", "SCALES", "Bounds", "Limits"]
 
 SCALES = 100.0
 """A Laplace draw exceeds this many scales with probability e^-100."""
 
-QUANTILE = 20.0
-"""Noise makes a link carry more than the bound without a margin with probability 2 e^-20: it is then clamped for a
-while."""
+QUANTILE = 14.0
+"""Noise makes a link carry more than is allowed for with probability 2 e^-14. It would be clamped for a while, and there
+is a margin."""
 
 MARGIN = 1.5
-"""While links agree, a link carries at most the imbalance of its cut. After faults links disagree for a while: a lost
-disk forgets what balanced a flow. No schedule of faults has come beyond two thirds of the bounds (docs/liars.md)."""
+"""Times the largest imbalance of a cut. While links agree, a link carries at most the imbalance of its cut. After faults links disagree for a while: a lost
+disk forgets what balanced a flow. No schedule of faults has come beyond 0.8 of the bounds (docs/liars.md)."""
 
 DAY = 24 * 3600.0
 
@@ -37,18 +37,26 @@ CENTURY = 36525 * 24 * 3600 * 1000
 """100 years in milliseconds, the unit of epochs."""
 
 
+class Limits(NamedTuple):
+    """What a link may carry of an arm: ``span`` of value, counted from the lowest reward, and ``weight``."""
+
+    low: float
+    span: float
+    weight: float
+
+
 @dataclass(frozen=True)
 class Bounds:
     """What a link may carry, and what one site can own.
 
-    * ``limits``: of a link's flow; ``usual``: without the margin, in ranges
+    * ``limits``: of a link's flow; ``usual``: without the margin
     * ``weight``: the largest weight of one site; ``rate``: the most decisions per second
     * ``noise``: the scale of the noise of a mean, in ranges
     * ``n_max``: the most decisions for an arm
     """
 
     limits: Limits
-    usual: float
+    usual: Limits
     weight: float
     rate: float
     noise: float
@@ -66,11 +74,10 @@ class Bounds:
         rate, width = terms.largest_rate, terms.high - terms.low
         weight = rate if terms.counted == "patients" else 1.0
         noise = terms.noise_scale / terms.first_batch / width
-        cut = largest_cut(terms.num_agents)
-        usual = weight * (cut + largest_noise(noise, terms.num_agents, QUANTILE))
+        cut, noisy = largest_cut(terms.num_agents), largest_noise(noise, terms.num_agents, QUANTILE)
         return cls(
-            limits=Limits(terms.low, MARGIN * usual * width, MARGIN * weight * cut),
-            usual=usual,
+            limits=Limits(terms.low, weight * width * (MARGIN * cut + noisy), weight * MARGIN * cut),
+            usual=Limits(terms.low, weight * width * (cut + noisy), weight * cut),
             weight=weight,
             rate=rate,
             noise=noise,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from fedbandit.agent.core.bounds import MARGIN, Bounds
+from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import MIXED
 from fedbandit.agent.core.standings import Standings
@@ -33,7 +33,8 @@ QUANTILE = 14.0
 @dataclass(frozen=True)
 class CarriedOfArm:
     """What a link carries of an arm: value in ranges above the lowest reward, and weight, in sites or decisions per
-    second; ``share``: the larger of both shares of what a link may carry."""
+    second; ``share``: the larger of both shares of what a link may carry.
+    """
 
     value: float
     weight: float
@@ -43,7 +44,8 @@ class CarriedOfArm:
 @dataclass(frozen=True)
 class Carried:
     """What a link carries of each arm; the share of its limits that the last exchange moved; the root mean square of
-    that over about the last 20."""
+    that over about the last 20.
+    """
 
     arms: tuple[CarriedOfArm, ...]
     moved: float
@@ -84,13 +86,14 @@ class LinkWatch:
         standings, quiet = self._standings, MIXED * self._terms.num_agents
         is_whole = standings is None or standings.is_whole
         low, span, heaviest = self._bounds.limits
-        num_arms, largest, most = self._terms.num_arms, 0.0, 0.0
+        _, usual, usual_weight = self._bounds.usual
+        num_arms, largest, heavy = self._terms.num_arms, 0.0, False
         for k in range(num_arms):
             weight, total = after[num_arms + k], gossiped[num_arms + k]
             value = after[k] - low * weight
             heavier = weight - before[num_arms + k]
             more = after[k] - before[k] - low * heavier
-            most = max(most, abs(value) / span, abs(weight) / heaviest)
+            heavy = heavy or abs(value) > usual or abs(weight) > usual_weight
             largest = max(largest, abs(more) / span, abs(heavier) / heaviest)
             if standings is not None and standings.exchanges - standings.changed[k] > quiet:
                 self._look_for_a_jump(seen, k, max(abs(more) / self._width, abs(heavier)), total, heavier)
@@ -99,7 +102,7 @@ class LinkWatch:
             else:
                 self._lasting[k] = 0
         seen.moved, seen.mean_square = largest, drift(seen.mean_square, largest)
-        seen.heavy = seen.heavy + 1 if is_whole and most * MARGIN > 1.0 else 0
+        seen.heavy = seen.heavy + 1 if is_whole and heavy else 0
 
     def _look_for_a_jump(self, seen: _Seen, arm: int, moved: float, total: float, heavier: float) -> None:
         """Without a release, exchanges only mix: once they have, none moves much."""
@@ -152,8 +155,8 @@ class LinkWatch:
                 )
             elif seen.heavy > patience:
                 yield (
-                    f"the link to {name} carries {MARGIN * share:.1f} times what honest sites usually can of {arm}: "
-                    f"{name}, or a site behind it, may be wrong or lie."
+                    f"the link to {name} carries more of {arm} than honest sites can once they agree, {share:.0%} of "
+                    f"its bound: {name}, or a site behind it, may be wrong or lie."
                 )
             if seen.jump is not None:
                 yield (

@@ -106,7 +106,9 @@ class Player:
             if interval is not None:
                 released.append(Released(arm, interval.level, interval.last))
         if released and self.page.reweigh is not None:
-            self.page.reweigh(self.me, self.terms, max(elapsed, LEAST_ELAPSED, self.decided / self._federation.largest_rate))
+            self.page.reweigh(
+                self.me, self.terms, max(elapsed, LEAST_ELAPSED, self.decided / self._federation.largest_rate)
+            )
         known: list[Record] = [Known(arm, self._own.kept(arm)) for arm in arms]
         if known and (single := self._own.kept(NO_ARM)) and single != self._single:
             self._single = single

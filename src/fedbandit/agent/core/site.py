@@ -188,8 +188,8 @@ class Site(SiteView):
             register = link.register
             if offer.to_epoch in (0, life.epoch):
                 offered = offer.flow, offer.stamp
-                rest, limits = self._rest(link), self._bounds.limits
-                register = flow.answer(register, rest, offered, offer.gossiped, self.name, limits)
+                there, limits = offer.gossiped, self._bounds.limits
+                register = flow.answer(register, self._rest(link), offered, there, self.name, limits)
             link = replace(link, epoch=offer.epoch, register=register)
             self._hear(offer)
         ends = self.name, offer.sender, life.epoch, link.epoch, self._digest

@@ -31,7 +31,7 @@ long to work out."""
 MOST_NUMBERS = 20_000
 """The most counts in one message: about 60,000 bytes. Larger federations tell their standings in turn."""
 
-STALE = 200
+STALE = 100
 """Exchanges of this site, times N, after which a standing that its site has not renewed is dropped."""
 
 SILENT = 10
@@ -133,9 +133,7 @@ class Standings:
 
     # ---------------------------------------------------------------- others
 
-    def hear(
-        self, teller: str, standings: Sequence[Standing], epoch: int = 1, counts: tuple[int, ...] = ()
-    ) -> None:
+    def hear(self, teller: str, standings: Sequence[Standing], epoch: int = 1, counts: tuple[int, ...] = ()) -> None:
         """Take in what is newer. ``counts``: of a neighbour of the version before, which tells no standings."""
         self.exchanges += 1
         if self.exchanges % self._num_agents == 0:

@@ -68,7 +68,7 @@ class FlowState(_Shown):
     value: float = Field(description="in ranges of the reward, counted from the lowest")
     weight: float = Field(description="in sites, or decisions per second where patients count")
     share: float = Field(
-        description="of what a link may carry; 1: it is at its bound, and 0.67 is what honest sites usually stay below"
+        description="the larger share of what a link may carry of value or weight; 1: the link is at its bound"
     )
 
 
