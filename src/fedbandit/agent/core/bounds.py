@@ -1,4 +1,4 @@
-"""Bounds on what a neighbour can do to this site: the size of its flow, the counts it claims, how far ahead its epochs are.
+"""Bounds on what a neighbour can do to this site: the size of its flow, its counts, how far ahead its epochs are.
 
 Each bound states its reason. A flow is clamped, not refused: one neighbour never uses up another's room, and no honest
 link gets stuck.
@@ -20,12 +20,13 @@ SCALES = 100.0
 """A Laplace draw exceeds this many scales with probability e^-100."""
 
 QUANTILE = 14.0
-"""Noise makes a link carry more than is allowed for with probability 2 e^-14. It would be clamped for a while, and there
-is a margin."""
+"""Noise makes a link carry more than is allowed for with probability 2 e^-14. It would be clamped for a while, and
+there is a margin."""
 
 MARGIN = 1.5
-"""Times the largest imbalance of a cut. While links agree, a link carries at most the imbalance of its cut. After faults links disagree for a while: a lost
-disk forgets what balanced a flow. No schedule of faults has come beyond 0.8 of the bounds (docs/liars.md)."""
+"""Times the largest imbalance of a cut, which a link carries at most while all agree. After faults links disagree for a
+while: a lost disk forgets what balanced a flow. No schedule of faults has come beyond 0.8 of the bounds
+(docs/liars.md)."""
 
 DAY = 24 * 3600.0
 

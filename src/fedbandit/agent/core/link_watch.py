@@ -32,8 +32,10 @@ QUANTILE = 14.0
 
 @dataclass(frozen=True)
 class CarriedOfArm:
-    """What a link carries of an arm: value in ranges above the lowest reward, and weight, in sites or decisions per
-    second; ``share``: the larger of both shares of what a link may carry.
+    """What a link carries of an arm.
+
+    * ``value``: in ranges above the lowest reward; ``weight``: in sites, or decisions per second
+    * ``share``: the larger share of what a link may carry of both
     """
 
     value: float
@@ -43,8 +45,10 @@ class CarriedOfArm:
 
 @dataclass(frozen=True)
 class Carried:
-    """What a link carries of each arm; the share of its limits that the last exchange moved; the root mean square of
-    that over about the last 20.
+    """What a link carries of each arm, and how it moved.
+
+    * ``moved``: the share of its limits that the last exchange moved, at most over arms
+    * ``moves``: the root mean square of that over about the last 20 exchanges
     """
 
     arms: tuple[CarriedOfArm, ...]

@@ -150,9 +150,9 @@ class SiteState(_Shown):
         description="conditions that the operator should know: rewards that wait for that of an "
         "earlier decision; a policy without privacy, one that makes a slow site "
         "chase a fast one, a radius without a theorem, a horizon that is nearly used up, too few expected decisions "
-        "for epsilon; a site that alone leaves the answer open, gossip that is slower than decisions; a neighbour whose "
-        "link carries too much or jumps, an estimate outside the range, a weight that cannot be, counts or sites beyond "
-        "what there can be; "
+        "for epsilon; a site that alone leaves the answer open, gossip that is slower than decisions; "
+        "a neighbour whose link carries too much or jumps, an estimate outside the range, a weight that cannot be, "
+        "more decisions or sites than there can be; "
         "gossip without certificates, a certificate that expires within 30 days, a neighbour that spoke from an "
         "earlier life"
     )
