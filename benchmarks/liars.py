@@ -2,7 +2,7 @@
 
     python benchmarks/liars.py
 
-Real sites in memory, in virtual time. Three arms with means 0.2, 0.5 and 0.8; each site decides eight times a day. After
+Real sites in memory, in virtual time. Arms have means 0.2, 0.5 and 0.8; each site decides eight times a day. After
 ``CALM`` days the liars push the worst arm: they offer all the value that their links may carry. It prints the largest
 shift of an honest site's estimate of the worst arm, in ranges, the share of honest sites' decisions for it in the last
 quarter of the lie, and how many of them warn.
