@@ -710,8 +710,8 @@ FLOW = {
     ),
     "the answer is not mirrored": Mutant(
         "rules/flow.py",
-        "return (mirrored(flow), stamp) if mine[1] < stamp else mine",
-        "return (flow, stamp) if mine[1] < stamp else mine",
+        "return held((mirrored(flow), stamp), writer, limits) if mine[1] < stamp else mine",
+        "return held((flow, stamp), writer, limits) if mine[1] < stamp else mine",
         ("test_flow.py::test_without_faults_it_is_the_papers_average",),
     ),
     "an older answer is adopted": Mutant(
@@ -849,12 +849,6 @@ SITE = {
         "",
         ("test_agent_policies.py::test_what_no_honest_neighbour_says_is_refused",),
     ),
-    "no bounds on what a site comes to hold": Mutant(
-        "agent/core/site.py",
-        "        self._bounds.check_held(link.register[0], flow.gossiped(self._rest(link), [link.register[0]]))\n",
-        "",
-        ("test_agent_policies.py::test_liars_cannot_make_others_refuse_this_site",),
-    ),
     "no bounds on epochs": Mutant(
         "agent/core/bounds.py",
         "    if epoch > most:\n",
@@ -893,9 +887,9 @@ SITE = {
     ),
     "n~ does not spread with answers": Mutant(
         "agent/core/site.py",
-        "            n_max = self._caught(answer)\n",
+        "            self._hear(answer)\n",
         "",
-        ("test_agent_policies.py::test_n_max_spreads_with_exchanges_and_survives",),
+        ("test_agent_policies.py::test_n_max_spreads_with_exchanges_and_goes_with_its_site",),
     ),
     "a site without rewards counts as zero": Mutant(
         "agent/core/player.py",
@@ -1048,12 +1042,6 @@ DISK = {
         '"has_left = excluded.has_left, ',
         '"has_left = 0, ',
         (ON_FILE,),
-    ),
-    "n~ is not read from the file": Mutant(
-        "agent/disk/rows.py",
-        "        stored.apply([Heard(tuple(json.loads(agent.n_max)))])\n",
-        "",
-        (TREE_ON_FILE,),
     ),
     "rows that make no sense are loaded": Mutant(
         "agent/disk/rows.py",
@@ -1302,8 +1290,8 @@ PATIENTS = {
     ),
     "an older standing replaces a newer one": Mutant(
         "agent/core/standings.py",
-        "(it.epoch, it.version) > (known.epoch, known.version)",
-        "True",
+        "                if it.epoch < old.epoch or (it.epoch == old.epoch and it.version <= old.version):\n",
+        "                if False:\n",
         ("test_patients.py::test_the_newest_standing_counts_and_nobody_tells_a_site_its_own",),
     ),
     "a site that all others resemble is named": Mutant(
@@ -1393,6 +1381,78 @@ DOORS = {
     ),
 }
 
+CLAMPED = "test_agent_policies.py::test_numbers_of_any_size_are_clamped_to_what_a_link_may_carry"
+CLAIMS = "test_liars.py::test_counts_beyond_what_time_allows_are_capped_and_said"
+JUMPED = "test_liars.py::test_numbers_that_jump_without_a_release_are_seen"
+LIARS = {
+    "an answer is not clamped": Mutant(
+        "rules/flow.py",
+        "    return clamped(moved(flow, gossiped(rest, [flow]), there), limits), (stamp[0] + 1, writer)\n",
+        "    return moved(flow, gossiped(rest, [flow]), there), (stamp[0] + 1, writer)\n",
+        (CLAMPED,),
+    ),
+    "what an answer brings is not clamped": Mutant(
+        "rules/flow.py",
+        "    return register if within is flow else (within, (version + 1, writer))\n",
+        "    return register\n",
+        ("test_liars.py::test_a_link_from_before_there_were_limits_is_written_anew",),
+    ),
+    "a range far from zero is bounded loosely": Mutant(
+        "rules/flow.py",
+        "    return value - low * weight\n",
+        "    return value\n",
+        ("test_liars.py::test_a_range_far_from_zero_is_bounded_as_tightly",),
+    ),
+    "a weight that cannot be makes an arm unknown": Mutant(
+        "agent/core/player.py",
+        "            if weight <= 0.0 or self._lost[k] > MIXED * self._federation.num_agents:\n",
+        "            if False:\n",
+        ("test_liars.py::test_negative_weights_make_no_arm_unknown",),
+    ),
+    "counts are not capped": Mutant(
+        "agent/core/standings.py",
+        "heard(n, min(other, most)) for n, other",
+        "heard(n, other) for n, other",
+        (CLAIMS,),
+    ),
+    "the counts of a site that has left stay": Mutant(
+        "agent/core/standings.py",
+        "for it in self._heard.values() if it.standing.weight > 0.0]\n            self._most",
+        "for it in self._heard.values()]\n            self._most",
+        (CLAIMS,),
+    ),
+    "a forged standing is not answered": Mutant(
+        "agent/core/standings.py",
+        "                self._stated = _newer(told, own.weight, own.released)\n",
+        "                pass\n",
+        ("test_patients.py::test_a_site_that_hears_what_it_has_not_said_says_something_newer",),
+    ),
+    "invented sites take everybody's room": Mutant(
+        "agent/core/standings.py",
+        "            self._make_room(teller)\n",
+        "            if len(self._heard) >= self._num_agents - 1:\n                return\n",
+        ("test_patients.py::test_invented_sites_take_the_room_of_who_tells_of_them",),
+    ),
+    "a stale standing is heard again": Mutant(
+        "agent/core/standings.py",
+        "            if self._dropped.get(told.site) == _stamp(told):\n",
+        "            if False:\n",
+        ("test_patients.py::test_what_a_site_has_not_renewed_is_dropped_and_not_heard_again",),
+    ),
+    "nobody looks for jumps": Mutant(
+        "agent/core/link_watch.py",
+        "        if moved > max(JUMP * held, LEAST * self._bounds.weight):\n",
+        "        if False:\n",
+        (JUMPED,),
+    ),
+    "a site may be as fast as it likes": Mutant(
+        "agent/core/player.py",
+        "self.decided / self._federation.largest_rate",
+        "0.0",
+        ("test_liars.py::test_the_largest_rate_is_a_term_where_it_matters",),
+    ),
+}
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -1409,5 +1469,6 @@ AREAS = {
     "late rewards": LATE,
     "whose average counts": PATIENTS,
     "the doors": DOORS,
+    "neighbours that lie": LIARS,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

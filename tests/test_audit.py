@@ -22,7 +22,6 @@ from fedbandit import FedBatch, FedUCB, InvalidArgument
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Answer, Offer
 from fedbandit.agent.core.site import Site
-from fedbandit.audit import neighbour as neighbours
 from fedbandit.audit.attacks import Attack, on_batches, on_mechanism
 from fedbandit.audit.broken_sites import scaled_noise
 from fedbandit.audit.known_bad import known_bad
@@ -301,10 +300,11 @@ def test_the_lie_makes_the_victim_pull_the_arm(policy, arms):
 
 def test_an_attack_that_the_victim_refuses_is_no_attack(monkeypatch):
     """The network only notes refusals: an attack that went on without its lie would find nothing."""
-    monkeypatch.setattr(neighbours, "HELD", 4.0)  # twice what any site accepts
-    plan = Plan(federation(FedBatch(1.0, first_batch=2)), changed=1, decisions=3)
-    with pytest.raises(RuntimeError, match=r"the attack failed: flow\[0\] must be at most"):
-        play(plan, Neighbour(plan.terms), 0.0, fixed_noise()[0])
+    plan = Plan(federation(FedUCB(1.0, horizon=20)), changed=1, decisions=3)
+    neighbour = Neighbour(plan.terms)
+    monkeypatch.setattr(neighbour, "_n_max", (10**6,) * plan.terms.num_arms)  # more than the horizon allows
+    with pytest.raises(RuntimeError, match=r"the attack failed: n_max\[0\] must be at most"):
+        play(plan, neighbour, 0.0, fixed_noise()[0])
 
 
 def test_both_begin_exchanges_and_both_answer():

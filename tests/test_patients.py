@@ -447,32 +447,65 @@ def test_every_site_says_so_whoever_it_talks_to():
 
 
 def test_the_newest_standing_counts_and_nobody_tells_a_site_its_own():
-    heard = Standings("here", 3, 2)
+    heard = Standings("here", 4, 2)
     heard.hear(
         "there", [standing("there", 5, 5, version=2), standing("there", 1, 1, version=1), standing("here", 9, 9)]
     )
-    heard.hear(
-        "there", [standing("far", 1, 1, epoch=2), standing("too many", 1, 1), standing("there", 7, 7, 7, version=9)]
-    )
+    heard.hear("there", [standing("far", 1, 1, epoch=2), standing("there", 7, 7, 7, version=9)])
     mine = standing("here", 0, 0)
     assert heard.all(mine) == [mine, standing("there", 5, 5, version=2), standing("far", 1, 1, epoch=2)]
 
 
-def test_a_new_neighbour_takes_the_place_of_one_that_has_left():
-    heard, mine = Standings("here", 3, 2), standing("here", 0, 0)
+def test_invented_sites_take_the_room_of_who_tells_of_them():
+    """Nobody else's: honest sites are heard of, and there are never more than each neighbour may tell of."""
+    heard, mine = Standings("here", 4, 2), standing("here", 0, 0)
+    for i in range(20):
+        heard.hear("liar", [standing("liar", 1, 1, version=i), *(standing(f"ghost {i}{k}", 1, 1) for k in range(9))])
     heard.hear("a", [standing("a", 1, 1), standing("b", 1, 1)])
-    heard.hear("c", [standing("c", 1, 1)])
-    assert [it.site for it in heard.all(mine)] == ["here", "a", "b"]
-    heard.forget("b")
-    heard.hear("a", [standing("c", 1, 1)])
-    assert [it.site for it in heard.all(mine)] == ["here", "a", "b"], "only its own word"
-    heard.hear("c", [standing("c", 1, 1)])
-    assert [it.site for it in heard.all(mine)] == ["here", "a", "c"]
+    names = [it.site for it in heard.all(mine)]
+    assert {"liar", "a", "b"} <= {*names}
+    assert len(names) == 1 + 3 + 2
+    assert heard.surplus() == ("liar", 6)
+    assert len({it.site for _ in range(3) for it in heard.tell(mine)}) == 6, "all are told in turn"
+    assert len(heard.tell(mine)) == 4
+
+
+def test_a_site_that_hears_what_it_has_not_said_says_something_newer():
+    """So forged standings of other sites, and those from before a restart, are gone as fast as gossip."""
+    heard = Standings("here", 3, 2)
+    own = heard.state(5, 1.0, (1, 2))
+    heard.hear("liar", [standing("here", 9, 9, epoch=7, version=10**11)])
+    again = heard.state(5, 1.0, (1, 2))
+    assert (again.epoch, again.version) > (7, 10**11)
+    assert (own.released, again.released) == ((1, 2), (1, 2))
+    heard.hear("liar", [again])
+    assert heard.state(5, 1.0, (1, 2)) == again, "its own word is no news"
+
+
+def test_what_a_site_has_not_renewed_is_dropped_and_not_heard_again():
+    heard, mine = Standings("here", 3, 2), standing("here", 0, 0)
+    ghost = standing("ghost", 1, 1)
+    for version in range(3 * standings.STALE + 5):
+        heard.hear("a", [standing("a", 1, 1, version=version), ghost])
+    assert [it.site for it in heard.all(mine)] == ["here", "a"]
+    heard.hear("a", [standing("ghost", 1, 1, version=2)])
+    assert len(heard.all(mine)) == 3, "its site is there after all"
+
+
+def test_who_leaves_takes_along_whom_it_has_told_of():
+    heard, mine = Standings("here", 5, 2), standing("here", 0, 0)
+    heard.hear("liar", [standing("liar", 1, 1, version=10**12 // 2), standing("ghost", 9, 9), standing("b", 9, 9)])
+    heard.hear("a", [standing("a", 2, 2), standing("b", 1, 1, version=2)])
+    assert heard.counts((0, 0), 100) == (9, 9)
+    heard.forget("liar")
+    assert heard.counts((0, 0), 100) == (2, 2)
+    weights = {it.site: it.weight for it in heard.tell(mine)}
+    assert weights == {"here": 1.0, "liar": 0.0, "ghost": 0.0, "a": 1.0, "b": 1.0}, "and others hear it"
 
 
 def test_a_message_has_room_for_some_standings_and_all_are_told_in_turn():
     many = Standings("here", 10_000, 1000)
-    many.hear("other", (standing(f"site {i}", *range(1000)) for i in range(100)))
+    many.hear("other", [standing(f"site {i}", *range(1000)) for i in range(100)])
     own = standing("here", *range(1000))
     told = [many.tell(own) for _ in range(5)]
     assert {len(it) for it in told} == {1 + MOST_NUMBERS // 1000}

@@ -136,6 +136,7 @@ class _Federation(Section):
     reward_window: Annotated[float, BeforeValidator(_duration)] = 0.0
     default_reward: float | None = None
     counts: str | None = None
+    max_decisions_per_day: float | None = None
     policy: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -303,6 +304,7 @@ def _terms(section: _Federation, trusted: str, folder: Path) -> Federation:
             section.reward_window,
             section.default_reward,
             None if section.counts is None else checked_counts("counts", section.counts),
+            section.max_decisions_per_day,
         )
     except WrongPage:
         raise

@@ -7,7 +7,7 @@ victim's own row: what the victim gossips less what has flowed to it.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fedbandit.agent.core.bounds import HELD, Bounds
+from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import MemoryJournal
 from fedbandit.agent.core.memory_network import Down
@@ -18,6 +18,9 @@ from fedbandit.rules.flow import FIRST, Stamp, mirrored
 __all__ = ["NEIGHBOUR", "VICTIM", "Neighbour", "Seen"]
 
 VICTIM, NEIGHBOUR, EPOCH = "victim", "neighbour", 1
+
+LIE = 0.5
+"""The share of what a link may carry."""
 
 
 class Seen(NamedTuple):
@@ -37,9 +40,9 @@ class Neighbour(Site):
     """
 
     def __init__(self, terms: Federation, lies: bool = True) -> None:
-        """Half of what the victim would hold at most: the rest is room for its own numbers."""
+        """Half of what the link may carry: the rest is room for the victim's numbers, which must not be clamped."""
         super().__init__(NEIGHBOUR, terms, MemoryJournal(EPOCH).load())
-        lie, nothing = Bounds.of(terms).value * HELD / 2.0 if lies else 0.0, (0.0,) * (terms.num_arms - 1)
+        lie, nothing = LIE * Bounds.of(terms).largest if lies else 0.0, (0.0,) * (terms.num_arms - 1)
         count = terms.max_pulls or 0 if lies else 0
         self._flow = (lie, *nothing, *(0.0,) * terms.num_arms)  # towards the victim
         self._gossips = (lie, *nothing, *(1.0,) * terms.num_arms)

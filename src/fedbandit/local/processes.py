@@ -91,7 +91,12 @@ class LocalFederation:
                     "counts": terms.counted,
                 }
                 | ({"reward_window": f"{terms.reward_window} s"} if terms.reward_window else {})
-                | ({} if terms.default_reward is None else {"default_reward": terms.default_reward}),
+                | ({} if terms.default_reward is None else {"default_reward": terms.default_reward})
+                | (
+                    {}
+                    if terms.max_decisions_per_day is None
+                    else {"max_decisions_per_day": terms.max_decisions_per_day}
+                ),
             ),
             ("[federation.policy]", policy),
             (

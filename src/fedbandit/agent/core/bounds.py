@@ -1,59 +1,100 @@
-"""Bounds on what an honest neighbour can send: the size of its numbers, how far ahead its epochs may be.
+"""Bounds on what a neighbour can do to this site: the size of its flow, its counts, how far ahead its epochs are.
 
-Each bound states its reason. A message beyond them is refused, whoever sent it.
+Each bound states its reason. A flow is clamped, not refused: one neighbour never uses up another's room, and no honest
+link gets stuck.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedbandit.agent.core.messages import MAX_N, Message, Offer
 from fedbandit.checks import InvalidArgument
+from fedbandit.rules.flow import largest_cut, largest_noise
 
 if TYPE_CHECKING:
     from fedbandit.agent.core.federation import Federation
 
-__all__ = ["CENTURY", "HELD", "LARGEST_RATE", "SAFETY", "SCALES", "Bounds"]
+__all__ = ["CENTURY", "DAY", "LARGEST_RATE", "MARGIN", "SCALES", "Bounds", "Limits"]
 
 SCALES = 100.0
 """A Laplace draw exceeds this many scales with probability e^-100."""
 
-SAFETY = 16.0
-"""While links agree, gossiped values lie between the sites' own values, and a flow is at most N times the largest.
-After faults links disagree for a while: a lost disk forgets what balanced a large flow. No schedule of faults has come
-near this factor (docs/agent.md)."""
+QUANTILE = 14.0
+"""Noise makes a link carry more than is allowed for with probability 2 e^-14. It would be clamped for a while, and
+there is a margin."""
 
-HELD = 0.25
-"""An exchange may bring a site to at most this share of the bounds. The rest is room for means that move and links that
-are dropped before the next exchange."""
+MARGIN = 1.5
+"""Times the largest imbalance of a cut, which a link carries at most while all agree. After faults links disagree for a
+while: a lost disk forgets what balanced a flow. No schedule of faults has come beyond 0.8 of the bounds
+(docs/liars.md)."""
+
+DAY = 24 * 3600.0
 
 LARGEST_RATE = 100.0
-"""The most decisions per second by which a site counts where patients count; one that is faster counts as this fast."""
+"""The most decisions per second by which a site counts, if the terms say nothing; one that is faster counts as this
+fast."""
 
 CENTURY = 36525 * 24 * 3600 * 1000
 """100 years in milliseconds, the unit of epochs."""
 
 
+class Limits(NamedTuple):
+    """What a link may carry of an arm: ``span`` of value, counted from the lowest reward, and ``weight``."""
+
+    low: float
+    span: float
+    weight: float
+
+
 @dataclass(frozen=True)
 class Bounds:
-    """The largest size of a gossiped or flowing value and weight, the most decisions for an arm; how many there are."""
+    """What a link may carry, and what one site can own.
 
-    value: float
+    * ``limits``: of a link's flow; ``usual``: without the margin
+    * ``weight``: the largest weight of one site; ``rate``: the most decisions per second
+    * ``noise``: the scale of the noise of a mean, in ranges
+    * ``n_max``: the most decisions for an arm
+    """
+
+    limits: Limits
+    usual: Limits
     weight: float
+    rate: float
+    noise: float
     n_max: int
     num_arms: int
     num_counts: int
 
     @classmethod
     def of(cls, terms: "Federation") -> "Bounds":
-        """What the terms allow."""
-        most = SAFETY * terms.num_agents * (LARGEST_RATE if terms.counted == "patients" else 1.0)
+        """What the terms allow.
+
+        The noise of a mean is at most that of the smallest release. FedBatch: a weighted mean of releases, none of
+        fewer rewards than the first. FedUCB: a sum of at most n draws, divided by n.
+        """
+        rate, width = terms.largest_rate, terms.high - terms.low
+        weight = rate if terms.counted == "patients" else 1.0
+        noise = terms.noise_scale / terms.first_batch / width
+        cut, noisy = largest_cut(terms.num_agents), largest_noise(noise, terms.num_agents, QUANTILE)
         return cls(
-            value=most * _largest_own(terms),
-            weight=most,
+            limits=Limits(terms.low, weight * width * (MARGIN * cut + noisy), weight * MARGIN * cut),
+            usual=Limits(terms.low, weight * width * (cut + noisy), weight * cut),
+            weight=weight,
+            rate=rate,
+            noise=noise,
             n_max=MAX_N if terms.max_pulls is None else terms.max_pulls,
             num_arms=terms.num_arms,
             num_counts=terms.num_arms if terms.catches_up else 0,
         )
+
+    @property
+    def largest(self) -> float:
+        """The largest value that a link carries, in units of the reward."""
+        return abs(self.limits.low) * self.limits.weight + self.limits.span
+
+    def most_decisions(self, elapsed: float) -> int:
+        """The most decisions for an arm that a site can have had in so many seconds; a day at least."""
+        return min(int(self.rate * max(elapsed, DAY)), self.n_max)
 
     def check(self, message: Message, born: int, epoch: int) -> None:
         """Refuse what no honest neighbour says to a site that was ``born`` at one epoch and is now in another."""
@@ -71,32 +112,11 @@ class Bounds:
         _check_epoch("to_epoch", message.to_epoch, max(born + CENTURY, epoch))
         _check_epoch("epoch", message.epoch, born + 2 * CENTURY)
 
-    def check_held(self, flow: tuple[float, ...], gossiped: tuple[float, ...]) -> None:
-        """Refuse an exchange after which this site would come near to what its neighbours no longer accept.
-
-        So neighbours that lie within the bounds cannot make this site one whom the others refuse.
-        """
-        self._check_row("flow", flow, HELD)
-        self._check_row("gossiped", gossiped, HELD)
-
-    def _check_row(self, name: str, row: tuple[float, ...], share: float = 1.0) -> None:
+    def _check_row(self, name: str, row: tuple[float, ...]) -> None:
         if len(row) != 2 * self.num_arms:
             raise InvalidArgument(name, f"{len(row)} columns", f"{2 * self.num_arms} columns")
-        for c, x in enumerate(row):
-            most = share * (self.value if c < self.num_arms else self.weight)
-            if abs(x) > most:
-                raise InvalidArgument(f"{name}[{c}]", x, f"at most {most:g} in size, as the range and its noise allow")
 
 
 def _check_epoch(name: str, epoch: int, most: int) -> None:
     if epoch > most:
         raise InvalidArgument(name, epoch, f"at most {most}: no clock is so far ahead")
-
-
-def _largest_own(terms: "Federation") -> float:
-    """The largest size of a site's own mean of an arm: an end of the range, and the noise of the smallest release.
-
-    FedBatch: a weighted mean of releases, none of fewer rewards than the first. FedUCB: a sum of at most n draws,
-    divided by n.
-    """
-    return max(abs(terms.low), abs(terms.high)) + SCALES * terms.noise_scale / terms.first_batch

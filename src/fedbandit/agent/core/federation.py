@@ -11,7 +11,7 @@ from functools import cached_property
 from math import inf
 from typing import Any, cast
 
-from fedbandit.agent.core.bounds import Bounds
+from fedbandit.agent.core.bounds import DAY, LARGEST_RATE, Bounds
 from fedbandit.agent.core.own_policy import check_own_policy
 from fedbandit.checks import (
     LARGEST,
@@ -37,6 +37,9 @@ MAX_WINDOW = 1e9
 MOST_SHOWN = 20
 """The most differences that are shown: another site may have made up thousands."""
 
+MOST_LINKS = 16
+"""So many links at their bounds leave what a site gossips below ``LARGEST``."""
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -54,6 +57,8 @@ class Federation:
     * ``default_reward``: counts where no reward came; None: the lowest
     * ``counts``: whose average decides which arm is best: ``"patients"``, the default for ``FedBatch``, or ``"sites"``,
       which count alike, as in the paper
+    * ``max_decisions_per_day``: the most decisions per day at one site; one that is faster counts as this fast. It
+      bounds what a lying neighbour can claim (docs/liars.md); None: 100 per second
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
@@ -67,6 +72,7 @@ class Federation:
     reward_window: float = 0.0
     default_reward: float | None = None
     counts: Counts | None = None
+    max_decisions_per_day: float | None = None
 
     def __post_init__(self) -> None:
         """Check the terms."""
@@ -87,7 +93,8 @@ class Federation:
         self._check_window()
         self._check_policy()
         self._check_counts()
-        largest = Bounds.of(self).value
+        self._check_rate()
+        largest = MOST_LINKS * Bounds.of(self).largest
         if largest > LARGEST:
             raise InvalidArgument(
                 "high",
@@ -116,6 +123,22 @@ class Federation:
             hint = "Only fed_batch measures how many patients a site has; its safe radius is proved for known weights."
             raise InvalidArgument("counts", counts, f"sites for {kind_of(self.policy)} with these parameters", hint)
         object.__setattr__(self, "counts", None if counts == default else counts)  # equal terms are equal
+
+    def _check_rate(self) -> None:
+        if self.max_decisions_per_day is None:
+            return
+        most = finite_number("max_decisions_per_day", self.max_decisions_per_day)
+        if not 1.0 <= most <= LARGEST_RATE * DAY:
+            raise InvalidArgument("max_decisions_per_day", most, f"1 to {LARGEST_RATE * DAY:g}")
+        if self.counted == "sites" and not self.catches_up:
+            hint = "Sites count alike here, however many decisions they make."
+            raise InvalidArgument("max_decisions_per_day", most, "left out where sites count", hint)
+        object.__setattr__(self, "max_decisions_per_day", most)
+
+    @property
+    def largest_rate(self) -> float:
+        """The most decisions per second by which a site counts."""
+        return LARGEST_RATE if self.max_decisions_per_day is None else self.max_decisions_per_day / DAY
 
     @property
     def _default_counts(self) -> Counts:
@@ -199,8 +222,8 @@ class Federation:
     def terms(self) -> dict[str, Any]:
         """The terms in plain text, numbers, lists and mappings, fit for JSON.
 
-        Window, default, expected decisions and what counts are left out where they are what they were before they
-        could be chosen: digests of existing federations hold.
+        Window, default, expected and most decisions, and what counts are left out where they are what they were before
+        they could be chosen: digests of existing federations hold.
         """
         plain = asdict(self)
         del plain["trusted"]
@@ -211,6 +234,8 @@ class Federation:
         plain["counts"] = self.counted
         if self.counted == "sites":
             del plain["counts"]
+        if self.max_decisions_per_day is None:
+            del plain["max_decisions_per_day"]
         if isinstance(self.policy, FedBatch) and self.policy.expected_decisions is None:
             del plain["policy"]["expected_decisions"]
         source = {} if is_built_in(self.policy) else {"source": source_hash(self.policy)}

@@ -1,6 +1,6 @@
 """What a site tells its operator in words: its privacy promise and its warnings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,7 +13,15 @@ from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.few_patients import too_few_patients
 
-__all__ = ["UNREST", "Privacy", "privacy_of", "warnings_of", "warnings_of_network", "warnings_of_processes"]
+__all__ = [
+    "UNREST",
+    "Privacy",
+    "privacy_of",
+    "warnings_of",
+    "warnings_of_claims",
+    "warnings_of_network",
+    "warnings_of_processes",
+]
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,24 @@ def warnings_of_processes(doubt: Doubt | None, namesakes: Iterable[str], twins: 
     ]
     said += [f"two processes speak as {name}: its operator should stop one of them." for name in sorted(twins)]
     return tuple(said)
+
+
+def warnings_of_claims(
+    terms: Federation, beyond: Iterable[tuple[str, str, int]], most: int, surplus: tuple[str, int] | None
+) -> Iterator[str]:
+    """What sites claim and cannot be: counts ``beyond`` the ``most`` decisions that time allows, sites too many."""
+    for site, teller, count in beyond:
+        told = "" if teller == site else f" (as {teller} tells)"
+        yield (
+            f"{site} claims {count} decisions for an arm{told}, where time allows {most}, and counts as that: it began "
+            "long before this site, or it lies."
+        )
+    if surplus is not None:
+        teller, sites = surplus
+        yield (
+            f"{sites} sites are told of, where the federation has {terms.num_agents}; {teller} tells of most. It, or "
+            "a site behind it, may be wrong or lie."
+        )
 
 
 def _time(at: float) -> str:

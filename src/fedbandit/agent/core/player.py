@@ -7,7 +7,7 @@ averages one number, a weight travels with it: 1 once the site has a reward of t
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fedbandit.agent.core.bounds import LARGEST_RATE
+from fedbandit.agent.core.bounds import DAY
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Known, Record, Released, Stored
 from fedbandit.checks import InvalidArgument
@@ -17,12 +17,15 @@ from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
 from fedbandit.rules.gossip import drift, is_known, ratio, unrest
 from fedbandit.rules.radius import shared_deviation
 
-__all__ = ["LEAST_ELAPSED", "Player"]
+__all__ = ["LEAST_ELAPSED", "MIXED", "Player"]
 
 ENOUGH_EXCHANGES = 50
 """Before, estimates move because the first releases spread."""
 
-LEAST_ELAPSED = 24 * 3600.0
+MIXED = 50
+"""Exchanges of this site, times N, after which releases have spread: on a path of 20, all but e^-6 of them."""
+
+LEAST_ELAPSED = DAY
 """A rate is measured over a day at least: a busy first hour says little about the years to come."""
 
 
@@ -45,6 +48,7 @@ class Player:
         self._has_weights = "weight" in self.page.averaged
         self._unknown = [True] * federation.num_arms
         self._drift, self.exchanges = [0.0] * federation.num_arms, 0
+        self._lost = [0] * federation.num_arms  # exchanges in a row after which the network had taken an arm away
         self._single = stored.known.get(NO_ARM)  # as the journal knows them; None: it does not
 
     # ---------------------------------------------------------------- what the site owns
@@ -102,7 +106,9 @@ class Player:
             if interval is not None:
                 released.append(Released(arm, interval.level, interval.last))
         if released and self.page.reweigh is not None:
-            self.page.reweigh(self.me, self.terms, max(elapsed, LEAST_ELAPSED, self.decided / LARGEST_RATE))
+            self.page.reweigh(
+                self.me, self.terms, max(elapsed, LEAST_ELAPSED, self.decided / self._federation.largest_rate)
+            )
         known: list[Record] = [Known(arm, self._own.kept(arm)) for arm in arms]
         if known and (single := self._own.kept(NO_ARM)) and single != self._single:
             self._single = single
@@ -134,6 +140,10 @@ class Player:
         before = [None if self.is_unknown(k) else self._estimate(k) for k in arms]
         self.look(gossiped, arms)
         self.exchanges += 1
+        num_agents, share = self._federation.num_agents, getattr(self.me, "share", 1.0)
+        for k, n in enumerate(getattr(self.me, "releases", self.me.n)):
+            has_lost = n > 0 and not is_known(gossiped[len(before) + k], n, share, num_agents)
+            self._lost[k] = self._lost[k] + 1 if has_lost else 0
         for k, estimate in enumerate(before):
             if estimate is not None and not self.is_unknown(k):
                 self._drift[k] = drift(self._drift[k], self._estimate(k) - estimate)
@@ -141,12 +151,12 @@ class Player:
     @property
     def unrest(self) -> float:
         """How many of its standard deviations an exchange still moves an estimate, at most over arms."""
-        spread = getattr(self.me, "spread", None)
-        if spread is None or self.exchanges < ENOUGH_EXCHANGES:
+        spread, deviation = getattr(self.me, "spread", None), getattr(self.me, "deviation", None)
+        if spread is None or deviation is None or self.exchanges < ENOUGH_EXCHANGES:
             return 0.0
         arms = [k for k in range(self._federation.num_arms) if not self.is_unknown(k)]
         # A tiny site's own spread is next to nothing: it is measured by that of an average site.
-        average = [shared_deviation(self.me.deviation[k], 1.0 / self._federation.num_agents) for k in arms]
+        average = [shared_deviation(deviation[k], 1.0 / self._federation.num_agents) for k in arms]
         return max((unrest(self._drift[k], max(spread[k], x)) for k, x in zip(arms, average, strict=True)), default=0.0)
 
     @property
@@ -164,6 +174,8 @@ class Player:
         for k in arms:
             weight = gossiped[num_arms + k]
             value = to_steps(gossiped[k], low, high, weight)
+            if weight <= 0.0 or self._lost[k] > MIXED * self._federation.num_agents:
+                value, weight = self._alone(k, value, weight)
             if self._has_weights:
                 self.seen.value[k], self.seen.weight[k] = value, weight
             else:
@@ -173,6 +185,17 @@ class Player:
         if self.page.believe is not None:
             for k in arms:  # only now: a page may compare arms
                 self.page.believe(self.me, self.terms, self.seen, k)
+
+    def _alone(self, arm: int, value: float, weight: float) -> tuple[float, float]:
+        """What this site would gossip of an arm if no other had released it: only its own share.
+
+        For an arm of which the network has taken away what this site has released: honest sites leave some of it here,
+        but for a moment after a fault. So nothing acts on a weight that cannot be, and no arm stays unknown.
+        """
+        published = self.page.published(self.me, self.terms, arm)
+        own = published[1] if self._has_weights else float(self.me.n[arm] > 0)
+        num_agents = self._federation.num_agents
+        return (published[0] / num_agents, own / num_agents) if own > 0.0 else (value, weight)
 
     def is_unknown(self, arm: int) -> bool:
         """Whether the site cannot judge the arm yet."""

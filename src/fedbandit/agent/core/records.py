@@ -14,7 +14,6 @@ from fedbandit.rules.flow import Register
 __all__ = [
     "Decision",
     "Forgotten",
-    "Heard",
     "Known",
     "Life",
     "Link",
@@ -95,13 +94,6 @@ class Released:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """The most decisions for each arm by anyone that this agent has heard of (Algorithm 1, line 5)."""
-
-    n_max: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Link:
     """One end of a link: the register, and the least epoch of the neighbour whose messages are heard.
 
@@ -124,7 +116,7 @@ class Renewed:
     """A new life begins with an old file: what is known and released is told anew, in the records that follow."""
 
 
-Record = Life | Times | Decision | Forgotten | Known | Released | Link | Heard | Renewed
+Record = Life | Times | Decision | Forgotten | Known | Released | Link | Renewed
 
 
 @dataclass
@@ -146,7 +138,6 @@ class Stored:
     known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     released: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     links: dict[str, Link] = field(default_factory=dict[str, Link])
-    n_max: tuple[int, ...] = ()
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take in records, in their order."""
@@ -166,7 +157,5 @@ class Stored:
                     self.released[record.arm, record.level] = record.last
                 case Link():
                     self.links[record.neighbour] = record
-                case Heard():
-                    self.n_max = record.n_max
                 case Renewed():
                     self.known, self.released = {}, {}

@@ -24,15 +24,13 @@ from fedbandit.agent.core.events import (
     UnknownDecision,
 )
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
-from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record
+from fedbandit.agent.core.records import Decision, Forgotten, Life, Link, Record
 from fedbandit.agent.core.restore import Restored, records_of_new_life
 from fedbandit.agent.core.seals import Seal, is_genuine, sealed
 from fedbandit.agent.core.site_view import SiteView
 from fedbandit.agent.core.standings import Standing
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
-from fedbandit.policies import FedBatch
 from fedbandit.rules import flow
-from fedbandit.rules.gossip import heard
 
 __all__ = [
     "LONGEST_GAP",
@@ -152,11 +150,6 @@ class Site(SiteView):
         behind = [] if window or is_held else self._slots.take_due(self._clock, MAX_SETTLED)
         return self._played(len(gone), behind, *gone, gone=due)
 
-    @property
-    def _elapsed(self) -> float:
-        """Since the first decision, up to the last time that anything was decided or settled."""
-        return 0.0 if self._since is None else self._clock - self._since
-
     def _tick(self, at: float) -> float:
         """The time of an event: no earlier than that of any before."""
         before, self._clock = self._clock, max(self._clock, finite_number("at", at))
@@ -197,6 +190,7 @@ class Site(SiteView):
         least = min(link.epoch + 1, MAX_COUNT)
         self._standings.forget(neighbour)
         self._twins.discard(neighbour)
+        self._watch.forget(neighbour)
         gone = Link(neighbour, least, flow.empty(self.terms.num_arms), left=True, own_epoch=link.own_epoch)
         return self._linked(None, gone)
 
@@ -209,29 +203,28 @@ class Site(SiteView):
 
     def receive_offer(self, offer: Offer) -> Step[Answer]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
-        link, n_max = self._outlived(self._heard(offer), offer), self.n_max
+        link = self._outlived(self._heard(offer), offer)
         if offer.epoch >= link.epoch:
             register = link.register
             if offer.to_epoch in (0, self._life(link)):
                 offered = offer.flow, offer.stamp
-                register = flow.answer(register, self._rest(link), offered, offer.gossiped, self.name)
-            link = self._held(self._witnessed(replace(link, epoch=offer.epoch, register=register), offer))
-            n_max = self._caught(offer)
-        self._standings.hear(offer.sender, offer.standings)
+                there, limits = offer.gossiped, self._bounds.limits
+                register = flow.answer(register, self._rest(link), offered, there, self.name, limits)
+            link = self._witnessed(replace(link, epoch=offer.epoch, register=register), offer)
+            self._hear(offer)
         ends = self.name, offer.sender, self._life(link), link.epoch, self._digest
         besides = self._besides(link, 0 if offer.seal is None else offer.seal.run)
-        answer = Answer(*ends, *link.register, n_max=n_max, **besides)
-        return self._changed(answer, link, n_max)
+        return self._changed(Answer(*ends, *link.register, n_max=self.n_max, **besides), link)
 
     def receive_answer(self, answer: Answer) -> Step[None]:
         """End an exchange: adopt what is newer. An answer from or to another life is not heard."""
-        link, n_max = self._outlived(self._heard(answer), answer), self.n_max
+        link = self._outlived(self._heard(answer), answer)
         if answer.epoch >= link.epoch and answer.to_epoch == self._life(link):
-            register = flow.adopt(link.register, (answer.flow, answer.stamp))
-            link = self._held(self._witnessed(replace(link, epoch=answer.epoch, register=register), answer))
-            n_max = self._caught(answer)
-        self._standings.hear(answer.sender, answer.standings)
-        return self._changed(None, link, n_max)
+            answered = answer.flow, answer.stamp
+            register = flow.adopt(link.register, answered, self.name, self._bounds.limits)
+            link = self._witnessed(replace(link, epoch=answer.epoch, register=register), answer)
+            self._hear(answer)
+        return self._changed(None, link)
 
     def _besides(self, link: Link, run: int) -> dict[str, Any]:
         """What every message over a link carries besides the register; ``run``: the neighbour's process it is for."""
@@ -245,7 +238,10 @@ class Site(SiteView):
 
     @property
     def _told(self) -> tuple[Standing, ...]:
-        return self._standings.tell(self._standing) if isinstance(self.terms.policy, FedBatch) else ()
+        return self._standings.tell(self._standing) if self._has_standings else ()
+
+    def _hear(self, message: Message) -> None:
+        self._standings.hear(message.sender, message.standings, message.epoch, message.n_max)
 
     def _life(self, link: Link) -> int:
         """The epoch of this end of a link."""
@@ -282,11 +278,6 @@ class Site(SiteView):
         others = [other.register[0] for other in self._stored.links.values() if other.neighbour != link.neighbour]
         return flow.gossiped(self.own, others)
 
-    def _held(self, link: Link) -> Link:
-        """The link after an exchange, if this site then still says what its neighbours accept."""
-        self._bounds.check_held(link.register[0], flow.gossiped(self._rest(link), [link.register[0]]))
-        return link
-
     def _heard(self, message: Message) -> Link:
         """The link of a message that is meant for this site, understood here, and possible."""
         link = self._link(message.sender)
@@ -298,10 +289,6 @@ class Site(SiteView):
         if self.run:
             self._presence.hear(message, self._seal(link), self._stored.key, self.neighbours)
         return link
-
-    def _caught(self, message: Message) -> tuple[int, ...]:
-        """Algorithm 1, line 5."""
-        return tuple(heard(n, other) for n, other in zip(self.n_max, message.n_max, strict=True))
 
     def _outlived(self, link: Link, message: Message) -> Link:
         """A link whose neighbour has heard a later life begins another: a disk was lost, and the clock stood behind.
@@ -343,15 +330,16 @@ class Site(SiteView):
 
     # ---------------------------------------------------------------- steps
 
-    def _changed(self, result: _Result, link: Link, n_max: tuple[int, ...]) -> Step[_Result]:
+    def _changed(self, result: _Result, link: Link) -> Step[_Result]:
         """A step that writes only what has changed."""
         records: list[Record] = []
+        before = self._stored.links[link.neighbour].register[0]
         if link != self._stored.links[link.neighbour]:
             records.append(link)
-        if n_max != self.n_max:
-            records.append(Heard(n_max))
         step = self._step(result, *records)
-        self._player.exchange(self.gossiped)
+        row = self.gossiped
+        self._player.exchange(row)
+        self._watch.exchanged(link.neighbour, before, link.register[0], row)
         return step
 
     def _linked(self, result: _Result, *records: Record) -> Step[_Result]:

@@ -5,10 +5,17 @@ Nothing here changes anything: ``site`` adds the events.
 
 from dataclasses import replace
 
-from fedbandit.agent.core.bounds import Bounds
+from fedbandit.agent.core.bounds import DAY, Bounds
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.notices import Privacy, privacy_of, warnings_of, warnings_of_network, warnings_of_processes
-from fedbandit.agent.core.player import LEAST_ELAPSED as DAY
+from fedbandit.agent.core.link_watch import Carried, LinkWatch
+from fedbandit.agent.core.notices import (
+    Privacy,
+    privacy_of,
+    warnings_of,
+    warnings_of_claims,
+    warnings_of_network,
+    warnings_of_processes,
+)
 from fedbandit.agent.core.player import Player
 from fedbandit.agent.core.presence import Doubt, Presence
 from fedbandit.agent.core.records import Link, Stored
@@ -17,7 +24,7 @@ from fedbandit.agent.core.standings import Holdout, Standing, Standings, holdout
 from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import NoiseSource, laplace
 from fedbandit.rules import flow
-from fedbandit.rules.gossip import heard, ratio
+from fedbandit.rules.gossip import ratio
 
 __all__ = ["SiteView"]
 
@@ -50,7 +57,12 @@ class SiteView:
         self._slots = Slots(terms, self._stored.decisions, stored.by_arrival)
         self._clock = max([stored.times.clock, *(decision.at for decision in stored.decisions.values())])
         self._since: float | None = stored.times.since  # when the rate's time begins
-        self._standings = Standings(name, terms.num_agents, terms.num_arms)
+        for link in self._stored.links.values():  # of a version that had no limits
+            register = flow.held(link.register, name, self._bounds.limits)
+            self._stored.links[link.neighbour] = replace(link, register=register)
+        self._standings = Standings(name, terms.num_agents, terms.num_arms, self._bounds.weight)
+        self._has_standings = isinstance(terms.policy, FedBatch) or terms.catches_up
+        self._watch = LinkWatch(terms, self._bounds, self._standings if self._has_standings else None)
         self._player.look(self.gossiped, range(terms.num_arms))
 
     @property
@@ -109,11 +121,19 @@ class SiteView:
     def n_max(self) -> tuple[int, ...]:
         """The most decisions for each arm by anyone, as far as is known here; empty without the consistency rule.
 
-        It never decreases: a maximum does not record whose it was. After a site leaves or loses its disk, the others
-        catch up with its count once.
+        Of sites that have not left. A site that claims more than time allows counts as much as time allows.
         """
         own = self._player.announced
-        return tuple(heard(n, other) for n, other in zip(own, self._stored.n_max or own, strict=True))
+        return self._standings.counts(own, self._most_decisions) if own else ()
+
+    @property
+    def _most_decisions(self) -> int:
+        return self._bounds.most_decisions(self._elapsed)
+
+    @property
+    def _elapsed(self) -> float:
+        """Since the first decision, up to the last time that anything was decided or settled."""
+        return 0.0 if self._since is None else self._clock - self._since
 
     @property
     def decided(self) -> int:
@@ -203,8 +223,20 @@ class SiteView:
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know."""
         said = warnings_of(self.terms, self._tried, self.n_max, self._slots.held_up())
-        network = warnings_of_network(self.terms, self.holdout, self._player.unrest)
-        return *warnings_of_processes(self.doubt, self._presence.namesakes, self._twins), *said, *network
+        beyond = self._standings.beyond(self._most_decisions) if self.terms.catches_up else []
+        flows = {link.neighbour: link.register[0] for link in self._stored.links.values() if not link.left}
+        return (
+            *warnings_of_processes(self.doubt, self._presence.namesakes, self._twins),
+            *said,
+            *warnings_of_network(self.terms, self.holdout, self._player.unrest),
+            *warnings_of_claims(self.terms, beyond, self._most_decisions, self._standings.surplus()),
+            *self._watch.warnings(flows, self.gossiped),
+        )
+
+    def carried(self, neighbour: str) -> Carried:
+        """What the link to a neighbour carries, and how it moved."""
+        link = self._stored.links.get(neighbour)
+        return self._watch.carried(neighbour, () if link is None else link.register[0])
 
     @property
     def holdout(self) -> Holdout | None:
@@ -215,5 +247,7 @@ class SiteView:
 
     @property
     def _standing(self) -> Standing:
-        weight = getattr(self._player.me, "share", 1.0)
-        return Standing(self.name, self.epoch, sum(self.releases), weight, self.released)
+        player = self._player
+        if self.terms.catches_up:
+            return self._standings.state(self.epoch, 1.0, player.announced)
+        return self._standings.state(self.epoch, getattr(player.me, "share", 1.0), player.released)

@@ -1,18 +1,19 @@
-"""How much every site has released, as far as has been heard: so that each can name the one that the others wait for.
+"""How much every site has released or decided, as far as has been heard.
 
-A site states its own standing, with a version; neighbours pass the newest of each site on. Nothing is decided by it: a
-neighbour that lies about standings can only mislead an operator. They are in memory alone: after a restart they are
-heard again.
+A site states its own standing, with a version; neighbours pass the newest of each site on. They tell whom the others
+wait for, and for policies with the consistency rule n~, so that what a site has claimed goes when it does. They are in
+memory alone: after a restart they are heard again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
 from fedbandit.rules.batch import PRIOR_REWARDS, scheduled_variance
+from fedbandit.rules.gossip import heard
 
 __all__ = ["MAX_N", "Holdout", "Standing", "Standings", "holdout"]
 
@@ -30,15 +31,25 @@ long to work out."""
 MOST_NUMBERS = 20_000
 """The most counts in one message: about 60,000 bytes. Larger federations tell their standings in turn."""
 
+STALE = 100
+"""Exchanges of this site, times N, after which a standing that its site has not renewed is dropped."""
+
+SILENT = 10
+"""Exchanges, times N, after which one whose standing was not renewed may be cut off."""
+
+STALE_NAMES = 4
+"""How many names, times N, are remembered as dropped."""
+
 SETTLED = 2.0
 """Standard deviations by which the best arm must lead for the question to be settled."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What one site has released of each arm, in rewards, and its weight.
+    """What one site has released of each arm, in rewards, and its weight; 0: it has left, or released nothing.
 
-    ``epoch`` is its life, ``version`` counts its releases in that life.
+    For policies with the consistency rule: its decisions for each arm. The newest counts: the largest ``epoch``, its
+    life, and in it the largest ``version``.
     """
 
     site: str
@@ -60,46 +71,201 @@ class Standing:
             whole_number(f"standing.released[{k}]", n, 0, MAX_N)
 
 
+@dataclass(slots=True)
+class _Heard:
+    """A standing, the neighbour that told it, and the exchange of this site at which it was last renewed."""
+
+    standing: Standing
+    teller: str
+    renewed: int
+
+
 class Standings:
-    """The newest standing of each other site that was heard of; at most as many as the federation has sites."""
+    """The newest standing of each other site that was heard of, and this site's own.
 
-    def __init__(self, own_name: str, num_agents: int, num_arms: int) -> None:
-        """Nothing heard yet."""
-        self._own, self._most, self._num_arms = own_name, num_agents, num_arms
-        self._heard: dict[str, Standing] = {}
-        self._told = 0
+    * A neighbour has room for as many sites as the federation has: names that it invents take its own room only.
+    * A site that hears of itself what it has not said answers with something newer.
+    * What its site has not renewed for ``STALE`` N exchanges is dropped, and not heard again.
+    * ``forget``: a neighbour has left. It weighs nothing then, nor does any site that it told of. That is news to
+      others: as fast as gossip they drop it, too. Sites that are there say something newer.
+    """
 
-    def hear(self, teller: str, standings: Iterable[Standing]) -> None:
-        """Take in what is newer. Nobody tells this site its own standing, or of more sites than there are.
+    def __init__(self, own_name: str, num_agents: int, num_arms: int, most_weight: float = LARGEST) -> None:
+        """Nothing heard yet. ``most_weight``: a site that claims more counts as much as this."""
+        self._own, self._num_agents, self._num_arms, self._most_weight = own_name, num_agents, num_arms, most_weight
+        self._heard: dict[str, _Heard] = {}
+        self._dropped: dict[str, _Stamp] = {}
+        self._stated: Standing | None = None
+        self._unchanged = self._told = self.exchanges = 0
+        self._most: tuple[int, ...] | None = None  # of all counts, until one changes
+        self.is_whole = True
+        """Whether all sites that weigh anything were heard of lately: the network is not parted."""
+        self.changed = [0] * num_arms
+        """The exchange at which anything of each arm was last released by anybody, as far as is known here."""
 
-        Where there is no room, the teller itself takes that of a site that weighs nothing.
-        """
-        for it in standings:
-            if it.site == self._own or len(it.released) != self._num_arms:
-                continue
-            known = self._heard.get(it.site)
-            is_newer = known is not None and (it.epoch, it.version) > (known.epoch, known.version)
-            if known is None and len(self._heard) >= self._most - 1 and it.site == teller:
-                self._heard.pop(next((name for name, old in self._heard.items() if old.weight == 0.0), ""), None)
-            if is_newer or (known is None and len(self._heard) < self._most - 1):
-                self._heard[it.site] = it
+    # ---------------------------------------------------------------- this site
 
-    def forget(self, site: str) -> None:
-        """A site has left: it weighs nothing, and that is news to others. If it speaks again, its own word is newer."""
-        if (known := self._heard.get(site)) is not None:
-            self._heard[site] = replace(known, version=known.version + 1, weight=0.0)
+    def state(self, epoch: int, weight: float, released: tuple[int, ...]) -> Standing:
+        """The own standing, newer than any that said something else."""
+        before = self._stated
+        if before is None or before.epoch < epoch:
+            self._stated = Standing(self._own, epoch, 0, weight, released)
+            self._note(None, self._stated)
+        elif (before.weight, before.released) != (weight, released):
+            self._stated = _newer(before, weight, released)
+            self._note(before, self._stated)
+        return cast(Standing, self._stated)
 
     def tell(self, own: Standing) -> tuple[Standing, ...]:
-        """The own standing, and others': all of them, or so many that the message stays short, in turn."""
-        others = list(self._heard.values())
-        room = max(1, MOST_NUMBERS // self._num_arms)
+        """The own standing, and others': all of them, or so many that the message stays short, in turn.
+
+        Now and then the own one is renewed, though nothing has changed: so others know that its site is there.
+        """
+        self._unchanged += 1
+        if self._unchanged >= self._num_agents and own is self._stated:
+            self._unchanged, self._stated = 0, _newer(own, own.weight, own.released)
+            own = self._stated
+        others = [it.standing for it in self._heard.values()]
+        room = max(1, min(MOST_NUMBERS // self._num_arms, self._num_agents - 1))
         first = self._told % len(others) if len(others) > room else 0
         self._told += room
         return own, *islice((*others[first:], *others[:first]), room)
 
+    # ---------------------------------------------------------------- others
+
+    def hear(self, teller: str, standings: Sequence[Standing], epoch: int = 1, counts: tuple[int, ...] = ()) -> None:
+        """Take in what is newer. ``counts``: of a neighbour of the version before, which tells no standings."""
+        self.exchanges += 1
+        if self.exchanges % self._num_agents == 0:
+            self._drop_stale()
+        if counts and not standings:
+            known = self._heard.get(teller)
+            if known is not None and known.standing.released == counts:
+                known.renewed = self.exchanges
+                return
+            first = Standing(teller, epoch, 0, 1.0, counts)
+            standings = (first if known is None else _newer(known.standing, 1.0, counts),)
+        for it in standings[: self._num_agents + 1]:
+            known = self._heard.get(it.site)
+            if known is not None:
+                old = known.standing
+                if it.epoch < old.epoch or (it.epoch == old.epoch and it.version <= old.version):
+                    continue
+            if it.site == self._own:
+                self._answer(it)
+            elif len(it.released) == self._num_arms and _is_believed(it):
+                self._take(teller, it, known)
+
+    def _answer(self, told: Standing) -> None:
+        """Somebody has told this site its own standing: from before a restart, or a forged one."""
+        own = self._stated
+        if own is not None and _stamp(told) >= _stamp(own) and _is_believed(told):
+            same = (told.weight, told.released) == (own.weight, own.released)
+            if _stamp(told) != _stamp(own) or not same:
+                self._stated = _newer(told, own.weight, own.released)
+
+    def _take(self, teller: str, told: Standing, known: _Heard | None) -> None:
+        if told.weight > self._most_weight:
+            told = replace(told, weight=self._most_weight)
+        if known is None:
+            if self._dropped.get(told.site) == _stamp(told):
+                return
+            self._make_room(teller)
+            self._heard[told.site] = _Heard(told, teller, self.exchanges)
+            self._note(None, told)
+        else:
+            self._note(known.standing, told)
+            known.standing, known.teller, known.renewed = told, teller, self.exchanges
+
+    def _note(self, before: Standing | None, now: Standing) -> None:
+        """Remember which arms have news."""
+        if before is None or before.weight != now.weight:
+            self.changed, self._most = [self.exchanges] * self._num_arms, None
+        elif before.released != now.released:
+            self._most = None
+            for k, n in enumerate(now.released):
+                if n != before.released[k]:
+                    self.changed[k] = self.exchanges
+
+    def _make_room(self, teller: str) -> None:
+        """For one more site that a neighbour tells of: the one that was not renewed for longest makes room."""
+        told = [name for name, it in self._heard.items() if it.teller == teller]
+        if len(told) >= max(self._num_agents - 1, 1):
+            others = [name for name in told if name != teller] or told
+            self._drop(min(others, key=lambda name: self._heard[name].renewed))
+
+    def _drop(self, name: str) -> None:
+        dropped = self._heard.pop(name).standing
+        self._dropped.pop(name, None)
+        self._dropped[name] = _stamp(dropped)
+        while len(self._dropped) > STALE_NAMES * self._num_agents:
+            del self._dropped[next(iter(self._dropped))]
+        self._note(None, dropped)
+
+    def _drop_stale(self) -> None:
+        least = self.exchanges - STALE * self._num_agents
+        silent = self.exchanges - SILENT * self._num_agents
+        self.is_whole = all(it.renewed >= silent for it in self._heard.values() if it.standing.weight > 0.0)
+        for name in [name for name, it in self._heard.items() if it.renewed < least]:
+            self._drop(name)
+
+    def forget(self, site: str) -> None:
+        """A neighbour has left: it weighs nothing, nor does whom it told of, and that is news to others."""
+        for name, it in self._heard.items():
+            if site in (name, it.teller):
+                before, it.standing, it.teller = it.standing, _newer(it.standing, 0.0, it.standing.released), name
+                it.renewed = self.exchanges
+                self._note(before, it.standing)
+
+    # ---------------------------------------------------------------- what they say
+
     def all(self, own: Standing) -> list[Standing]:
         """The own standing and all others'."""
-        return [own, *self._heard.values()]
+        return [own, *(it.standing for it in self._heard.values())]
+
+    def counts(self, own: tuple[int, ...], most: int) -> tuple[int, ...]:
+        """Algorithm 1, line 5: n~, the largest count of each arm, of this site and of those that have not left.
+
+        A count beyond ``most``, which nobody can have reached, counts as that.
+        """
+        if self._most is None:
+            rows = [it.standing.released for it in self._heard.values() if it.standing.weight > 0.0]
+            self._most = tuple(map(max, zip(*rows, strict=True))) if rows else (0,) * self._num_arms
+        return tuple(heard(n, min(other, most)) for n, other in zip(own, self._most, strict=True))
+
+    def beyond(self, most: int) -> list[tuple[str, str, int]]:
+        """Sites that claim more than ``most`` decisions for an arm, who told of them, and the largest count."""
+        return [
+            (name, it.teller, max(it.standing.released))
+            for name, it in self._heard.items()
+            if it.standing.weight > 0.0 and max(it.standing.released) > most
+        ]
+
+    def surplus(self) -> tuple[str, int] | None:
+        """The neighbour that tells of most sites, and how many sites there are, if there are more than there can be."""
+        tellers = [it.teller for it in self._heard.values() if it.standing.weight > 0.0]
+        if len(tellers) < self._num_agents:
+            return None
+        return max(tellers, key=tellers.count), 1 + len(tellers)
+
+
+_Stamp = tuple[int, int]
+
+
+def _stamp(standing: Standing) -> _Stamp:
+    return standing.epoch, standing.version
+
+
+def _newer(before: Standing, weight: float, released: tuple[int, ...]) -> Standing:
+    """The next standing of a site: a later version, or a later epoch where there is none."""
+    if before.version < MAX_N // 2 or weight == 0.0:
+        return Standing(before.site, before.epoch, min(before.version + 1, MAX_N), weight, released)
+    return Standing(before.site, min(before.epoch + 1, MAX_EPOCH), 0, weight, released)
+
+
+def _is_believed(it: Standing) -> bool:
+    """Whether there is room for something newer: no honest site comes near. One that weighs nothing is the last."""
+    return it.weight == 0.0 or (it.version <= MAX_N // 2 and it.epoch <= MAX_EPOCH // 2)
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ OLD_TABLES = ("batch", "release", "arm_sum", "arm_tree")
 _RENAMED = ("agent", "link", "decision")
 
 _AGENT = """
-INSERT INTO agent (one, name, federation, terms, born, by_arrival, epoch, decisions, n_max, clock, late, since, key)
-    SELECT one, name, federation, terms, born, {by_arrival}, epoch, decisions, n_max, {times}, {key} FROM old_agent
+INSERT INTO agent (one, name, federation, terms, born, by_arrival, epoch, decisions, clock, late, since, key)
+    SELECT one, name, federation, terms, born, {by_arrival}, epoch, decisions, {times}, {key} FROM old_agent
 """
 
 _DECISIONS = """

@@ -15,7 +15,6 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
     Decision,
     Forgotten,
-    Heard,
     Known,
     Life,
     Link,
@@ -50,7 +49,6 @@ class AgentRow:
     identity: bytes
     epoch: int
     decisions: int
-    n_max: str = "[]"
     clock: float = 0.0
     late: int = 0
     since: float | None = None
@@ -66,8 +64,8 @@ class AgentRow:
         """What does, and its checksum."""
         since = nan if self.since is None else self.since + 0.0
         numbers = self.epoch, self.decisions, self.clock + 0.0, self.late, since, self.is_stale, self.commits
-        row = self.epoch, self.decisions, self.n_max, self.clock, self.late, self.since, self.is_stale, self.commits
-        return row, checksum(_AGENT_NUMBERS.pack(*numbers) + self.n_max.encode())
+        row = self.epoch, self.decisions, self.clock, self.late, self.since, self.is_stale, self.commits
+        return row, checksum(_AGENT_NUMBERS.pack(*numbers))
 
 
 _AGENT_NUMBERS = Struct("<qqdqdqq")
@@ -79,7 +77,7 @@ def _checksum_of_decision(name: str, number: int, arm: int, at: float, *flags: i
 
 
 _AGENT = "name, federation, terms, born, by_arrival, key, identity"
-_CHANGING = ("epoch", "decisions", "n_max", "clock", "late", "since", "is_stale", "commits")
+_CHANGING = ("epoch", "decisions", "clock", "late", "since", "is_stale", "commits")
 _READ_AGENT = f"SELECT {_AGENT}, {', '.join(_CHANGING)}, checksum FROM agent"  # noqa: S608  # names of columns
 _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, checksum = ?"  # noqa: S608
 
@@ -164,7 +162,6 @@ class Rows:
         rows, agent = self._file.execute, self.agent
         times = Times(agent.clock, agent.late, agent.since)
         stored = Stored(Life(agent.epoch, agent.decisions), agent.born, times, agent.by_arrival, agent.key)
-        stored.apply([Heard(tuple(json.loads(agent.n_max)))])
         waiting = self._waiting.read()
         for name, number, arm, at, *flags in rows(_READ_DECISIONS):
             stored.apply([Decision(name, number, arm, at, waiting.get(name), *map(bool, flags))])
@@ -203,8 +200,6 @@ class Rows:
                 row = epoch, json.dumps(flow), version, writer, int(left), own_epoch, as_text(told)
                 self._file.execute(_WRITE_LINK, (neighbour, *row))
                 self._sums.put("link", neighbour, repr(row))
-            case Heard(n_max):
-                self.agent.n_max = json.dumps(n_max)
             case Times(clock, late, since):
                 self.agent.clock, self.agent.late, self.agent.since = clock, late, since
             case Released(arm, level, last):
@@ -243,7 +238,7 @@ class Rows:
 def insert_agent(file: sqlite3.Connection, row: AgentRow) -> None:
     """Insert the row of an agent into a new file."""
     columns = f"{_AGENT}, {', '.join(_CHANGING)}"
-    file.execute(f"INSERT INTO agent (one, {columns}) VALUES (1{', ?' * 15})", astuple(row))  # noqa: S608
+    file.execute(f"INSERT INTO agent (one, {columns}) VALUES (1{', ?' * 14})", astuple(row))  # noqa: S608
 
 
 def check_pages(file: sqlite3.Connection) -> None:

@@ -17,7 +17,7 @@ MIGRATED = (2, 3, 4)
 TABLES = """
 CREATE TABLE agent (
     one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, born INTEGER, by_arrival INTEGER,
-    key BLOB, identity BLOB, epoch INTEGER, decisions INTEGER, n_max TEXT, clock REAL, late INTEGER, since REAL,
+    key BLOB, identity BLOB, epoch INTEGER, decisions INTEGER, clock REAL, late INTEGER, since REAL,
     is_stale INTEGER, commits INTEGER, checksum INTEGER
 ) STRICT;
 CREATE TABLE link (

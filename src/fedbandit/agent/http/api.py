@@ -12,17 +12,13 @@ from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match
 
-from fedbandit.agent.core.events import HorizonReached, NotANeighbour, NotNow, Refused, UnknownDecision
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.presence import FileIsCurrent, FileIsOld
 from fedbandit.agent.core.records import Decision
 from fedbandit.agent.core.restore import Restored
-from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.http.access import LOOPBACK, RIGHT_FOR, AccessControl, check_right, check_tokens, read_body
+from fedbandit.agent.http.error_answers import answer_errors
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.http.openapi import describe, errors, path_parameter
 from fedbandit.agent.http.schemas import (
@@ -110,7 +106,7 @@ def make_app(
     app.router.route_class = _Direct
     app.add_middleware(AccessControl, tokens=tokens, hosts=None if hosts is None else tuple(hosts))
     metrics = Metrics(agent.state, agent.not_ready)
-    _answer_errors(app)
+    answer_errors(app)
     _add_decisions(app, agent, metrics)
     _add_neighbours(app, agent)
     _add_lives(app, agent)
@@ -341,60 +337,3 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     _ = state, federation, healthz, readyz, show_metrics
-
-
-# ---------------------------------------------------------------- errors
-
-
-def _answer_errors(app: FastAPI) -> None:
-    """Give every error the same form."""
-
-    def turned_away(_: Request, error: Exception) -> Response:
-        return _told(error).response()
-
-    for kind in (HttpError, Refused, InvalidArgument, JournalError, Exception):
-        app.add_exception_handler(kind, turned_away)
-
-    def not_routed(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
-        if error.status_code == 405:
-            allowed = ", ".join(sorted(_methods(app, request)))  # the framework names those of only one route
-            message = f"{request.method} is not allowed; this path accepts {allowed}"
-            return HttpError(405, "method_not_allowed", message, None, allowed, {"Allow": allowed}).response()
-        return HttpError(404, "not_found", f"there is nothing at {request.url.path}").response()
-
-    app.add_exception_handler(HTTPException, not_routed)
-
-
-def _told(error: Exception) -> HttpError:
-    match error:
-        case HttpError():
-            return error
-        case UnknownDecision():
-            return HttpError(404, "unknown_decision", str(error), "decision_id")
-        case NotANeighbour():
-            return HttpError(404, "not_a_neighbour", str(error), "name")
-        case FileIsOld():
-            return HttpError(409, "file_is_old", str(error))
-        case FileIsCurrent():
-            return HttpError(409, "file_is_current", str(error))
-        case NotNow():
-            return HttpError(503, "unavailable", str(error), headers={"Retry-After": "1"})
-        case HorizonReached():
-            return HttpError(409, "horizon_reached", str(error))
-        case InvalidArgument():
-            return HttpError(422, "invalid", str(error), error.argument, error.accepted)
-        case JournalError():
-            # Its own message begins with the file's path, which HTTP must not reveal.
-            reason = str(error.__cause__ or "it cannot be written")
-            return HttpError(503, "unavailable", f"the agent's journal: {reason}", headers={"Retry-After": "1"})
-        case _:
-            return HttpError(500, "internal", "internal error; see the agent's log")
-
-
-def _methods(app: FastAPI, request: Request) -> set[str]:
-    found: set[str] = set()
-    for route in app.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            found |= getattr(route, "methods", None) or set()
-    return found

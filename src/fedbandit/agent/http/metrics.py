@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fedbandit.agent.http.state import SiteState
+from fedbandit.agent.http.state import NeighbourState, SiteState
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
@@ -129,6 +129,24 @@ def _neighbours(state: SiteState) -> Iterator[Metric]:
     last = [link.last_exchange for link in links]
     says = "Time of the last exchange; absent before the first."
     yield each("fedbandit_neighbour_last_exchange_timestamp_seconds", says, last)
+    says = "Share of what the link may carry that the last exchange moved."
+    yield each("fedbandit_neighbour_moved_ratio", says, [link.moved for link in links])
+    says = "Root mean square of that over about the last 20 exchanges."
+    yield each("fedbandit_neighbour_moves_ratio", says, [link.moves for link in links])
+    yield from _flows(links)
+
+
+def _flows(links: Iterable[NeighbourState]) -> Iterator[Metric]:
+    for what, says in (
+        ("value", "What the link carries of the arm, in ranges of the reward."),
+        ("weight", "What the link carries of the arm, in sites or decisions per second."),
+        ("share", "The larger of both, as a share of what a link may carry."),
+    ):
+        family = GaugeMetricFamily(f"fedbandit_neighbour_flow_{what}", says, labels=["neighbour", "arm"])
+        for link in links:
+            for it in link.flow:
+                family.add_metric([link.name, it.arm], getattr(it, what))
+        yield family
 
 
 _Family = CounterMetricFamily | GaugeMetricFamily

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
-from fedbandit.agent.http.state import ArmState, FederationState, NeighbourState
+from fedbandit.agent.http.state import ArmState, FederationState, FlowState, NeighbourState
 from fedbandit.outside.policies import label_of
 
 __all__ = ["arm_states", "federation_state", "neighbour_states"]
@@ -22,6 +22,7 @@ def federation_state(terms: Federation) -> FederationState:
         reward_window=terms.reward_window,
         default_reward=terms.missing_reward,
         counts=terms.counted,
+        max_decisions_per_day=terms.max_decisions_per_day,
         policy=label_of(terms.policy),
         digest=terms.digest(),
     )
@@ -48,11 +49,12 @@ def arm_states(site: Site) -> list[ArmState]:
 def neighbour_states(site: Site, statuses: Mapping[str, NeighbourStatus]) -> list[NeighbourState]:
     """Every listed neighbour, then those that have left and are no longer listed."""
     left = {link.neighbour for link in site.links if link.left}
-    listed = [_neighbour_state(name, status, name in left) for name, status in statuses.items()]
-    return listed + [_neighbour_state(name, None, True) for name in sorted(left - statuses.keys())]
+    listed = [_neighbour_state(site, name, status, name in left) for name, status in statuses.items()]
+    return listed + [_neighbour_state(site, name, None, True) for name in sorted(left - statuses.keys())]
 
 
-def _neighbour_state(name: str, status: NeighbourStatus | None, left: bool) -> NeighbourState:
+def _neighbour_state(site: Site, name: str, status: NeighbourStatus | None, left: bool) -> NeighbourState:
+    carried = site.carried(name)
     address = None if status is None else status.neighbour.address
     return NeighbourState(
         name=name,
@@ -65,4 +67,10 @@ def _neighbour_state(name: str, status: NeighbourStatus | None, left: bool) -> N
         unheard=0 if status is None else status.unheard,
         last_error=None if status is None else status.last_error,
         left=left,
+        flow=[
+            FlowState(arm=arm, value=it.value, weight=it.weight, share=it.share)
+            for arm, it in zip(site.terms.arms, carried.arms, strict=False)
+        ],
+        moved=carried.moved,
+        moves=carried.moves,
     )

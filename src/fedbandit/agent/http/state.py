@@ -10,6 +10,7 @@ __all__ = [
     "ArmState",
     "DecisionState",
     "FederationState",
+    "FlowState",
     "NeighbourState",
     "PrivacyState",
     "RestoredBody",
@@ -35,6 +36,9 @@ class FederationState(_Shown):
     default_reward: float = Field(description="reward that counts where none came")
     counts: str = Field(
         description="whose average decides which arm is best: `patients`, or `sites`, which count alike"
+    )
+    max_decisions_per_day: float | None = Field(
+        default=None, description="most decisions per day by which one site counts; null: 100 per second"
     )
     policy: str = Field(description="how arms are chosen, in words")
     digest: str = Field(description="hash of all the terms; sites with different digests refuse each other")
@@ -66,6 +70,17 @@ class ArmState(_Shown):
     releases: int = Field(description="noisy means of this arm that this site has published")
 
 
+class FlowState(_Shown):
+    """What a link carries of one arm, towards this site."""
+
+    arm: str = Field(description="name of the arm")
+    value: float = Field(description="in ranges of the reward, counted from the lowest")
+    weight: float = Field(description="in sites, or decisions per second where patients count")
+    share: float = Field(
+        description="the larger share of what a link may carry of value or weight; 1: the link is at its bound"
+    )
+
+
 class NeighbourState(_Shown):
     """One link, as this end sees it."""
 
@@ -89,6 +104,13 @@ class NeighbourState(_Shown):
         description="why the last exchange failed or was refused; null after one has succeeded"
     )
     left: bool = Field(description="it has left for good, and its flow was dropped")
+    flow: list[FlowState] = Field(
+        default=[], description="what the link carries of each arm: all that it ever told us; `leave` removes it"
+    )
+    moved: float = Field(
+        default=0.0, description="share of what the link may carry that the last exchange moved, at most over arms"
+    )
+    moves: float = Field(default=0.0, description="root mean square of that over about the last 20 exchanges")
 
 
 class PrivacyState(_Shown):
@@ -158,6 +180,8 @@ class SiteState(_Shown):
         "earlier decision; a policy without privacy, one that makes a slow site "
         "chase a fast one, a radius without a theorem, a horizon that is nearly used up, too few expected decisions "
         "for epsilon; a site that alone leaves the answer open, gossip that is slower than decisions; "
+        "a neighbour whose link carries too much or jumps, an estimate outside the range, a weight that cannot be, "
+        "more decisions or sites than there can be; "
         "gossip without certificates, a certificate that expires within 30 days, a neighbour that spoke from an "
         "earlier life; why nothing is released, two processes of one name"
     )

@@ -1,0 +1,97 @@
+"""What a liar within all bounds can do to the mean and to the choices of honest sites (docs/liars.md).
+
+    python benchmarks/liars.py
+
+Real sites in memory, in virtual time. Arms have means 0.2, 0.5 and 0.8; each site decides eight times a day. After
+``CALM`` days the liars push the worst arm: they offer all the value that their links may carry. It prints the largest
+shift of an honest site's estimate of the worst arm, in ranges, the share of honest sites' decisions for it in the last
+quarter of the lie, and how many of them warn.
+"""
+
+from dataclasses import replace
+from random import Random
+
+from fedbandit import FedBatch
+from fedbandit.agent.core.bounds import DAY, Bounds
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_network import MemoryNetwork
+from fedbandit.agent.core.messages import Answer, Offer
+
+MEANS = 0.2, 0.5, 0.8
+PER_DAY, CALM, DAYS = 8, 25, 50
+EXCHANGES_PER_DAY = 12
+
+
+class Lying(MemoryNetwork):
+    """What liars send pretends that the worst arm has all the value that a link may carry."""
+
+    liars: frozenset[str] = frozenset()
+
+    def send(self, message: Offer | Answer) -> None:
+        """Change an offer of a liar: value and no weight."""
+        if message.sender in self.liars and isinstance(message, Offer):
+            limits = Bounds.of(self.terms).limits
+            message = replace(message, gossiped=(2.0 * limits.span * self.terms.num_agents, *message.gossiped[1:]))
+        super().send(message)
+
+
+def links_of(graph: str, num_agents: int) -> list[tuple[str, str]]:
+    """A ring, or a ring with a chord from each site to the one opposite."""
+    names = [f"s{i}" for i in range(num_agents)]
+    ring = [(names[i], names[(i + 1) % num_agents]) for i in range(num_agents)]
+    half = num_agents // 2
+    return ring if graph == "ring" else ring + [(names[i], names[i + half]) for i in range(half)]
+
+
+def play(terms: Federation, graph: str, num_liars: int, seed: int) -> tuple[float, float, int]:
+    """The largest shift of the worst arm's estimate, its share of late decisions, and how many honest sites warn."""
+    links = links_of(graph, terms.num_agents)
+    network, random = Lying(terms, links, seed), Random(seed)  # noqa: S311
+    liars = frozenset(f"s{i * terms.num_agents // 2}" for i in range(num_liars))
+    honest = [name for name in network.names if name not in liars]
+    chosen: list[int] = []
+    for day in range(DAYS):
+        network.liars = liars if day >= CALM else frozenset()
+        for name in network.names:
+            for k in range(PER_DAY):
+                network.now = (day + k / PER_DAY) * DAY
+                decision = network.decide(name)
+                network.report(name, decision.id, float(random.random() < MEANS[decision.arm]))
+                if name in honest and day >= DAYS - (DAYS - CALM) // 4:
+                    chosen.append(decision.arm)
+        for _ in range(EXCHANGES_PER_DAY):
+            for a, b in links:
+                network.exchange(*((b, a) if b in liars else (a, b)))
+                network.run()
+    shifts = [abs((network.site(name).theta[0] or 0.0) - MEANS[0]) for name in honest]
+    warned = sum(any("bound" in it or "lie" in it for it in network.site(name).warnings()) for name in honest)
+    return max(shifts), chosen.count(0) / len(chosen), warned
+
+
+def main() -> None:
+    """Print the table of docs/liars.md."""
+    print("| N | graph | counts | liars | limit of a link | shift | worst arm | warn |")
+    print("|---|---|---|---|---|---|---|---|")
+    for num_agents in (5, 20):
+        policy = FedBatch(1.0)
+        base = Federation("liars", num_agents, ("worst", "middle", "best"), 0.0, 1.0, policy)
+        kinds = {
+            "sites": replace(base, counts="sites"),
+            "patients, max_decisions_per_day = 16": replace(base, max_decisions_per_day=16.0),
+            "patients": base,
+        }
+        for graph in ("ring",) if num_agents == 20 else ("ring", "chords"):
+            for kind, terms in kinds.items():
+                bounds = Bounds.of(terms)
+                for num_liars in (0, 1, 2):
+                    shift, worst, warned = play(terms, graph, num_liars, 1)
+                    carry = bounds.limits.span / bounds.weight
+                    print(
+                        f"| {num_agents} | {graph} | {kind} | {num_liars} | {carry:.1f} | {shift:.3g} | {worst:.0%} | "
+                        f"{warned} of {num_agents - num_liars} |",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()

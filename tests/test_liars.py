@@ -1,0 +1,411 @@
+"""A neighbour that lies hurts its own link only, is named in a warning, and ``leave`` undoes all that it ever said.
+
+The liar runs an honest site; what leaves it is changed on the way. Rewards have no noise (gossip_ucb), or little.
+"""
+
+from dataclasses import replace
+from math import sqrt
+from random import Random
+
+import pytest
+
+from fedbandit import FedBatch, GossipUCB
+from fedbandit.agent.core.bounds import DAY, LARGEST_RATE, Bounds
+from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_network import MemoryNetwork, disagreement, imbalance
+from fedbandit.agent.core.messages import Offer
+from fedbandit.agent.core.player import MIXED
+from fedbandit.agent.core.records import Link
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.core.standings import STALE, Standing
+from fedbandit.checks import InvalidArgument
+from test_agent_simulation import SWEEPS, TERMS, UNDERSTOOD, WINDOW, Story, Watched, check_releases, check_rewards
+
+EXACT = Federation("test", 5, ("worst", "middle", "best"), 0.0, 1.0, GossipUCB())
+BATCHES = replace(EXACT, policy=FedBatch(1000.0, first_batch=2), counts="sites")
+PATIENTS = replace(BATCHES, counts="patients", max_decisions_per_day=100.0)
+MEANS = 0.1, 0.5, 0.9
+HONEST = ("a", "b", "c", "d")
+DRAWS = DecisionDraws((0.0, 0.0, 0.0), 0.5)
+RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "liar"), ("liar", "a")]
+COMPLETE = [(x, y) for i, x in enumerate((*HONEST, "liar")) for y in (*HONEST, "liar")[i + 1 :]]
+STAR = [("a", "b"), ("a", "c"), ("a", "d"), ("a", "liar")]
+GRAPHS = {"ring": RING, "complete": COMPLETE, "star": STAR}
+
+
+class Lying(MemoryNetwork):
+    """What the site ``liar`` sends is changed by ``lie``."""
+
+    lie = None
+
+    def send(self, message):
+        if self.lie is not None and message.sender == "liar":
+            message = self.lie(message)
+        super().send(message)
+
+    def sweep(self, times=1):
+        for _ in range(times):
+            for a, b in self.links:
+                if a in self.running and b in self.running:
+                    self.exchange(*((b, a) if b == "liar" else (a, b)))
+                    self.run()
+
+    def honest(self):
+        return [self.site(name) for name in HONEST]
+
+
+def mixed(terms, links=RING, rewards=12, liars_own=True):
+    """A network that agrees: each honest site has had so many rewards of each arm, and so has the liar."""
+    network = Lying(terms, links, noise=lambda epsilon, count: [0] * count)
+    for name in network.names:
+        if name == "liar" and not liars_own:
+            continue
+        site = network.site(name)
+        for k, mean in enumerate(MEANS):
+            site._tried[k] += rewards
+            site._player.take([(k, mean)] * rewards, DAY)
+        site._look()
+    network.sweep(SWEEPS)
+    assert disagreement(network.honest()) < 1e-6
+    return network
+
+
+def says(**changes):
+    """A lie: these columns of ``gossiped`` or ``flow``, or these fields."""
+
+    def lie(message):
+        more = {}
+        for field, change in changes.items():
+            if field in ("gossiped", "flow"):
+                if hasattr(message, field):
+                    row = list(getattr(message, field))
+                    for c, x in change.items():
+                        row[c] = x
+                    more[field] = tuple(row)
+            else:
+                more[field] = change
+        return replace(message, **more)
+
+    return lie
+
+
+def warnings(network):
+    return {site.name: " ".join(site.warnings()) for site in network.honest()}
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("terms", [EXACT, BATCHES, PATIENTS], ids=["gossip_ucb", "sites", "patients"])
+def test_370_in_a_range_of_0_to_1(terms, graph):
+    """It moves the mean by what its links may carry, and no more; neighbours name it; ``leave`` undoes it."""
+    links = GRAPHS[graph]
+    network = mixed(terms, links)
+    before = network.site("a").theta
+    network.lie = says(gossiped={0: 370.0 * (terms.largest_rate if terms is PATIENTS else 1.0)})
+    network.sweep(60)
+    touched = [name for name in HONEST if (name, "liar") in links or ("liar", name) in links]
+    limits = Bounds.of(terms).limits
+    weight = sum(site.own[3] for site in network.honest())
+    shift = len(touched) * (limits.span + limits.weight) / max(weight - len(touched) * limits.weight, 0.1 * weight)
+    for site in network.honest():
+        assert abs(site.theta[0] - before[0]) <= shift
+        assert site.theta[1:] == pytest.approx(before[1:], abs=1e-6), "other arms are not touched"
+    said = warnings(network)
+    for name in touched:
+        assert "the link to liar is at its bound for worst" in said[name]
+    network.sweep(200)
+    for site in network.honest():  # every site can tell, once noise cannot explain it
+        is_outside = site.theta[0] > 1.0 + Bounds.of(terms).noise * 30.0
+        assert ("outside the range by more than noise" in warnings(network)[site.name]) == is_outside
+    assert not network.refused
+
+    alone = mixed(terms, [link for link in links if "liar" not in link])
+    network.leave("liar")
+    assert all(it.share < 0.9 for site in network.honest() for other in site.neighbours
+               for it in site.carried(other).arms[1:])  # fmt: skip
+    assert imbalance(network.honest()) <= 1e-12, "at once: what it told lay in its own rows"
+    exchanges = 0
+    scale = weight / 4
+    while disagreement(network.honest()) > 1e-6 * scale:
+        network.sweep()
+        exchanges += 1
+        assert exchanges <= {"ring": 40, "complete": 15, "star": 40}[graph]
+    assert imbalance(network.honest()) <= 1e-12
+    for site in network.honest():
+        assert site.theta == pytest.approx(alone.site(site.name).theta, abs=1e-5)
+    network.sweep(2 * 30 * 5)
+    assert not any("liar" in text for text in warnings(network).values())
+
+
+@pytest.mark.parametrize("low", [0.0, 100.0])
+def test_a_range_far_from_zero_is_bounded_as_tightly(low):
+    """In ranges above the lowest reward: [100, 101] as [0, 1]."""
+    terms = replace(EXACT, low=low, high=low + 1.0)
+    limits, site = Bounds.of(terms).limits, Site("here", terms, Lying(terms, [("x", "y")]).site("x").stored)
+    site.join("liar")
+    offer = Lying(terms, [("liar", "here")]).site("liar").offer("here").result
+    site.receive_offer(replace(offer, gossiped=(1e9, *offer.gossiped[1:])))
+    assert site.gossiped[0] == pytest.approx(limits.span, abs=1e-9) == 1.5 * 5 / 4
+    site.receive_offer(replace(offer, stamp=(9, "liar"), gossiped=(1e12, 0.0, 0.0, 1e9, 0.0, 0.0)))
+    assert site.gossiped[0] == pytest.approx(limits.span + low * limits.weight)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("terms", [EXACT, BATCHES, PATIENTS], ids=["gossip_ucb", "sites", "patients"])
+def test_negative_weights_make_no_arm_unknown(terms, graph):
+    """Whoever has released an arm goes on with its own mean if the network leaves it nothing."""
+    network = mixed(terms, GRAPHS[graph])
+    unit = terms.largest_rate if terms is PATIENTS else 1.0
+    network.lie = says(gossiped={3: -3.0 * unit, 4: -3.0 * unit, 5: -3.0 * unit})
+    unknown = []
+    for _ in range(2 * MIXED * 5):
+        network.sweep()
+        unknown.append(sum(None in site.theta for site in network.honest()))
+    assert not any(unknown[MIXED * 5 :]), "none stays unknown"
+    for site in network.honest():
+        if site.gossiped[3] <= 0.0:
+            assert site.theta[0] == pytest.approx(MEANS[0], abs=0.1)
+        decided = [site.decide(network.now, DRAWS).result.arm for _ in range(20)]
+        assert decided.count(0) <= 10
+    assert any("at its bound" in text for text in warnings(network).values())
+    network.leave("liar")
+    network.sweep(SWEEPS)
+    assert min(min(site.gossiped[3:]) for site in network.honest()) > 0.0
+    assert imbalance(network.honest()) <= 1e-12
+
+
+def test_four_links_of_a_liar_use_up_nobody_elses_room():
+    """The honest link of a site whose four other neighbours push as far as they get goes on averaging."""
+    liars = [f"liar {i}" for i in range(4)]
+    network = Lying(EXACT, [("a", "b"), *((name, "a") for name in liars)])
+    for name in ("a", "b"):
+        for _ in range(12):
+            network.report(name, network.decide(name).id, 0.5 if name == "a" else 0.9)
+    for sign in (1.0, -1.0):
+        for name in liars:
+            for version in range(2, 200, 20):
+                offer = network.site(name).offer("a").result
+                huge = tuple(sign * 1e11 for _ in offer.gossiped)
+                network.send(replace(offer, gossiped=huge, stamp=(version, name)))
+                network.run()
+        network.exchange("a", "b")
+        network.run()
+        a, b = network.site("a"), network.site("b")
+        limits = Bounds.of(EXACT).limits
+        held = [link for link in a.links if link.neighbour == "b"]
+        assert all(abs(x) <= limits.weight for x in held[0].register[0])
+        assert held[0].register[0] == pytest.approx([-x for x in b.links[0].register[0]])
+    assert not network.refused
+    for name in liars:
+        network.leave(name)
+    for _ in range(3):
+        network.exchange("b", "a")
+        network.run()
+    assert network.disagreement() <= 1e-9
+    assert network.imbalance() <= 1e-12
+
+
+def test_a_link_from_before_there_were_limits_is_written_anew():
+    """Both ends clamp alike, whoever speaks first."""
+    network = Lying(EXACT, [("a", "b")])
+    huge = (50.0, 0.0, 0.0, 20.0, 0.0, 0.0)
+    for name, other, sign in (("a", "b", 1.0), ("b", "a", -1.0)):
+        register = tuple(sign * x for x in huge), (7, "b")
+        network._disks[name].commit([Link(other, network.site(other).epoch, register)])
+    network.restart("a")
+    for first, second in (("a", "b"), ("b", "a"), ("a", "b")):
+        network.exchange(first, second)
+        network.run()
+    assert network.imbalance() <= 1e-12
+    network.restart("b")
+    for _ in range(2):
+        network.exchange("a", "b")
+        network.run()
+    assert network.imbalance() == 0.0
+    assert network.disagreement() <= 1e-12
+    assert not network.refused
+
+
+# ---------------------------------------------------------------- counts
+
+
+def test_counts_beyond_what_time_allows_are_capped_and_said():
+    terms = replace(EXACT, max_decisions_per_day=200.0)
+    for it, most in ((EXACT, int(LARGEST_RATE * DAY)), (terms, 200)):
+        network = mixed(it)
+        before = network.site("a").n_max
+        lie = says(n_max=(10**12,) * 3, standings=(Standing("liar", 5, 10**6, 1.0, (10**12,) * 3),))
+        network.lie = lie
+        network.sweep(4)
+        for site in network.honest():
+            assert site.n_max == (most,) * 3
+            assert f"liar claims {10**12} decisions for an arm" in warnings(network)[site.name]
+        network.leave("liar")
+        assert network.site("a").n_max == before, "at once where it was a neighbour"
+        network.sweep(4)
+        assert {site.n_max for site in network.honest()} == {before}
+        assert not any("claims" in text for text in warnings(network).values())
+
+
+def test_counts_of_others_that_a_liar_forges_are_answered():
+    """The site whose name it was says something newer; a name that nobody has goes with who told of it."""
+    network = mixed(EXACT)
+    before = network.site("b").n_max
+    forged = tuple(Standing(name, 2, 10**9, 1.0, (10**6,) * 3) for name in ("c", "ghost 1", "ghost 2"))
+    network.lie = lambda message: replace(message, standings=(*message.standings[:1], *forged))
+    network.sweep(6)
+    assert network.site("b").n_max == (10**6,) * 3
+    assert any("sites are told of" in text for text in warnings(network).values())
+    network.leave("liar")
+    network.sweep(6)
+    assert {site.n_max for site in network.honest()} == {before}
+    assert {it.site for site in network.honest() for it in site._standings.all(site._standing) if it.weight} == {
+        *HONEST
+    }
+
+
+# ---------------------------------------------------------------- seen
+
+
+@pytest.mark.parametrize("terms", [EXACT, BATCHES, PATIENTS], ids=["gossip_ucb", "sites", "patients"])
+def test_numbers_that_jump_without_a_release_are_seen(terms):
+    """Within all bounds: a tenth of the range, after nobody has released anything for a while."""
+    network = mixed(terms, RING)
+    network.sweep(MIXED * 5)
+    assert not any("liar" in text for text in warnings(network).values())
+    honest = network.site("liar").gossiped
+    network.lie = says(gossiped={0: honest[0] + 0.5 * honest[3]})
+    network.sweep()
+    for name in ("a", "d"):
+        assert "the numbers of worst that come from liar jumped" in warnings(network)[name]
+    network.leave("liar")
+    assert not any("liar" in text for text in warnings(network).values())
+
+
+def test_the_state_shows_what_each_link_carries():
+    network = mixed(EXACT, STAR, liars_own=False)
+    carried = network.site("a").carried("liar")
+    row = next(link.register[0] for link in network.site("a").links if link.neighbour == "liar")
+    limits = Bounds.of(EXACT).limits
+    for k, it in enumerate(carried.arms):
+        assert (it.value, it.weight) == (row[k], row[3 + k])
+        assert it.share == max(abs(row[k]) / limits.span, abs(row[3 + k]) / limits.weight)
+    assert 0.0 <= carried.moved < 1e-6
+    network.lie = says(gossiped={0: 1.0})
+    network.exchange("liar", "a")
+    network.run()
+    after = network.site("a").carried("liar")
+    assert after.moved == pytest.approx((after.arms[0].value - carried.arms[0].value) / limits.span)
+    assert after.moves == pytest.approx(sqrt(0.95 * carried.moves**2 + 0.05 * after.moved**2))
+    assert network.site("a").carried("nobody").arms == ()
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, 1e9, float("nan")])
+def test_a_rate_that_cannot_be_is_refused(wrong):
+    with pytest.raises(InvalidArgument, match="max_decisions_per_day"):
+        replace(EXACT, max_decisions_per_day=wrong)
+
+
+def test_the_largest_rate_is_a_term_where_it_matters():
+    assert "max_decisions_per_day" not in EXACT.terms()
+    assert PATIENTS.terms()["max_decisions_per_day"] == 100.0
+    assert PATIENTS.digest() != replace(PATIENTS, max_decisions_per_day=None).digest()
+    with pytest.raises(InvalidArgument, match="left out where sites count"):
+        replace(BATCHES, max_decisions_per_day=10.0)
+    site = Lying(PATIENTS, [("a", "b")]).site("a")
+    for i in range(1000):
+        decision = site.decide(float(i), DRAWS).result
+        site.report(decision.id, 0.5, float(i))
+    assert site.per_day == pytest.approx(100.0)
+
+
+# ---------------------------------------------------------------- among faults
+
+
+class LiesAmongFaults(Watched):
+    """One site sends what it likes: any flow, weight, count, standing, version."""
+
+    liar, source = None, None
+
+    def send(self, message):
+        if message.sender == self.liar and self.source.random() < 0.7:
+            message = self.lie(message)
+        super().send(message)
+
+    def lie(self, message):
+        source, size = self.source, 10.0 ** self.source.uniform(-2, 11)
+        columns = range(len(message.flow))
+        changes = {}
+        if source.random() < 0.5:
+            changes["flow"] = tuple(source.uniform(-size, size) for _ in columns)
+        if isinstance(message, Offer):
+            changes["gossiped"] = tuple(source.uniform(-size, size) for _ in columns)
+        if message.n_max:
+            changes["n_max"] = tuple(source.randrange(17) for _ in message.n_max)
+        if source.random() < 0.3:
+            changes["stamp"] = (
+                message.stamp[0] + source.randrange(1, 9),
+                source.choice([message.sender, message.receiver]),
+            )
+        if source.random() < 0.5:
+            arms = self.terms.num_arms
+            changes["standings"] = tuple(
+                Standing(
+                    source.choice([*"01234", f"ghost {source.randrange(20)}"]),
+                    source.choice([1, 5, 2**61, 2**62]),
+                    source.choice([0, 100, 10**11, 10**12]),
+                    source.choice([0.0, 1.0, 1e9]),
+                    tuple(source.randrange(10**6) for _ in range(arms)),
+                )
+                for _ in range(source.randrange(12))
+            )
+        return replace(message, **changes)
+
+
+def play_with_a_liar(seed, terms):
+    """A schedule of faults, in which one site begins to lie and leaves in the end; then the promises of all others."""
+    story = Story(seed, LiesAmongFaults, terms)
+    network = story.network
+    network.source, network.liar = Random(seed), "4"  # noqa: S311  # the others stay connected without it
+    story.faulty()
+    if story.away is not None and story.away[0] != "4":
+        network.join(*story.away)
+        story.on_a_fresh_disk(story.away[0])
+    if "4" in network.names:
+        network.leave("4")
+    network.liar = None
+    story.calm()
+    for _ in range(UNDERSTOOD):
+        story.sweep()
+    assert network.imbalance() <= 1e-12, f"the sum is off by {network.imbalance()}"
+    sweeps = UNDERSTOOD
+    while network.disagreement() > 1e-6:
+        assert sweeps < SWEEPS, f"after {sweeps} sweeps agents differ by {network.disagreement()}"
+        story.sweep()
+        sweeps += 1
+    assert network.imbalance() <= 1e-12, f"the sum is off by {network.imbalance()}"
+    for name in network.names:
+        check_rewards(story, name)
+        check_releases(network.site(name))
+    if terms.catches_up:
+        own = [network.site(name).tried for name in network.names]
+        for _ in range(STALE * terms.num_agents + 50):  # at the latest: who had heard the lie from it has restarted
+            counts = {network.site(name).n_max for name in network.names}
+            if counts == {tuple(map(max, zip(*own, strict=True)))}:
+                break
+            story.sweep()
+        assert counts == {tuple(map(max, zip(*own, strict=True)))}, "what the liar claimed is still there"
+
+
+@pytest.mark.parametrize(
+    "terms", [TERMS, WINDOW, replace(TERMS, policy=GossipUCB())], ids=["sites", "patients", "exact"]
+)
+def test_in_spite_of_faults_and_a_liar(terms):
+    for seed in range(3000, 3012):
+        try:
+            play_with_a_liar(seed, terms)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
