@@ -1423,8 +1423,8 @@ LIARS = {
     ),
     "a forged standing is not answered": Mutant(
         "agent/core/standings.py",
-        "                self._stated = _newer(told, own.weight, own.released)\n",
-        "                pass\n",
+        "                    self._stated = newer\n",
+        "                    pass\n",
         ("test_patients.py::test_a_site_that_hears_what_it_has_not_said_says_something_newer",),
     ),
     "invented sites take everybody's room": Mutant(

@@ -162,7 +162,9 @@ class Standings:
         if own is not None and _stamp(told) >= _stamp(own) and _is_believed(told):
             same = (told.weight, told.released) == (own.weight, own.released)
             if _stamp(told) != _stamp(own) or not same:
-                self._stated = _newer(told, own.weight, own.released)
+                newer = _newer(told, own.weight, own.released)
+                if _is_believed(newer):  # else the forged one goes when nobody renews it
+                    self._stated = newer
 
     def _take(self, teller: str, told: Standing, known: _Heard | None) -> None:
         if told.weight > self._most_weight:
@@ -264,8 +266,8 @@ def _newer(before: Standing, weight: float, released: tuple[int, ...]) -> Standi
 
 
 def _is_believed(it: Standing) -> bool:
-    """Whether there is room for something newer: no honest site comes near. One that weighs nothing is the last."""
-    return it.weight == 0.0 or (it.version <= MAX_N // 2 and it.epoch <= MAX_EPOCH // 2)
+    """Whether it is as honest sites speak: none comes near these numbers."""
+    return it.version <= MAX_N // 2 + 1 and it.epoch <= MAX_EPOCH // 2
 
 
 @dataclass(frozen=True)
