@@ -18,8 +18,8 @@ from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.messages import Answer, Offer
 
 MEANS = 0.2, 0.5, 0.8
-PER_DAY, CALM, DAYS = 8, 25, 50
-EXCHANGES_PER_DAY = 12
+PER_DAY, CALM, DAYS = 8, 25, 52
+EXCHANGES_PER_DAY = 16
 
 
 class Lying(MemoryNetwork):
