@@ -5,6 +5,7 @@ point, and check that no reward is ever in two releases that others have seen.
 """
 
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import MemoryJournal
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.presence import ENOUGH, FileIsCurrent, FileIsOld, Presence
-from fedbandit.agent.core.records import Decision, Known, Renewed
+from fedbandit.agent.core.records import Decision, Known, Life, Renewed
 from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.site import DecisionDraws, NotNow, Site, UnknownDecision
 from fedbandit.agent.disk.journal import SqliteJournal
@@ -294,6 +295,73 @@ def test_a_new_life_in_a_real_file(tmp_path, network):
     assert journal.load() == site.stored
     assert site.epoch == 77
     journal.close()
+
+
+def test_a_machine_whose_memory_was_rolled_back_is_old(network):
+    """The same process, with the same run, from an earlier time: neighbours return what it never knew to have said."""
+    disk, site = network.snapshot("a"), deepcopy(network.site("a"))
+    teach(network, "a", 60)
+    talk(network)
+    network.put_back("a", disk)
+    network._sites["a"] = site
+    before = sum(site.releases)
+    network.decide("a")
+    talk(network)
+    teach(network, "a", 60)
+    assert (site.doubt.why, sum(site.releases)) == ("old", before)
+
+
+def test_a_copy_of_a_running_agent_leaves_nothing_to_release_of_what_both_hold(network):
+    """Another process began with the file as it was a moment ago, and released: decisions until then are in doubt."""
+    shared = network.decide("a")
+    network.report("a", shared.id, 1.0)
+    copy, site = network.snapshot("a"), network.site("a")
+    del network._sites["a"]
+    network._disks["a"] = copy
+    network.restart("a")
+    talk(network)
+    teach(network, "a", 60)
+    talk(network)
+    network._sites["a"], network._disks["a"] = site, copy
+    talk(network)
+    assert site.doubt.why == "old"
+    after = network.decide("a")
+    assert network.restore("a").kept == 1
+    assert after.id in site.stored.decisions
+    assert shared.id not in site.stored.decisions or site.stored.decisions[shared.id].played
+    assert site.rewards == site.released
+
+
+def test_a_new_life_that_could_not_be_written_has_not_begun(tmp_path, network):
+    network.restart("a")
+    network.decide("a")
+    site = network.site("a")
+    presence, before = site._presence, site.stored.life
+    disk = network.snapshot("a")
+    site.restore(99, 77)
+    again = Site("a", TERMS, disk.load(), presence=presence)
+    assert again.stored.life == before
+    assert again.doubt.why == "unconfirmed"
+    again.restore(99, 78)
+    assert again.doubt is None
+
+
+def test_a_file_of_the_version_before_is_taken_for_the_latest():
+    """Its neighbours have no seals of it yet."""
+    presence = Presence(5)
+    presence.trust_migrated()
+    stored = replace(MemoryJournal(1).load(), life=Life(1, 100))
+    site = Site("a", TERMS, stored, presence=presence)
+    site.join("b")
+    assert site.doubt is None
+
+
+def test_a_neighbour_that_changes_its_run_all_the_time_fills_no_memory(network):
+    site, other = network.site("a"), network.site("b")
+    for run in range(1000, 1200):
+        offer = other.offer("a").result
+        site.receive_offer(replace(offer, seal=replace(offer.seal, run=run)))
+    assert len(site._past_runs["b"]) <= 16
 
 
 # ---------------------------------------------------------------- two processes of one name

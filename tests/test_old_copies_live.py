@@ -91,7 +91,7 @@ def test_a_backup_that_is_put_back_releases_nothing_until_it_is_restored(put_bac
     assert_mistake(command("confirm", "-c", federation.config("a")), "the file is old", "fedbandit restore")
     code, output = command("restore", "-c", federation.config("a"))
     assert code == 0, output
-    assert f"{len(known)} decisions since the start stay" in output
+    assert f"{len(known)} decisions that only this process knows stay" in output
     assert held(federation, "a") is None
     wait_until(lambda: releases(federation, "a") > before)
     assert_mistake(command("restore", "-c", federation.config("a")), "the file is current")
@@ -106,7 +106,7 @@ def test_a_stopped_agent_is_restored_before_it_starts(put_back_at_a):
     federation.stop("a")
     code, output = command("restore", "-c", federation.config("a"))
     assert code == 0, output
-    assert "0 decisions since the start stay" in output
+    assert "0 decisions that only this process knows stay" in output
     restart(federation, "a")
     wait_until(lambda: held(federation, "a") is None)
     before = releases(federation, "a")

@@ -59,7 +59,7 @@ class Presence:
         self.run = run
         self.doubt: Doubt | None = Doubt("unconfirmed") if run else None
         self.first: int | None = None
-        """Decisions that were in the file at the start: another process may have released their rewards."""
+        """Decisions up to this number may be in another process's file, too, and released by it."""
         self.others: dict[str, int] = {}
         """Another process of this name, of which a neighbour has told."""
         self.namesakes: set[str] = set()
@@ -67,6 +67,8 @@ class Presence:
         self.last_epoch = 0
         """The latest life in which a process is known to have used this file."""
         self._runs = {run}
+        self._is_fresh = True  # it has been in doubt since its start
+        self._before: tuple[int, Doubt | None] = 0, None  # the last new life, and the doubt that it ended
         self._has_spoken = False
         self._confirmed_by: set[str] = set()
         self._answered: set[str] = set()
@@ -75,13 +77,24 @@ class Presence:
     def begin(self, stored: Stored) -> None:
         """Look at the file when it is opened first; the process remembers the rest when it has to open it again."""
         if self.first is not None:
+            epoch, doubt = self._before
+            if stored.life.epoch < epoch:  # a new life that could not be written has not begun
+                self.doubt, self._before = doubt, (0, None)
             return
         self.first = stored.life.decisions
         self._has_spoken = any(link.epoch > 0 for link in stored.links.values())
         if self.first == 0:  # nothing in it can have been released
-            self.doubt = None
+            self._trust()
 
-    def hear(self, message: Message, mine: Seal, key: bytes, neighbours: Collection[str]) -> None:
+    def trust_migrated(self) -> None:
+        """The file is of the version before, whose neighbours have no seals of it: it is taken for the latest."""
+        if self.first is None:
+            self._trust()
+
+    def _trust(self) -> None:
+        self.doubt, self._is_fresh = None, False
+
+    def hear(self, message: Message, mine: Seal, key: bytes, neighbours: Collection[str], decided: int) -> None:
         """Take in what a neighbour shows; ``mine`` is the seal that this site would give it now."""
         if self.run == 0:
             return
@@ -89,25 +102,33 @@ class Presence:
         if message.other is not None and message.other.run not in self._runs:
             self.others[by] = message.other.run
         for seal in (message.most, message.other):
-            if seal is not None and seal.run not in self._runs:
-                if is_genuine(seal, key, by):
-                    self._examine(seal, mine, by)
-                elif seal.other == self.run:
-                    self.namesakes.add(by)
+            if seal is None or (seal.run in self._runs and seal.place <= mine.place):
+                continue
+            if is_genuine(seal, key, by):
+                self._examine(seal, mine, by, decided)
+            elif seal.other == self.run and seal.run not in self._runs:
+                self.namesakes.add(by)
         if self.doubt is not None and self.doubt.why == "unconfirmed" and message.to_run == self.run:
             self._confirm(message, key, neighbours)
 
-    def _examine(self, seal: Seal, mine: Seal, by: str) -> None:
-        """A genuine seal of another process: is this file older, or does that process still live?"""
+    def _examine(self, seal: Seal, mine: Seal, by: str, decided: int) -> None:
+        """A genuine seal of another process, or of this one from a time that it does not know.
+
+        The second is of a machine whose memory was rolled back, too. If the other process was told of this one, or this
+        one was sure already, its file may be a copy of this one as it was a moment ago.
+        """
         self.last_epoch = max(self.last_epoch, seal.epoch)
         releases_ahead = (seal.epoch, seal.releases) > (mine.epoch, mine.releases)
-        if releases_ahead or (seal.other not in self._runs and seal.place > mine.place):
-            self._doubt(Doubt("old", by, seal.releases, mine.releases))
+        knows_this = seal.run in self._runs or seal.other in self._runs
+        if releases_ahead or (seal.place > mine.place and (seal.run in self._runs or not knows_this)):
+            self._doubt(Doubt("old", by, seal.releases, mine.releases), knows_this, decided)
         elif seal.other == self.run:
-            self._doubt(Doubt("twins", by, seal.releases, mine.releases))
+            self._doubt(Doubt("twins", by, seal.releases, mine.releases), knows_this, decided)
 
-    def _doubt(self, found: Doubt) -> None:
+    def _doubt(self, found: Doubt, knows_this: bool, decided: int) -> None:
         if self.doubt is None or _RANK[found.why] > _RANK[self.doubt.why]:
+            if knows_this or not self._is_fresh:
+                self.first = decided
             self.doubt = found
 
     def _confirm(self, message: Message, key: bytes, neighbours: Collection[str]) -> None:
@@ -119,7 +140,7 @@ class Presence:
         if self._confirmed_by:
             self._heard += 1
             if self._answered.issuperset(neighbours) or self._heard >= ENOUGH * len(neighbours):
-                self.doubt = None
+                self._trust()
 
     def _is_known(self, most: Seal | None, key: bytes, by: str) -> bool:
         """Whether a seal shows that the neighbour knew this file before.
@@ -144,14 +165,16 @@ class Presence:
         if self.run and self.doubt is None:
             raise FileIsCurrent("the file is current: there is nothing to restore")
 
-    def renewed(self, run: int) -> None:
+    def renewed(self, run: int, epoch: int) -> None:
         """A new life has begun: all that it can release was collected by this process."""
+        self._before = epoch, self.doubt
         self._go_on(run)
 
     def _go_on(self, run: int) -> None:
         if run in self._runs:
             raise InvalidArgument("run", run, "a number that was not used before")
-        self.run, self.doubt = run, None
+        self.run = run
         self._runs.add(run)
+        self._trust()
         self.others.clear()
         self.namesakes.clear()

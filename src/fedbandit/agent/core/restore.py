@@ -2,8 +2,8 @@
 
 What the file's rewards were released in since it was copied, nobody can tell. So rewards that it holds and that are in
 none of its own releases are dropped, and never released again: those of open batches, those that wait for their window,
-and those of decisions that are still open. What it has released stays the site's own, as others know it, and what was
-decided after the start of the present process stays as it is.
+and those of decisions that are still open. What it has released stays the site's own, as others know it. What was
+decided after the start of the present process, or since it found that another has a copy of its file, stays as it is.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class Restored:
 
     * ``rewards``: that were acknowledged and are in no release of the file
     * ``decisions``: that were open, and whose reward can no longer be reported
-    * ``kept``: decisions since the start of the process, whose rewards will count
+    * ``kept``: decisions that no other process knows, whose rewards will count
     """
 
     rewards: int
@@ -36,7 +36,7 @@ class Restored:
         """For the log and the operator."""
         return (
             f"{self.rewards} rewards that may have been released are dropped, {self.decisions} open decisions "
-            f"forgotten; {self.kept} decisions since the start stay"
+            f"forgotten; {self.kept} decisions that only this process knows stay"
         )
 
 

@@ -8,6 +8,7 @@ which ``player`` plays; privacy is in ``fedbandit.privacy.mechanism``. The drive
 * discards the site and loads it from the journal if a commit fails, or if an event raises anything else
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -55,6 +56,9 @@ MAX_SETTLED = 1000
 
 LONGEST_GAP = 7 * 24 * 3600.0
 """Seconds that count at most between two events when a rate is measured: a clock may jump by decades."""
+
+PAST_RUNS = 16
+"""So many earlier processes of a neighbour are known, so that their late messages are not taken for a living one's."""
 
 _Result = TypeVar("_Result")
 
@@ -257,8 +261,9 @@ class Site(SiteView):
         if message.seal is None:
             return link
         seal, told, name = message.seal, link.told, link.neighbour
-        past = self._past_runs.setdefault(name, {0})
-        past |= {told.run} if told.other is None else {told.run, told.other.run}
+        past = self._past_runs.setdefault(name, deque(maxlen=PAST_RUNS))
+        if told.other is not None and told.other.run not in past:
+            past.append(told.other.run)
         if seal.run != told.run and seal.run in past:
             if seal.other != told.run:  # it came late, from a process that another has followed
                 return replace(link, told=told.hear_late(seal))
@@ -287,7 +292,7 @@ class Site(SiteView):
             raise InvalidArgument("receiver", message.receiver, self.name)
         self._bounds.check(message, self._stored.born, self._life(link))
         if self.run:
-            self._presence.hear(message, self._seal(link), self._stored.key, self.neighbours)
+            self._presence.hear(message, self._seal(link), self._stored.key, self.neighbours, self.decided)
         return link
 
     def _outlived(self, link: Link, message: Message) -> Link:
@@ -324,7 +329,7 @@ class Site(SiteView):
         records, restored = records_of_new_life(self.stored, self.terms, epoch, self._presence.first or 0)
         stored = self.stored
         stored.apply(records)
-        self._presence.renewed(run)
+        self._presence.renewed(run, epoch)
         self._take_over(stored)
         return Step(restored, records)
 

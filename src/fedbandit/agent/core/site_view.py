@@ -3,6 +3,7 @@
 Nothing here changes anything: ``site`` adds the events.
 """
 
+from collections import deque
 from dataclasses import replace
 
 from fedbandit.agent.core.bounds import DAY, Bounds
@@ -46,7 +47,7 @@ class SiteView:
         self._presence = presence or Presence()
         self._presence.begin(stored)
         self._twins: set[str] = set()  # neighbours of whom two processes have spoken
-        self._past_runs: dict[str, set[int]] = {}  # processes of neighbours that others have followed
+        self._past_runs: dict[str, deque[int]] = {}  # processes of neighbours that others have followed
         self._take_over(stored)
 
     def _take_over(self, stored: Stored) -> None:

@@ -59,6 +59,8 @@ class SqliteJournal:
         """
         self._path, self._terms = Path(path), terms
         self._place: Place | None = None
+        self.was_migrated = False
+        """Whether the file had an earlier schema when it was opened."""
         epoch = whole_number("epoch", epoch, 1, 2**62)
         check_files(self._path)
         self._counter = CommitCounter(self._path)
@@ -135,6 +137,7 @@ class SqliteJournal:
             check_tables(self._file)
             found = Rows(self._file)
             found.check()
+            self.was_migrated = True
         elif accept_old:
             self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
             found.identify(self._counter.identity)

@@ -144,7 +144,7 @@ class RestoredBody(_Shown):
 
     rewards: int = Field(description="acknowledged rewards that were in no release of the file, and are dropped")
     decisions: int = Field(description="open decisions that are forgotten: their rewards can no longer be reported")
-    kept: int = Field(description="decisions since the start of the process; their rewards will count")
+    kept: int = Field(description="decisions that no other process knows; their rewards will count")
 
 
 class SiteState(_Shown):
