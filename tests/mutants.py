@@ -809,26 +809,26 @@ SITE = {
     ),
     "answers of an earlier life are adopted": Mutant(
         "agent/core/site.py",
-        "if answer.epoch >= link.epoch and answer.to_epoch == self.epoch:",
-        "if answer.to_epoch == self.epoch:",
+        "if answer.epoch >= link.epoch and answer.to_epoch == self._life(link):",
+        "if answer.to_epoch == self._life(link):",
         ("test_site.py::test_messages_from_before_a_lost_disk_are_not_heard",),
     ),
     "offers for an earlier life are averaged": Mutant(
         "agent/core/site.py",
-        "if offer.to_epoch in (0, life.epoch):",
+        "if offer.to_epoch in (0, self._life(link)):",
         "if True:",
         ("test_site.py::test_messages_for_an_earlier_life_are_not_heard",),
     ),
     "answers to an earlier life are adopted": Mutant(
         "agent/core/site.py",
-        "if answer.epoch >= link.epoch and answer.to_epoch == self.epoch:",
+        "if answer.epoch >= link.epoch and answer.to_epoch == self._life(link):",
         "if answer.epoch >= link.epoch:",
         ("test_site.py::test_messages_for_an_earlier_life_are_not_heard",),
     ),
     "a site whose clock stands behind stays there": Mutant(
         "agent/core/site.py",
-        "if message.to_epoch > life.epoch else life",
-        "if False else life",
+        "        return replace(link, own_epoch=message.to_epoch + 1)\n",
+        "        return link\n",
         ("test_site.py::test_a_clock_that_stands_behind_does_not_block_a_link",),
     ),
     "other terms of the federation are ignored": Mutant(
@@ -845,7 +845,7 @@ SITE = {
     ),
     "no bounds on what neighbours send": Mutant(
         "agent/core/site.py",
-        "        self._bounds.check(message, self._stored.born, self.epoch)\n",
+        "        self._bounds.check(message, self._stored.born, self._life(link))\n",
         "",
         ("test_agent_policies.py::test_what_no_honest_neighbour_says_is_refused",),
     ),
@@ -863,14 +863,14 @@ SITE = {
     ),
     "who leaves does not take its flow away": Mutant(
         "agent/core/site.py",
-        "Link(neighbour, least, flow.empty(self.terms.num_arms), left=True)",
-        "Link(neighbour, least, self._link(neighbour).register, left=True)",
+        "Link(neighbour, least, flow.empty(self.terms.num_arms), left=True, ",
+        "Link(neighbour, least, link.register, left=True, ",
         ("test_site.py::test_who_leaves_takes_its_flow_away",),
     ),
     "who comes back brings its old messages": Mutant(
         "agent/core/site.py",
-        "least = min(self._link(neighbour).epoch + 1, MAX_COUNT)",
-        "least = self._link(neighbour).epoch",
+        "least = min(link.epoch + 1, MAX_COUNT)",
+        "least = link.epoch",
         ("test_site.py::test_who_comes_back_is_heard_its_old_messages_are_not",),
     ),
     "an exchange does not change what the site believes": Mutant(
@@ -1181,8 +1181,8 @@ LATE = {
     ),
     "a decision is forgotten before its window ends": Mutant(
         "agent/core/site.py",
-        "if window or not self._slots.is_next(decision):",
-        "if not self._slots.is_next(decision):",
+        "if is_held or window or not self._slots.is_next(decision):",
+        "if is_held or not self._slots.is_next(decision):",
         (EXPIRED_LATE,),
     ),
     "a decision is as old as itself, not as the end of its window": Mutant(
@@ -1453,6 +1453,83 @@ LIARS = {
     ),
 }
 
+OC = "test_old_copies.py::"
+OLD_COPIES = {
+    "any seal is taken for genuine": Mutant(
+        "agent/core/seals.py",
+        "    return seal.tag == _tag(key, neighbour, (*seal.place, seal.run, seal.other, seal.sure))\n",
+        "    return True\n",
+        (f"{OC}test_a_neighbour_can_forge_no_seal",),
+    ),
+    "a seal for one neighbour is one for all": Mutant(
+        "agent/core/seals.py",
+        "content = _NUMBERS.pack(*numbers) + neighbour.encode()",
+        "content = _NUMBERS.pack(*numbers)",
+        (f"{OC}test_a_seal_for_another_neighbour_proves_nothing",),
+    ),
+    "a file is trusted at the start": Mutant(
+        "agent/core/presence.py",
+        'Doubt("unconfirmed") if run else None',
+        "None",
+        (f"{OC}test_a_start_releases_nothing_until_neighbours_have_confirmed",),
+    ),
+    "a neighbour that lost its disk confirms": Mutant(
+        "agent/core/presence.py",
+        "if self._is_known(message.most, key, by) or not self._has_spoken:",
+        "if True:",
+        (f"{OC}test_a_neighbour_that_lost_its_disk_cannot_confirm",),
+    ),
+    "an answer to an earlier process confirms": Mutant(
+        "agent/core/presence.py",
+        " and message.to_run == self.run:\n",
+        ":\n",
+        (f"{OC}test_an_answer_to_an_earlier_process_confirms_nothing",),
+    ),
+    "rewards are played while nothing may be released": Mutant(
+        "agent/core/site.py",
+        "return self.doubt is None and self._slots.is_due(",
+        "return self._slots.is_due(",
+        (f"{OC}test_an_old_file_is_noticed_and_releases_nothing",),
+    ),
+    "a new life keeps the open batch": Mutant(
+        "agent/core/restore.py",
+        'else {**fields, "n": fields["released"], "total": 0}',
+        "else fields",
+        (f"{OC}test_restore_drops_what_may_have_been_released_and_keeps_the_rest",),
+    ),
+    "ids do not tell the process": Mutant(
+        "agent/core/decision_ids.py",
+        'struct.pack("<qqqd", run, epoch, number, at)',
+        'struct.pack("<qqqd", 0, epoch, number, at)',
+        (f"{OC}test_ids_are_never_used_again",),
+    ),
+    "an old file passes for a newer life": Mutant(
+        "agent/core/site.py",
+        "        if self.run and most is not None and is_genuine(most, self._stored.key, link.neighbour):\n",
+        "        if False:\n",
+        (f"{OC}test_a_file_from_before_a_restored_life_is_old",),
+    ),
+    "a lost new life is believed": Mutant(
+        "agent/core/presence.py",
+        "            if stored.life.epoch < epoch:",
+        "            if False:",
+        (f"{OC}test_a_new_life_that_could_not_be_written_has_not_begun",),
+    ),
+    "late messages are taken for a living process": Mutant(
+        "agent/core/site.py",
+        "            if seal.other != told.run:",
+        "            if False:",
+        (f"{OC}test_messages_of_a_dead_process_that_come_late_prove_nothing",),
+    ),
+    "exchanges that average nothing count": Mutant(
+        "agent/gossip/neighbour_status.py",
+        "        if heard:\n            self.unheard_in_turn = 0\n",
+        "        if True:\n            self.unheard_in_turn = 0\n",
+        ("test_neighbour_status.py::test_exchanges_that_average_nothing_are_not_counted",),
+    ),
+}
+
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -1470,5 +1547,6 @@ AREAS = {
     "whose average counts": PATIENTS,
     "the doors": DOORS,
     "neighbours that lie": LIARS,
+    "old copies": OLD_COPIES,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

@@ -91,3 +91,15 @@ class TestState:
         state = self.expiring_in(agent, 31).state()
         assert state.warnings == []
         assert state.certificate_until == agent._tls.until.timestamp()
+
+
+def test_exchanges_that_average_nothing_are_not_counted(south, caplog):
+    """One end speaks of another life: after three in turn it is a failure, and it is over with the next that counts."""
+    for _ in range(3):
+        south.answered(False, 1.0)
+    assert (south.exchanges, south.unheard, south.failures, south.reachable) == (0, 3, 1, False)
+    assert "average nothing" in south.last_error
+    south.answered(True, 2.0)
+    assert (south.exchanges, south.unheard, south.reachable, south.last_error) == (1, 3, True, None)
+    south.answered(False, 3.0)
+    assert south.reachable
