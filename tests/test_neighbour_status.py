@@ -44,7 +44,7 @@ def test_a_new_life_is_logged(south, caplog):
     south.heard_from(5)
     assert caplog.messages == []
     south.heard_from(9)
-    told = "began a new life: its disk was lost, or it was restored; its old numbers are replaced"
+    told = "began a new life: its disk was lost, or it was restored, or has rejoined; its old numbers are replaced"
     assert caplog.messages == [f"south: {told}"]
     assert south.suspicion is None
 

@@ -6,6 +6,7 @@ Clocks, random draws and files enter the pure site here. ``serve`` puts the HTTP
 import asyncio
 import logging
 import os
+import re
 import secrets
 import tempfile
 import time
@@ -50,6 +51,8 @@ ROOM = 65_536
 
 INSECURE = "INSECURE: gossip has no certificates; any process on this machine can impersonate a neighbour"
 
+_NUMBERS = re.compile(r"[0-9][0-9.,e+%-]*")
+
 _LOG = logging.getLogger("fedbandit.agent")
 
 
@@ -70,7 +73,7 @@ class Agent:
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._clock = SteadyClock()
         self._presence = Presence(self._new_run())
-        self._said_of_releases: str | None = None
+        self._said: dict[str, str] = {}
         self.site = DurableSite(self._open_journal, self._make_site, self._clock.now)
         measurement_of(1.0)  # loads the noise library now, not during the first release
         self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random)
@@ -164,8 +167,7 @@ class Agent:
         if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused
             await self._server.start()
         self._tasks = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_configuration())]
-        for warning in self.site.look().warnings():
-            _LOG.warning("%s", warning)
+        self._notice_warnings()
         self._problem = None
 
     async def hang_up(self) -> None:
@@ -190,7 +192,7 @@ class Agent:
                 await self._look_at_disk()
                 self.links.notice_silence()
                 self._notice_expiry()
-                self._notice_releases()
+                self._notice_warnings()
                 before = self._clock.now() - self.config.expire_after
                 while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
                     pass
@@ -260,13 +262,16 @@ class Agent:
             _LOG.warning("%s", warning)
         self._said_of_certificate = warning
 
-    def _notice_releases(self) -> None:
-        """Log when releases stop, why, and when they go on."""
-        site = self.site.look()
-        why = None if site.doubt is None else site.warnings()[0]
-        if why != self._said_of_releases:
-            _LOG.log(logging.INFO if why is None else logging.WARNING, "%s", why or "releases go on")
-        self._said_of_releases = why
+    def _notice_warnings(self) -> None:
+        """Log each warning of the site when it begins and when it ends; its numbers may change meanwhile."""
+        said = {_NUMBERS.sub("", warning): warning for warning in self.site.look().warnings()}
+        for key, warning in said.items():
+            if key not in self._said:
+                _LOG.warning("%s", warning)
+        for key, warning in self._said.items():
+            if key not in said:
+                _LOG.info("no longer: %s", warning)
+        self._said = said
 
     # ---------------------------------------------------------------- what is shown
 

@@ -24,8 +24,20 @@ def change_neighbour(config: SiteConfig, neighbour: str, comes_back: bool) -> No
 
 
 def restore(config: SiteConfig) -> Restored:
-    """Begin a new life with an old file. All that is not released is dropped: no decision is younger than the file."""
-    journal = _opened(config, accept_old=True)
+    """Begin a new life with a file that an agent refuses to open, since it is old or not whole.
+
+    All that is not released is dropped: no decision is younger than the file. With one that an agent opens, the agent
+    can ask its neighbours whether it is old, and keep what it collects meanwhile.
+    """
+    try:
+        _opened(config).close()
+    except JournalError:
+        journal = _opened(config, accept_old=True)
+    else:
+        raise JournalError(
+            f"{config.data / STATE_FILE} is whole, and {config.name}'s agent is not running: start it, and look at "
+            "'held' in its state. If that is old, restore"
+        )
     try:
         step = Site(config.name, config.terms, journal.load(), presence=Presence(1)).restore(epoch_now(), 2)
         journal.commit(step.records)

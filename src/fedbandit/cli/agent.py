@@ -111,12 +111,17 @@ def confirm(config: Config = SITE_FILE) -> None:
     For a site with no neighbour to ask, or after a second process of its name was stopped. Never for a copy that was
     put back: use restore.
     """
+    from fedbandit.agent.client import Unreachable
     from fedbandit.agent.config import read_config
 
     site = read_config(config)
-    with _plain_errors(), _its_client(site, config, "lives") as client:
-        client.confirm()
-    typer.echo(f"{site.name}: releases go on")
+    with _plain_errors():
+        try:
+            with _its_client(site, config, "lives") as client:
+                client.confirm()
+        except Unreachable as error:
+            raise FileError(f"{error}. Start {site.name}'s agent, then confirm") from None
+    typer.echo(f"{site.name}: confirmed; releases go on, unless a neighbour objects ('held' in the state)")
 
 
 @live.command()
@@ -125,7 +130,8 @@ def restore(config: Config = SITE_FILE) -> None:
     """Begin a new life with an old data folder: a backup that was put back, a copy, a rolled-back image.
 
     Rewards that it holds and has not released are dropped: another process may have released them. At a running agent,
-    what was decided since its start stays.
+    what was decided since its start stays: so start it first, and look at 'held' in its state. At a stopped one, only
+    for files that the agent refuses to open.
     """
     from fedbandit.agent.client import Unreachable
     from fedbandit.agent.config import read_config

@@ -23,6 +23,9 @@ are odd for a while."""
 JUMP = 0.05
 """The share of its weight by which an exchange may move what a site gossips of an arm, when nothing was released."""
 
+SAID = 100
+"""Exchanges of this site, times N, for which a jump is said."""
+
 LEAST = 1e-9
 """The share of the largest weight below which a move is rounding."""
 
@@ -64,6 +67,7 @@ class _Seen:
     mean_square: float = 0.0
     heavy: int = 0  # exchanges in a row after which its link carried more than usual
     jump: tuple[int, float] | None = None  # the arm, and by how many ranges
+    since_jump: int = 0  # exchanges of this site
 
 
 class LinkWatch:
@@ -88,6 +92,10 @@ class LinkWatch:
         if seen is None:
             seen = self._seen[neighbour] = _Seen()
         standings, quiet = self._standings, MIXED * self._terms.num_agents
+        for other in self._seen.values():
+            other.since_jump += 1
+            if other.since_jump > SAID * self._terms.num_agents:
+                other.jump = None
         is_whole = standings is None or standings.is_whole
         low, span, heaviest = self._bounds.limits
         _, usual, usual_weight = self._bounds.usual
@@ -112,7 +120,7 @@ class LinkWatch:
         """Without a release, exchanges only mix: once they have, none moves much."""
         held = max(abs(total), abs(total - heavier))
         if moved > max(JUMP * held, LEAST * self._bounds.weight):
-            seen.jump = arm, moved / held if held > 0.0 else 1.0
+            seen.jump, seen.since_jump = (arm, moved / held if held > 0.0 else 1.0), 0
 
     def _is_odd(self, value: float, weight: float) -> bool:
         """Whether no honest sites could bring a site to gossip this, once it has mixed."""
@@ -165,7 +173,8 @@ class LinkWatch:
             if seen.jump is not None:
                 yield (
                     f"the numbers of {arms[seen.jump[0]]} that come from {name} jumped by {seen.jump[1]:.2g} ranges "
-                    f"although nobody has released any: {name}, or a site behind it, may be wrong or lie."
+                    f"although nobody has released any. If a site has just left, returned or begun a new life, that is "
+                    f"expected; otherwise {name}, or a site behind it, may be wrong or lie."
                 )
         if carried:
             yield from self._odd(carried, gossiped, patience)

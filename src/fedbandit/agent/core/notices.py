@@ -112,13 +112,14 @@ def warnings_of_processes(doubt: Doubt | None, namesakes: Iterable[str], twins: 
     match doubt:
         case Doubt("unconfirmed"):
             said.append(
-                "nothing is released until neighbours have confirmed that this data folder is the latest. If none is "
-                "there to ask, and no other copy was ever used: 'fedbandit confirm'."
+                "nothing is released until a neighbour has confirmed that this data folder is the latest. That happens "
+                "by itself when one answers. Only if none will, and no copy of the folder has run since it last ran "
+                "here: 'fedbandit confirm'."
             )
-        case Doubt("old", by, told, here):
+        case Doubt("old", _, proof):
             said.append(
-                f"this data folder is old: {by} knows of {told} releases of it, it has {here}. Nothing is released. "
-                "Put the latest folder back, or begin a new life with this one: 'fedbandit restore'."
+                f"this data folder is old: {proof}. Nothing is released. If another process uses the later one, stop "
+                "this one. If the later one is lost, begin a new life with this one: 'fedbandit restore'."
             )
         case Doubt("twins", by):
             said.append(

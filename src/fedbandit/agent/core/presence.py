@@ -39,16 +39,24 @@ class Doubt:
     * ``old``: a neighbour has shown a seal of this file from a later time
     * ``twins``: another process of this name has spoken to a neighbour since this one started
 
-    ``by`` is that neighbour; ``told`` and ``here`` say how many releases its seal and this site count.
+    ``by`` is that neighbour; ``proof`` says in words what it has shown.
     """
 
     why: Literal["unconfirmed", "old", "twins"]
     by: str = ""
-    told: int = 0
-    here: int = 0
+    proof: str = ""
 
 
 _RANK = {"unconfirmed": 0, "twins": 1, "old": 2}
+
+
+def _proof(seal: Seal, mine: Seal, by: str) -> str:
+    """Why a seal shows that a file is old, in words."""
+    if seal.epoch > mine.epoch:
+        return f"{by} has heard a later life of this site, which began with this folder"
+    if seal.releases > mine.releases:
+        return f"{by} knows of {seal.releases} releases, it has {mine.releases}"
+    return f"{by} has heard from it at a later time"
 
 
 class Presence:
@@ -121,9 +129,9 @@ class Presence:
         releases_ahead = (seal.epoch, seal.releases) > (mine.epoch, mine.releases)
         knows_this = seal.run in self._runs or seal.other in self._runs
         if releases_ahead or (seal.place > mine.place and (seal.run in self._runs or not knows_this)):
-            self._doubt(Doubt("old", by, seal.releases, mine.releases), knows_this, decided)
+            self._doubt(Doubt("old", by, _proof(seal, mine, by)), knows_this, decided)
         elif seal.other == self.run:
-            self._doubt(Doubt("twins", by, seal.releases, mine.releases), knows_this, decided)
+            self._doubt(Doubt("twins", by), knows_this, decided)
 
     def _doubt(self, found: Doubt, knows_this: bool, decided: int) -> None:
         if self.doubt is None or _RANK[found.why] > _RANK[self.doubt.why]:
@@ -154,10 +162,7 @@ class Presence:
     def confirm(self, run: int) -> None:
         """The operator says: this process lives, its file is the latest. It goes on as another run."""
         if self.doubt is not None and self.doubt.why == "old":
-            raise FileIsOld(
-                f"the file is old: {self.doubt.by} knows of {self.doubt.told} releases, it has {self.doubt.here}. "
-                "'fedbandit restore' begins a new life with it"
-            )
+            raise FileIsOld(f"the file is old: {self.doubt.proof}. 'fedbandit restore' begins a new life with it")
         self._go_on(run)
 
     def check_restore(self) -> None:

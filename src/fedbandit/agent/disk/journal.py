@@ -82,7 +82,9 @@ class SqliteJournal:
                 raise
         except sqlite3.Error as error:
             held = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-            raise self._refuse("another process holds it" if held else str(error)) from error
+            broken = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
+            advice = f". {what_to_do(self._path, is_readable=False)}" if broken else ""
+            raise self._refuse("another process holds it" if held else f"{error}{advice}") from error
         except _DAMAGE as error:
             raise self._refuse(str(error)) from error
 
@@ -105,7 +107,10 @@ class SqliteJournal:
 
     def _examined(self, file: sqlite3.Connection, name: str, accept_old: bool) -> Rows | int:
         """The rows of a whole file of this agent, or the schema of one that must be migrated; changes nothing."""
-        check_pages(file)
+        try:
+            check_pages(file)
+        except BadRows as error:
+            raise BadRows(f"{error}. {what_to_do(self._path, is_readable=False)}") from error
         (version,) = file.execute("PRAGMA user_version").fetchone()
         if version in MIGRATED:
             self._check_owner(file, name)
@@ -125,7 +130,7 @@ class SqliteJournal:
             rows.check()
         except _DAMAGE as error:
             damage = "" if isinstance(error, BadRows) else "it is damaged: "
-            raise BadRows(f"{damage}{error}. {what_to_do(self._path)}") from error
+            raise BadRows(f"{damage}{error}. {what_to_do(self._path, is_readable=False)}") from error
         self._check_owner(file, name)
         return rows
 

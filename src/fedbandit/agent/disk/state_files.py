@@ -33,7 +33,7 @@ _INDEX = "-shm"
 
 _BESIDE = (LOG, _INDEX, "-journal", COUNTER)
 
-GONE = "the file is gone; a restart begins a new life, with fresh batches of every arm"
+GONE = "the file is gone. Put it back, and the agent goes on; if it is lost, a restart begins a new life"
 
 REPLACED = "another file is in its place; a restart continues with that one, whatever it holds"
 
@@ -52,11 +52,12 @@ def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def what_to_do(path: Path) -> str:
+def what_to_do(path: Path, is_readable: bool = True) -> str:
     """How an operator goes on with files that are refused because they are not whole or not the latest."""
+    restore = " Or begin a new life with what they hold: 'fedbandit restore'." if is_readable else ""
     return (
-        f"Put back the files as they last were. If they are gone: 'fedbandit restore' begins a new life with these, if "
-        f"they can be read; one with nothing begins where {path.parent} was moved away"
+        f"Put back all files {path.name}* as they last were, of one time.{restore} Or begin with nothing: move "
+        f"{path.parent} away, and start"
     )
 
 
@@ -73,9 +74,11 @@ def check_files(path: Path) -> None:
             continue
         _check(file, found, is_folder=False)
         if file == path and found.st_size == 0:
-            raise _refused(path, f"it is empty: 0 bytes. {what_to_do(path)}")
+            raise _refused(path, f"it is empty: 0 bytes. {what_to_do(path, is_readable=False)}")
     if not path.exists() and has_log(path):
-        raise _refused(path, f"it is missing, but its log {path.name}{LOG} is here. {what_to_do(path)}")
+        raise _refused(
+            path, f"it is missing, but its log {path.name}{LOG} is here. {what_to_do(path, is_readable=False)}"
+        )
 
 
 def has_log(path: Path) -> bool:
@@ -89,7 +92,10 @@ def _check(path: Path, found: os.stat_result, is_folder: bool) -> None:
         kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "of another kind"
         raise _refused(path, f"it must be a {'folder' if is_folder else 'plain file'}, and is {kind}")
     if found.st_uid != os.geteuid():
-        raise _refused(path, f"it belongs to the user {found.st_uid}, and this process runs as {os.geteuid()}")
+        command = f"chown {os.geteuid()} {path}"
+        raise _refused(
+            path, f"it belongs to the user {found.st_uid}, and this process runs as {os.geteuid()}: {command}"
+        )
     mode = stat.S_IMODE(found.st_mode)
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         command = f"chmod {'700' if is_folder else '600'} {path}"

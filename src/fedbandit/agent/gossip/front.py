@@ -174,8 +174,9 @@ class Front:
             end.refuse(str(error))
             return
         if not self._admits(who.name):
-            self._refuse(waiting, "not a neighbour", f"{who.name} is no neighbour of {self._name}")
-            end.refuse(f"{who.name} is no neighbour of {self._name}")
+            reason = f"{who.name} is no neighbour of {self._name}, or has left"
+            self._refuse(waiting, "not a neighbour", reason)
+            end.refuse(reason)
             return
         self._forget(waiting)
         waiting.admitted = True

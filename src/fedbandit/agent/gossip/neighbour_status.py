@@ -15,6 +15,9 @@ SILENT_AFTER = 60.0
 UNHEARD = 3
 """Exchanges in turn that average nothing, and are then called failures: a new life is understood after two."""
 
+QUIET = 100
+"""Exchanges in turn after which a neighbour that spoke from an earlier life is no longer suspected."""
+
 _LOG = logging.getLogger("fedbandit.gossip")
 
 
@@ -32,13 +35,14 @@ class NeighbourStatus:
     unheard: int = 0
     """Exchanges in which one end did not know the life of the other, so that nothing was averaged."""
     unheard_in_turn: int = 0
+    heard_in_turn: int = 0
     last_error: str | None = None
     differs: str | None = None
     """The terms in which it differs, if it has told us."""
     life: int | None = None
     """The epoch of its last message."""
     suspicion: str | None = None
-    """A warning for the operator; it stays until a restart."""
+    """A warning for the operator; it ends after ``QUIET`` exchanges in turn with one life."""
     silent: bool = False
     pace: Pace | None = field(default=None, repr=False)
     clock: "asyncio.Task[None] | None" = field(default=None, repr=False)
@@ -48,8 +52,12 @@ class NeighbourStatus:
         """An exchange was answered. One in which the ends did not hear each other averaged nothing, and is none."""
         if heard:
             self.unheard_in_turn = 0
+            self.heard_in_turn += 1
+            if self.heard_in_turn >= QUIET:
+                self.suspicion = None
             self.succeeded(now)
             return
+        self.heard_in_turn = 0
         self.unheard += 1
         self.unheard_in_turn += 1
         if self.unheard_in_turn >= UNHEARD:
@@ -85,13 +93,14 @@ class NeighbourStatus:
         """A message came from this life. A lost disk begins a new life; no honest site returns to an earlier one."""
         if self.life is not None and epoch > self.life:
             self._log(
-                logging.WARNING, "began a new life: its disk was lost, or it was restored; its old numbers are replaced"
+                logging.WARNING,
+                "began a new life: its disk was lost, or it was restored, or has rejoined; its old numbers are replaced",
             )
         elif self.life is not None and epoch < self.life:
             told = (
                 "spoke from an earlier life: two agents have this name, or an old copy of its data folder was started"
             )
-            self.suspicion = f"{self.neighbour.name} {told}"
+            self.suspicion, self.heard_in_turn = f"{self.neighbour.name} {told}", 0
             self._log(logging.WARNING, told)
         self.life = epoch
 

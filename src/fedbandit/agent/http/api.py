@@ -277,7 +277,7 @@ def _add_lives(app: FastAPI, agent: LocalAgent) -> None:
         "/v1/restore",
         operation_id="restore",
         summary="Begin a new life with an old data folder",
-        description="Drops what another process may have released. What was decided since the start stays.",
+        description="Drops what another process may have released. What only this process has decided stays.",
         response_model=RestoredBody,
         response_description="On disk.",
         responses=refusals,
