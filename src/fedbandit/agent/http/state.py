@@ -74,7 +74,7 @@ class FlowState(_Shown):
     """What a link carries of one arm, towards this site."""
 
     arm: str = Field(description="name of the arm")
-    value: float = Field(description="in ranges of the reward, counted from the lowest")
+    value: float = Field(description="in ranges of the reward, counted from the lowest, times the weight")
     weight: float = Field(description="in sites, or decisions per second where patients count")
     share: float = Field(
         description="the larger share of what a link may carry of value or weight; 1: the link is at its bound"
@@ -128,8 +128,8 @@ class DecisionState(_Shown):
     handed_out: int = Field(description="decisions handed out since the data folder was created")
     pending: int = Field(description="decisions without a reward that do not count yet")
     waiting: int = Field(
-        description="rewards that were reported and do not count yet: their window is open, or without a window that "
-        "of an earlier decision of the arm is missing"
+        description="rewards that were reported and do not count yet: their window is open, without a window that "
+        "of an earlier decision of the arm is missing, or nothing is released now (`held`)"
     )
     late: int = Field(description="rewards that came after their window, and do not count")
     per_day: float | None = Field(
@@ -152,7 +152,9 @@ class SiteState(_Shown):
 
     name: str = Field(description="name of this site")
     version: str = Field(description="version of the software")
-    epoch: int = Field(description="this site's life: when its data folder was created, in milliseconds since 1970")
+    epoch: int = Field(
+        description="this site's life: when its data folder was created, or restored, in milliseconds since 1970"
+    )
     started: float = Field(description="when this process started, in seconds since 1970")
     held: str | None = Field(
         default=None,
