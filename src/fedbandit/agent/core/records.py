@@ -54,6 +54,14 @@ class Decision:
     late: bool = False
     rewarded: bool = False
 
+    def after_reward(self, reward: float) -> "Decision":
+        """Its reward has come in time."""
+        return Decision(self.id, self.number, self.arm, self.at, reward, self.played, self.late, True)
+
+    def after_play(self) -> "Decision":
+        """The page has observed it."""
+        return Decision(self.id, self.number, self.arm, self.at, None, True, self.late, self.rewarded)
+
 
 @dataclass(frozen=True)
 class Times:

@@ -24,7 +24,7 @@ from fedbandit.agent.core.events import (
     UnknownDecision,
 )
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
-from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record
+from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record, Times
 from fedbandit.agent.core.restore import Restored, records_of_new_life
 from fedbandit.agent.core.seals import Seal, is_genuine, sealed
 from fedbandit.agent.core.site_view import SiteView
@@ -75,8 +75,9 @@ class Site(SiteView):
         self._tried[arm] += 1
         if self._since is None:
             self._since = at
-        times = replace(self._stored.times, since=self._since)
-        step = self._step(decision, life, decision, *([times] if times != self._stored.times else []))
+        times = self._stored.times
+        is_later = self._since != times.since
+        step = self._step(decision, life, decision, *([replace(times, since=self._since)] if is_later else []))
         self._slots.add(decision)
         return step
 
@@ -102,7 +103,7 @@ class Site(SiteView):
         by_arrival = decision.number <= self._stored.by_arrival
         if by_arrival and self.doubt is not None:
             raise NotNow("a reward of a decision from before this version is taken once this site releases again")
-        decision = replace(decision, reward=reward, rewarded=True)
+        decision = decision.after_reward(reward)
         self._stored.apply([decision])
         due: list[Decision] = []
         if by_arrival:
@@ -125,8 +126,8 @@ class Site(SiteView):
         """
         now = self._tick(now)
         due = self._slots.take_due(now, MAX_SETTLED) if self.doubt is None else []
-        times = replace(self._stored.times, clock=now, since=self._since)
-        return self._played(len(due), due, *([times] if due else []))
+        times = [Times(now, self._stored.times.late, self._since)] if due else []
+        return self._played(len(due), due, *times)
 
     def expire(self, before: float, keep: int) -> Step[int]:
         """Forget decisions whose window ended before a time, and the oldest beyond the newest ``keep``; how many.
@@ -173,9 +174,9 @@ class Site(SiteView):
         missing = self.terms.missing_reward
         rewards = ((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
         own = self._player.take(rewards, self._elapsed)
-        step = self._step(result, *records, *(replace(it, reward=None, played=True) for it in due))
+        step = self._step(result, *records, *[it.after_play() for it in due])
         self._look(*self._player.concerned(own))
-        return replace(step, records=(*step.records, *own))
+        return Step(result, (*step.records, *own))
 
     # ---------------------------------------------------------------- neighbours
 

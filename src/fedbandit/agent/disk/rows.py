@@ -86,8 +86,11 @@ _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, 
 _DECISION = "id, number, arm, at, played, late, rewarded"
 _READ_DECISIONS = f"SELECT {_DECISION} FROM decision ORDER BY number"  # noqa: S608
 _ADD_DECISION = "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
-_CHANGE_DECISION = "UPDATE decision SET played = ?, late = ?, rewarded = ?, checksum = ? WHERE id = ?"
+_CHANGE_DECISION = (
+    "UPDATE decision SET played = ?, late = ?, rewarded = ?, checksum = ? WHERE id = ? AND checksum = ?"
+)
 _CHECKSUM_OF = "SELECT checksum FROM decision WHERE id = ?"
+_DROP_DECISION = "DELETE FROM decision WHERE id = ? RETURNING checksum"
 _WRITE_LINK = (
     "INSERT INTO link VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (neighbour) DO UPDATE SET "
     "epoch = excluded.epoch, flow = excluded.flow, version = excluded.version, writer = excluded.writer, "
@@ -218,25 +221,24 @@ class Rows:
                 self._sums.drop("released")
             case Forgotten(name):
                 self.has_old_values |= self._waiting.drop(name)
-                for (before,) in self._file.execute(_CHECKSUM_OF, (name,)).fetchall():
-                    self._file.execute("DELETE FROM decision WHERE id = ?", (name,))
+                for (before,) in self._file.execute(_DROP_DECISION, (name,)).fetchall():
                     self._sums.change(before, 0)
 
     def _write_decision(self, it: Decision) -> None:
         self.has_old_values |= self._waiting.drop(it.id)
         if it.reward is not None:
             self._waiting.keep(it.id, it.number, it.reward)
-        flags = int(it.played), int(it.late), int(it.rewarded)
-        row = it.id, it.number, it.arm, it.at, *flags
-        after = _checksum_of_decision(*row)
-        before = 0
-        if any(flags) or self._file.execute(_ADD_DECISION, (*row, after)).rowcount != 1:
-            found = self._file.execute(_CHECKSUM_OF, (it.id,)).fetchone()
-            if found is None:
-                self._file.execute(_ADD_DECISION, (*row, after))
-            else:
-                (before,) = found
-                self._file.execute(_CHANGE_DECISION, (*flags, after, it.id))
+        row = it.id, it.number, it.arm, it.at
+        flags = played, late, rewarded = int(it.played), int(it.late), int(it.rewarded)
+        after = _checksum_of_decision(*row, *flags)
+        write, before = self._file.execute, 0
+        if any(flags):  # nearly always a reward has come, or it has been played: what it was needs not be read
+            before = _checksum_of_decision(*row, 0, *((late, rewarded) if played else (0, 0)))
+        if not before or write(_CHANGE_DECISION, (*flags, after, it.id, before)).rowcount != 1:
+            before = 0
+            if write(_ADD_DECISION, (*row, *flags, after)).rowcount != 1:
+                (before,) = write(_CHECKSUM_OF, (it.id,)).fetchone()
+                write(_CHANGE_DECISION, (*flags, after, it.id, before))
         self._sums.change(before, after)
 
 
