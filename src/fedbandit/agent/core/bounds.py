@@ -82,9 +82,10 @@ class Bounds:
     def _check_row(self, name: str, row: tuple[float, ...], share: float = 1.0) -> None:
         if len(row) != 2 * self.num_arms:
             raise InvalidArgument(name, f"{len(row)} columns", f"{2 * self.num_arms} columns")
-        for c, x in enumerate(row):
-            most = share * (self.value if c < self.num_arms else self.weight)
-            if abs(x) > most:
+        for first, half, largest in ((0, row[: self.num_arms], self.value), (self.num_arms, row[self.num_arms :], self.weight)):
+            most = share * largest
+            if max(half) > most or min(half) < -most:
+                c, x = next((c, x) for c, x in enumerate(half, first) if abs(x) > most)
                 raise InvalidArgument(f"{name}[{c}]", x, f"at most {most:g} in size, as the range and its noise allow")
 
 

@@ -6,7 +6,7 @@ current, or the operator has. ``seals`` has what neighbours can prove. All of th
 starts again asks again.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -81,8 +81,10 @@ class Presence:
         if self.first == 0:  # nothing in it can have been released
             self.doubt = None
 
-    def hear(self, message: Message, mine: Seal, key: bytes, neighbours: Collection[str]) -> None:
-        """Take in what a neighbour shows; ``mine`` is the seal that this site would give it now."""
+    def hear(
+        self, message: Message, mine: tuple[int, int, int], key: bytes, neighbours: Callable[[], Collection[str]]
+    ) -> None:
+        """Take in what a neighbour shows; ``mine`` is the place of the seal that this site would give it now."""
         if self.run == 0:
             return
         by = message.sender
@@ -95,16 +97,17 @@ class Presence:
                 elif seal.other == self.run:
                     self.namesakes.add(by)
         if self.doubt is not None and self.doubt.why == "unconfirmed" and message.to_run == self.run:
-            self._confirm(message, key, neighbours)
+            self._confirm(message, key, neighbours())
 
-    def _examine(self, seal: Seal, mine: Seal, by: str) -> None:
+    def _examine(self, seal: Seal, mine: tuple[int, int, int], by: str) -> None:
         """A genuine seal of another process: is this file older, or does that process still live?"""
         self.last_epoch = max(self.last_epoch, seal.epoch)
-        releases_ahead = (seal.epoch, seal.releases) > (mine.epoch, mine.releases)
-        if releases_ahead or (seal.other not in self._runs and seal.place > mine.place):
-            self._doubt(Doubt("old", by, seal.releases, mine.releases))
+        epoch, releases, _ = mine
+        releases_ahead = (seal.epoch, seal.releases) > (epoch, releases)
+        if releases_ahead or (seal.other not in self._runs and seal.place > mine):
+            self._doubt(Doubt("old", by, seal.releases, releases))
         elif seal.other == self.run:
-            self._doubt(Doubt("twins", by, seal.releases, mine.releases))
+            self._doubt(Doubt("twins", by, seal.releases, releases))
 
     def _doubt(self, found: Doubt) -> None:
         if self.doubt is None or _RANK[found.why] > _RANK[self.doubt.why]:

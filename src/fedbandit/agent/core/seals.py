@@ -5,7 +5,7 @@ them. It can neither check nor forge one: so it can withhold what it has heard, 
 """
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from fedbandit.checks import InvalidArgument, whole_number
@@ -43,8 +43,11 @@ class Seal:
 
     def __post_init__(self) -> None:
         """Refuse what no site seals."""
-        for name in ("epoch", "releases", "version", "run", "other"):
-            whole_number(f"seal.{name}", getattr(self, name), 1 if name in ("epoch", "run") else 0, MAX_RUN)
+        whole_number("seal.epoch", self.epoch, 1, MAX_RUN)
+        whole_number("seal.releases", self.releases, 0, MAX_RUN)
+        whole_number("seal.version", self.version, 0, MAX_RUN)
+        whole_number("seal.run", self.run, 1, MAX_RUN)
+        whole_number("seal.other", self.other, 0, MAX_RUN)
         if len(self.tag) != TAG_SIZE:
             raise InvalidArgument("seal.tag", f"{len(self.tag)} bytes", f"{TAG_SIZE} bytes")
 
@@ -93,12 +96,12 @@ class Told:
             other = latest
         elif latest is not None and seal.place < latest.place:
             return self
-        return replace(self.hear_late(seal), latest=seal, other=other)
+        return Told(seal, other, self.hear_late(seal).most)
 
     def hear_late(self, seal: Seal) -> "Told":
         """After one of a process that another has followed."""
         is_most = seal.sure and (self.most is None or seal.place > self.most.place)
-        return replace(self, most=seal) if is_most else self
+        return Told(self.latest, self.other, seal) if is_most else self
 
 
 NOTHING_TOLD = Told()

@@ -26,7 +26,7 @@ from fedbandit.agent.core.events import (
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
 from fedbandit.agent.core.records import Decision, Forgotten, Heard, Life, Link, Record, Times
 from fedbandit.agent.core.restore import Restored, records_of_new_life
-from fedbandit.agent.core.seals import Seal, is_genuine, sealed
+from fedbandit.agent.core.seals import Seal, Told, is_genuine, sealed
 from fedbandit.agent.core.site_view import SiteView
 from fedbandit.agent.core.standings import Standing
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
@@ -210,29 +210,30 @@ class Site(SiteView):
 
     def receive_offer(self, offer: Offer) -> Step[Answer]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
-        link, n_max = self._outlived(self._heard(offer), offer), self.n_max
+        link, own, n_max = self._outlived(self._heard(offer), offer), self.own, self.n_max
+        before = n_max
         if offer.epoch >= link.epoch:
-            register = link.register
+            register, rest = link.register, self._rest(link, own)
             if offer.to_epoch in (0, self._life(link)):
-                offered = offer.flow, offer.stamp
-                register = flow.answer(register, self._rest(link), offered, offer.gossiped, self.name)
-            link = self._held(self._witnessed(replace(link, epoch=offer.epoch, register=register), offer))
-            n_max = self._caught(offer)
+                register = flow.answer(register, rest, (offer.flow, offer.stamp), offer.gossiped, self.name)
+            link = self._held(self._witnessed(link, register, offer), rest)
+            n_max = self._caught(offer, n_max)
         self._standings.hear(offer.sender, offer.standings)
         ends = self.name, offer.sender, self._life(link), link.epoch, self._digest
         besides = self._besides(link, 0 if offer.seal is None else offer.seal.run)
         answer = Answer(*ends, *link.register, n_max=n_max, **besides)
-        return self._changed(answer, link, n_max)
+        return self._changed(answer, link, own, before, n_max)
 
     def receive_answer(self, answer: Answer) -> Step[None]:
         """End an exchange: adopt what is newer. An answer from or to another life is not heard."""
-        link, n_max = self._outlived(self._heard(answer), answer), self.n_max
+        link, own, n_max = self._outlived(self._heard(answer), answer), self.own, self.n_max
+        before = n_max
         if answer.epoch >= link.epoch and answer.to_epoch == self._life(link):
             register = flow.adopt(link.register, (answer.flow, answer.stamp))
-            link = self._held(self._witnessed(replace(link, epoch=answer.epoch, register=register), answer))
-            n_max = self._caught(answer)
+            link = self._held(self._witnessed(link, register, answer), self._rest(link, own))
+            n_max = self._caught(answer, n_max)
         self._standings.hear(answer.sender, answer.standings)
-        return self._changed(None, link, n_max)
+        return self._changed(None, link, own, before, n_max)
 
     def _besides(self, link: Link, run: int) -> dict[str, Any]:
         """What every message over a link carries besides the register; ``run``: the neighbour's process it is for."""
@@ -252,25 +253,32 @@ class Site(SiteView):
         """The epoch of this end of a link."""
         return max(link.own_epoch, self.epoch)
 
+    def _place(self, link: Link) -> tuple[int, int, int]:
+        """How far this site is, as a seal says it."""
+        return self._life(link), sum(self.releases), link.register[1][0]
+
     def _seal(self, link: Link) -> Seal:
-        place = self._life(link), sum(self.releases), link.register[1][0]
-        other = self._presence.others.get(link.neighbour, 0)
+        place, other = self._place(link), self._presence.others.get(link.neighbour, 0)
         return sealed(self._stored.key, link.neighbour, place, self.run, other, self._presence.doubt is None)
 
-    def _witnessed(self, link: Link, message: Message) -> Link:
-        """The link after the seal of a message."""
-        if message.seal is None:
-            return link
-        seal, told, name = message.seal, link.told, link.neighbour
+    def _witnessed(self, link: Link, register: flow.Register, message: Message) -> Link:
+        """The link after a message: another register, and what its seal tells."""
+        told = link.told if message.seal is None else self._told_by(link, message.seal)
+        return Link(link.neighbour, message.epoch, register, link.left, link.own_epoch, told)
+
+    def _told_by(self, link: Link, seal: Seal) -> Told:
+        told, name = link.told, link.neighbour
+        if seal.run == told.run:
+            return told.hear(seal)
         past = self._past_runs.setdefault(name, {0})
         past |= {told.run} if told.other is None else {told.run, told.other.run}
-        if seal.run != told.run and seal.run in past:
+        if seal.run in past:
             if seal.other != told.run:  # it came late, from a process that another has followed
-                return replace(link, told=told.hear_late(seal))
+                return told.hear_late(seal)
             self._twins.add(name)  # that process lives still: it has been told of the one that followed
-        elif seal.run != told.run:
+        else:
             self._twins.discard(name)  # one that has just started, or that its operator has confirmed
-        return replace(link, told=told.hear(seal))
+        return told.hear(seal)
 
     def _link(self, neighbour: str) -> Link:
         link = self._stored.links.get(neighbour)
@@ -278,14 +286,14 @@ class Site(SiteView):
             raise NotANeighbour(f"{neighbour} {'has left' if link else 'is no neighbour of'} {self.name}")
         return link
 
-    def _rest(self, link: Link) -> tuple[float, ...]:
+    def _rest(self, link: Link, own: tuple[float, ...]) -> tuple[float, ...]:
         """What is gossiped here without this link."""
         others = [other.register[0] for other in self._stored.links.values() if other.neighbour != link.neighbour]
-        return flow.gossiped(self.own, others)
+        return flow.gossiped(own, others)
 
-    def _held(self, link: Link) -> Link:
+    def _held(self, link: Link, rest: tuple[float, ...]) -> Link:
         """The link after an exchange, if this site then still says what its neighbours accept."""
-        self._bounds.check_held(link.register[0], flow.gossiped(self._rest(link), [link.register[0]]))
+        self._bounds.check_held(link.register[0], flow.gossiped(rest, [link.register[0]]))
         return link
 
     def _heard(self, message: Message) -> Link:
@@ -297,12 +305,13 @@ class Site(SiteView):
             raise InvalidArgument("receiver", message.receiver, self.name)
         self._bounds.check(message, self._stored.born, self._life(link))
         if self.run:
-            self._presence.hear(message, self._seal(link), self._stored.key, self.neighbours)
+            self._presence.hear(message, self._place(link), self._stored.key, lambda: self.neighbours)
         return link
 
-    def _caught(self, message: Message) -> tuple[int, ...]:
+    @staticmethod
+    def _caught(message: Message, n_max: tuple[int, ...]) -> tuple[int, ...]:
         """Algorithm 1, line 5."""
-        return tuple(heard(n, other) for n, other in zip(self.n_max, message.n_max, strict=True))
+        return tuple(heard(n, other) for n, other in zip(n_max, message.n_max, strict=True))
 
     def _outlived(self, link: Link, message: Message) -> Link:
         """A link whose neighbour has heard a later life begins another: a disk was lost, and the clock stood behind.
@@ -344,15 +353,17 @@ class Site(SiteView):
 
     # ---------------------------------------------------------------- steps
 
-    def _changed(self, result: _Result, link: Link, n_max: tuple[int, ...]) -> Step[_Result]:
-        """A step that writes only what has changed."""
+    def _changed(
+        self, result: _Result, link: Link, own: tuple[float, ...], before: tuple[int, ...], n_max: tuple[int, ...]
+    ) -> Step[_Result]:
+        """A step that writes only what has changed; ``before`` was n_max."""
         records: list[Record] = []
         if link != self._stored.links[link.neighbour]:
             records.append(link)
-        if n_max != self.n_max:
+        if n_max != before:
             records.append(Heard(n_max))
         step = self._step(result, *records)
-        self._player.exchange(self.gossiped)
+        self._player.exchange(flow.gossiped(own, [it.register[0] for it in self._stored.links.values()]))
         return step
 
     def _linked(self, result: _Result, *records: Record) -> Step[_Result]:

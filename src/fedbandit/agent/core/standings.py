@@ -57,7 +57,8 @@ class Standing:
         if not 0.0 <= finite_number("standing.weight", self.weight) <= LARGEST:
             raise InvalidArgument("standing.weight", self.weight, f"0 to {LARGEST:g}")
         for k, n in enumerate(self.released):
-            whole_number(f"standing.released[{k}]", n, 0, MAX_N)
+            if type(n) is not int or not 0 <= n <= MAX_N:  # hardly ever: no name is made for nothing
+                whole_number(f"standing.released[{k}]", n, 0, MAX_N)
 
 
 class Standings:
