@@ -70,6 +70,11 @@ class AgentRow:
         return row, checksum(_AGENT_NUMBERS.pack(*numbers) + self.n_max.encode())
 
 
+def _as_json(numbers: Sequence[float]) -> str:
+    """A list of finite numbers, as ``json.dumps`` writes it, which takes longer."""
+    return f"[{', '.join(map(repr, numbers))}]"
+
+
 _AGENT_NUMBERS = Struct("<qqdqdqq")
 _DECISION_NUMBERS = Struct("<qqdqqq")
 
@@ -203,11 +208,11 @@ class Rows:
             case Life(epoch, decisions):
                 self.agent.epoch, self.agent.decisions = epoch, decisions
             case Link(neighbour, epoch, (flow, (version, writer)), left, own_epoch, told):
-                row = epoch, json.dumps(flow), version, writer, int(left), own_epoch, as_text(told)
+                row = epoch, _as_json(flow), version, writer, int(left), own_epoch, as_text(told)
                 self._file.execute(_WRITE_LINK, (neighbour, *row))
                 self._sums.put("link", neighbour, repr(row))
             case Heard(n_max):
-                self.agent.n_max = json.dumps(n_max)
+                self.agent.n_max = _as_json(n_max)
             case Times(clock, late, since):
                 self.agent.clock, self.agent.late, self.agent.since = clock, late, since
             case Released(arm, level, last):

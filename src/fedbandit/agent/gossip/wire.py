@@ -33,42 +33,27 @@ class WireError(ValueError):
 
 def encode(message: Offer | Answer) -> bytes:
     """A message as bytes."""
-    flow, (version, writer) = message.flow, message.stamp
-    fields: dict[str, Any] = {
-        "wire": WIRE,
-        "sender": message.sender,
-        "receiver": message.receiver,
-        "epoch": message.epoch,
-        "to_epoch": message.to_epoch,
-        "federation": message.federation,
-        "link": pb.Register(flow=flow, version=version, writer=writer),
-        "n_max": message.n_max,
-        "standings": [
-            pb.Standing(site=it.site, epoch=it.epoch, version=it.version, weight=it.weight, released=it.released)
-            for it in message.standings
-        ],
-        "seal": _encoded(message.seal),
-        "to_run": message.to_run,
-        "other": _encoded(message.other),
-        "most": _encoded(message.most),
-    }
-    if isinstance(message, Offer):
-        return pb.Offer(gossiped=message.gossiped, **fields).SerializeToString()
-    return pb.Answer(**fields).SerializeToString()
+    form = pb.Offer(gossiped=message.gossiped) if isinstance(message, Offer) else pb.Answer()
+    form.wire = WIRE
+    form.sender, form.receiver, form.federation = message.sender, message.receiver, message.federation
+    form.epoch, form.to_epoch, form.to_run = message.epoch, message.to_epoch, message.to_run
+    form.link.flow.extend(message.flow)  # in place: a message that is assigned is copied
+    form.link.version, form.link.writer = message.stamp
+    form.n_max.extend(message.n_max)
+    for it in message.standings:
+        form.standings.add(site=it.site, epoch=it.epoch, version=it.version, weight=it.weight, released=it.released)
+    if message.seal is not None:
+        _encode(message.seal, form.seal)
+    if message.other is not None:
+        _encode(message.other, form.other)
+    if message.most is not None:
+        _encode(message.most, form.most)
+    return form.SerializeToString()
 
 
-def _encoded(seal: Seal | None) -> pb.Seal | None:
-    if seal is None:
-        return None
-    return pb.Seal(
-        epoch=seal.epoch,
-        releases=seal.releases,
-        version=seal.version,
-        run=seal.run,
-        other=seal.other,
-        sure=seal.sure,
-        tag=seal.tag,
-    )
+def _encode(seal: Seal, form: pb.Seal) -> None:
+    form.epoch, form.releases, form.version = seal.place
+    form.run, form.other, form.sure, form.tag = seal.run, seal.other, seal.sure, seal.tag
 
 
 def _decoded(form: pb.Offer | pb.Answer, name: Literal["seal", "other", "most"]) -> Seal | None:
