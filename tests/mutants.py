@@ -746,8 +746,8 @@ FLOW = {
     ),
     "the flow of the link counts twice in its average": Mutant(
         "agent/core/site.py",
-        "flow.answer(register, self._rest(link), offered,",
-        "flow.answer(register, self.gossiped, offered,",
+        "flow.answer(register, rest, (offer.flow, offer.stamp),",
+        "flow.answer(register, self.gossiped, (offer.flow, offer.stamp),",
         ("test_site.py::test_a_clock_that_stands_behind_does_not_block_a_link",),
     ),
 }
@@ -766,9 +766,9 @@ SITE = {
         (REPEATED,),
     ),
     "a raw reward is kept after it counts": Mutant(
-        "agent/core/site.py",
-        "replace(it, reward=None, played=True)",
-        "replace(it, played=True)",
+        "agent/core/records.py",
+        "self.at, None, True,",
+        "self.at, self.reward, True,",
         (REPEATED,),
     ),
     "ids of decisions can be guessed": Mutant(
@@ -851,7 +851,7 @@ SITE = {
     ),
     "no bounds on what a site comes to hold": Mutant(
         "agent/core/site.py",
-        "        self._bounds.check_held(link.register[0], flow.gossiped(self._rest(link), [link.register[0]]))\n",
+        "        self._bounds.check_held(link.register[0], flow.gossiped(rest, [link.register[0]]))\n",
         "",
         ("test_agent_policies.py::test_liars_cannot_make_others_refuse_this_site",),
     ),
@@ -893,7 +893,7 @@ SITE = {
     ),
     "n~ does not spread with answers": Mutant(
         "agent/core/site.py",
-        "            n_max = self._caught(answer)\n",
+        "            n_max = self._caught(answer, n_max)\n",
         "",
         ("test_agent_policies.py::test_n_max_spreads_with_exchanges_and_survives",),
     ),
@@ -1007,10 +1007,22 @@ DISK = {
         "late = ?, rewarded = 0 * ?, checksum = ? WHERE",
         (ON_FILE,),
     ),
+    "a decision is taken to have changed as it usually does": Mutant(
+        "agent/disk/rows.py",
+        "checksum = ? WHERE id = ? AND checksum = ?",
+        "checksum = ? WHERE id = ? AND checksum != -?",
+        ("test_damaged_files.py::test_a_decision_may_change_in_any_order_and_the_sum_fits",),
+    ),
+    "what is not on disk is told by an event that changes nothing": Mutant(
+        "agent/disk/durable_site.py",
+        "if not step.records and not self._waiting:",
+        "if not step.records:",
+        ("test_durable_site.py::test_an_event_that_changes_nothing_waits_for_those_that_it_may_tell_of",),
+    ),
     "expired decisions stay on disk": Mutant(
         "agent/disk/rows.py",
-        '"DELETE FROM decision WHERE id = ?"',
-        '"DELETE FROM decision WHERE id = ? AND NOT played"',
+        '"DELETE FROM decision WHERE id = ? RETURNING',
+        '"DELETE FROM decision WHERE id = ? AND NOT played RETURNING',
         (ON_FILE,),
     ),
     "deleted content stays in the file": Mutant(
@@ -1208,7 +1220,7 @@ LATE = {
     ),
     "a site's clock goes back at a restart": Mutant(
         "agent/core/site.py",
-        "return self._played(len(due), due, *([times] if due else []))",
+        "return self._played(len(due), due, *times)",
         "return self._played(len(due), due)",
         (SET_BACK,),
     ),

@@ -82,7 +82,8 @@ class Bounds:
     def _check_row(self, name: str, row: tuple[float, ...], share: float = 1.0) -> None:
         if len(row) != 2 * self.num_arms:
             raise InvalidArgument(name, f"{len(row)} columns", f"{2 * self.num_arms} columns")
-        for first, half, largest in ((0, row[: self.num_arms], self.value), (self.num_arms, row[self.num_arms :], self.weight)):
+        values, weights = row[: self.num_arms], row[self.num_arms :]
+        for first, half, largest in ((0, values, self.value), (self.num_arms, weights, self.weight)):
             most = share * largest
             if max(half) > most or min(half) < -most:
                 c, x = next((c, x) for c, x in enumerate(half, first) if abs(x) > most)

@@ -63,9 +63,7 @@ class Message:
             raise InvalidArgument("stamp[1]", writer, "an end of the link")
         if (checked := whole_number("stamp[0]", version, 0, MAX_VERSION)) is not version:
             self._hold("stamp", self.stamp, (checked, writer))
-        if not all(type(n) is int and 0 <= n <= MAX_N for n in self.n_max):  # hardly ever: no name is made for nothing
-            counts = tuple(whole_number(f"n_max[{k}]", n, 0, MAX_N) for k, n in enumerate(self.n_max))
-            self._hold("n_max", self.n_max, counts)
+        self._hold("n_max", self.n_max, _counts("n_max", self.n_max))
         self._hold("to_run", self.to_run, whole_number("to_run", self.to_run, 0, MAX_RUN))
 
     def _hold(self, name: str, given: object, checked: object) -> None:
@@ -102,10 +100,20 @@ def was_heard(offer: Offer, answer: Answer) -> bool:
 def _row(name: str, row: Sequence[float]) -> tuple[float, ...]:
     if not row:
         raise InvalidArgument(name, "nothing", "a value and a weight for each arm")
-    if all(type(x) is float and -LARGEST <= x <= LARGEST for x in row):  # nearly always: no name is made for nothing
+    for x in row:
+        if type(x) is not float or not -LARGEST <= x <= LARGEST:
+            break  # hardly ever: no name is made for nothing
+    else:
         return tuple(row)
     checked = tuple(finite_number(f"{name}[{c}]", x) for c, x in enumerate(row))
     for c, x in enumerate(checked):
         if abs(x) > LARGEST:
             raise InvalidArgument(f"{name}[{c}]", x, f"at most {LARGEST:g} in size")
     return checked
+
+
+def _counts(name: str, row: Sequence[int]) -> tuple[int, ...]:
+    for n in row:
+        if type(n) is not int or not 0 <= n <= MAX_N:
+            return tuple(whole_number(f"{name}[{k}]", n, 0, MAX_N) for k, n in enumerate(row))
+    return tuple(row)

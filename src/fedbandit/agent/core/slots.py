@@ -45,10 +45,7 @@ class Slots:
 
     def is_due(self, now: float) -> bool:
         """Whether any slot can be played."""
-        for slots in self._open:  # before every event: no generator, no call for each arm
-            if slots and self._is_ready(self._decisions[slots[0]], now):
-                return True
-        return False
+        return any(slots and self._is_ready(self._decisions[slots[0]], now) for slots in self._open)
 
     def is_next(self, decision: Decision) -> bool:
         """Whether all earlier slots of its arm have been played, and this one has not."""
@@ -72,7 +69,7 @@ class Slots:
         return bool(slots) and self._is_ready(self._decisions[slots[0]], now)
 
     def _is_ready(self, decision: Decision, now: float) -> bool:
-        return self._window <= now - decision.at if self._window else decision.reward is not None
+        return self.is_over(decision, now) if self._window else decision.reward is not None
 
     def waiting(self) -> int:
         """Rewards that have been reported and not been played."""

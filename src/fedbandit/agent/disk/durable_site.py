@@ -55,6 +55,8 @@ class DurableSite:
     async def take(self, event: Callable[[Site], Step[_Result]]) -> _Result:
         """The same, and nothing is settled before it: for a reward, whose time must not show."""
         step = self._stepped(event)
+        if not step.records and not self._waiting:
+            return step.result  # all that it can tell of is on disk
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wait(step, written)
         await written
@@ -130,10 +132,8 @@ class DurableSite:
                 written.set_result(None)
 
     def _commit_quietly(self) -> None:
-        try:
+        with suppress(JournalError):  # the waiting callers have received it
             self._commit()
-        except JournalError:  # noqa: S110, SIM105  # the waiting callers have received it; after every event: no helper
-            pass
 
 
 def _told(error: BaseException) -> JournalError:

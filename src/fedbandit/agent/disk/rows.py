@@ -91,9 +91,7 @@ _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, 
 _DECISION = "id, number, arm, at, played, late, rewarded"
 _READ_DECISIONS = f"SELECT {_DECISION} FROM decision ORDER BY number"  # noqa: S608
 _ADD_DECISION = "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
-_CHANGE_DECISION = (
-    "UPDATE decision SET played = ?, late = ?, rewarded = ?, checksum = ? WHERE id = ? AND checksum = ?"
-)
+_CHANGE_DECISION = "UPDATE decision SET played = ?, late = ?, rewarded = ?, checksum = ? WHERE id = ? AND checksum = ?"
 _CHECKSUM_OF = "SELECT checksum FROM decision WHERE id = ?"
 _DROP_DECISION = "DELETE FROM decision WHERE id = ? RETURNING checksum"
 _WRITE_LINK = (
