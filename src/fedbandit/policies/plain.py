@@ -63,7 +63,7 @@ def kept(names: Sequence[str], me: Me, arm: int) -> dict[str, Any]:
     row = {name: values[name] for name in names} if arm == NO_ARM else {name: values[name][arm] for name in names}
     for name, value in row.items():
         if isinstance(value, list):  # as of a tree; numbers need no copy, which takes long to make
-            row[name] = deepcopy(value)
+            row[name] = deepcopy(cast(list[Any], value))
     return row
 
 
