@@ -494,8 +494,8 @@ FED_BATCH = {
     ),
     "warnings are not logged at the start": Mutant(
         "agent/runtime.py",
-        '            _LOG.warning("%s", warning)\n        self._problem = None\n',
-        "            pass\n        self._problem = None\n",
+        '                _LOG.warning("%s", warning)\n',
+        "                pass\n",
         ("test_few_patients.py::test_the_log_and_the_state_say_so_at_the_start",),
     ),
     "the epsilon that would do is rounded to the nearest": Mutant(
@@ -746,8 +746,8 @@ FLOW = {
     ),
     "the flow of the link counts twice in its average": Mutant(
         "agent/core/site.py",
-        "flow.answer(register, self._rest(link), offered,",
-        "flow.answer(register, self.gossiped, offered,",
+        "flow.answer(register, rest, (offer.flow, offer.stamp),",
+        "flow.answer(register, self.gossiped, (offer.flow, offer.stamp),",
         ("test_site.py::test_a_clock_that_stands_behind_does_not_block_a_link",),
     ),
 }
@@ -766,9 +766,9 @@ SITE = {
         (REPEATED,),
     ),
     "a raw reward is kept after it counts": Mutant(
-        "agent/core/site.py",
-        "replace(it, reward=None, played=True)",
-        "replace(it, played=True)",
+        "agent/core/records.py",
+        "self.at, None, True,",
+        "self.at, self.reward, True,",
         (REPEATED,),
     ),
     "ids of decisions can be guessed": Mutant(
@@ -1001,10 +1001,22 @@ DISK = {
         "late = ?, rewarded = 0 * ?, checksum = ? WHERE",
         (ON_FILE,),
     ),
+    "a decision is taken to have changed as it usually does": Mutant(
+        "agent/disk/rows.py",
+        "checksum = ? WHERE id = ? AND checksum = ?",
+        "checksum = ? WHERE id = ? AND checksum != -?",
+        ("test_damaged_files.py::test_a_decision_may_change_in_any_order_and_the_sum_fits",),
+    ),
+    "what is not on disk is told by an event that changes nothing": Mutant(
+        "agent/disk/durable_site.py",
+        "if not step.records and not self._waiting:",
+        "if not step.records:",
+        ("test_durable_site.py::test_an_event_that_changes_nothing_waits_for_those_that_it_may_tell_of",),
+    ),
     "expired decisions stay on disk": Mutant(
         "agent/disk/rows.py",
-        '"DELETE FROM decision WHERE id = ?"',
-        '"DELETE FROM decision WHERE id = ? AND NOT played"',
+        '"DELETE FROM decision WHERE id = ? RETURNING',
+        '"DELETE FROM decision WHERE id = ? AND NOT played RETURNING',
         (ON_FILE,),
     ),
     "deleted content stays in the file": Mutant(
@@ -1196,7 +1208,7 @@ LATE = {
     ),
     "a site's clock goes back at a restart": Mutant(
         "agent/core/site.py",
-        "return self._played(len(due), due, *([times] if due else []))",
+        "return self._played(len(due), due, *times)",
         "return self._played(len(due), due)",
         (SET_BACK,),
     ),
@@ -1435,7 +1447,7 @@ LIARS = {
     ),
     "a stale standing is heard again": Mutant(
         "agent/core/standings.py",
-        "            if self._dropped.get(told.site) == _stamp(told):\n",
+        "            if teller != told.site and self._was_dropped(told):\n",
         "            if False:\n",
         ("test_patients.py::test_what_a_site_has_not_renewed_is_dropped_and_not_heard_again",),
     ),
@@ -1457,7 +1469,7 @@ OC = "test_old_copies.py::"
 OLD_COPIES = {
     "any seal is taken for genuine": Mutant(
         "agent/core/seals.py",
-        "    return seal.tag == _tag(key, neighbour, (*seal.place, seal.run, seal.other, seal.sure))\n",
+        "    return seal.tag == _tag(key, neighbour, seal.numbers)\n",
         "    return True\n",
         (f"{OC}test_a_neighbour_can_forge_no_seal",),
     ),

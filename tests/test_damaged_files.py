@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from fedbandit.agent.core.records import Decision, Life, Released
+from fedbandit.agent.core.records import Decision, Forgotten, Life, Released
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.disk import secret_files, state_files
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
@@ -511,3 +511,18 @@ def test_a_log_that_was_removed_loses_nothing(path):
         with pytest.raises(JournalError, match="log"):
             journal.commit([Life(1, 10)])
     assert rewarded(path) == 10
+
+
+def test_a_decision_may_change_in_any_order_and_the_sum_fits(path):
+    """The usual changes are written without reading the row first; the others must not be taken for them."""
+    flags = [tuple(bool(bits >> k & 1) for k in range(3)) for bits in range(8)]
+    orders = [(first, second, third) for first in flags for second in flags for third in flags]
+    with closing(opened(path)) as journal:
+        for number, order in enumerate(orders, 1):
+            journal.commit([Decision(f"{number}-x", number, 0, 1.5, None, *each) for each in order])
+    with closing(opened(path)) as journal:
+        found = [(it.played, it.late, it.rewarded) for it in journal.load().decisions.values()]
+        journal.commit([Forgotten(f"{number}-x") for number in range(1, len(orders) + 1)])
+    assert found == [third for _, _, third in orders]
+    with closing(opened(path)) as journal:
+        assert journal.load().decisions == {}

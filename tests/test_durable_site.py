@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fedbandit.agent.core.site import DecisionDraws, Site, UnknownDecision
+from fedbandit.agent.core.site import DecisionDraws, Site, Step, UnknownDecision
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from live import TERMS
@@ -81,6 +81,22 @@ def test_what_is_shown_is_on_disk(site):
         assert site.look().decided == 1
         assert site._journal.load().life.decisions == 1
         await task
+
+    asyncio.run(scenario())
+
+
+def test_an_event_that_changes_nothing_waits_for_those_that_it_may_tell_of(site):
+    """With none before it, it waits for nothing."""
+
+    async def scenario():
+        first = asyncio.create_task(site.do(decide))
+        await asyncio.sleep(0)  # the event has run; its records wait
+        assert await site.do(lambda it: Step(it.decided)) == 1
+        assert site._journal.load().life.decisions == 1
+        await first
+        alone = site.do(lambda it: Step(it.decided))
+        with pytest.raises(StopIteration, match="1"):
+            alone.send(None)
 
     asyncio.run(scenario())
 

@@ -416,6 +416,18 @@ def test_two_processes_of_one_file_both_stop_and_their_neighbour_says_so():
     assert "two processes speak as a" in twins.there.warnings()[0]
 
 
+def test_a_neighbour_that_comes_back_is_not_called_two_processes():
+    """Its process was heard before its link was dropped: it has not been followed by another."""
+    network = MemoryNetwork(TERMS, PAIR, seed=3)
+    talk(network, 3)
+    for name, other in (("a", "b"), ("b", "a")):
+        network.site(name).leave(other)
+        network.site(name).join(other)
+    talk(network, 3)
+    for name in network.names:
+        assert not [it for it in network.site(name).warnings() if "two processes" in it]
+
+
 def test_the_one_that_the_operator_confirms_goes_on():
     twins = Twins()
     twins.talk(3)

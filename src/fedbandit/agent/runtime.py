@@ -10,6 +10,7 @@ import re
 import secrets
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -49,6 +50,13 @@ WATCH_EVERY = 1.0
 ROOM = 65_536
 """Bytes that must be free before a full disk counts as writable again."""
 
+SETTLES = 2.0
+"""Seconds, and three exchanges of the slowest link, that an agent waits after a neighbour has confirmed its file; three
+times as long if not all neighbours have answered."""
+
+LONGEST_PAUSE = 5.0
+"""Seconds without a turn of the loop after which the file must be confirmed again: a machine may have been paused."""
+
 INSECURE = "INSECURE: gossip has no certificates; any process on this machine can impersonate a neighbour"
 
 _NUMBERS = re.compile(r"[0-9][0-9.,e+%-]*")
@@ -74,7 +82,9 @@ class Agent:
         self._clock = SteadyClock()
         self._presence = Presence(self._new_run())
         self._said: dict[str, str] = {}
-        self.site = DurableSite(self._open_journal, self._make_site, self._clock.now)
+        self._confirmed: float | None = None
+        self._awake = _now_of_both_clocks()
+        self.site = DurableSite(self._open_journal, self._make_site, self._now)
         measurement_of(1.0)  # loads the noise library now, not during the first release
         self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random)
         self._server: GossipServer | None = None
@@ -116,6 +126,7 @@ class Agent:
 
     async def report(self, decision_id: str, reward: float) -> bool:
         """Accept a reward; False if it came too late."""
+        self._notice_pause()
         return await self.site.take(lambda site: site.report(decision_id, reward, self._clock.peek()))
 
     async def leave(self, neighbour: str) -> None:
@@ -163,6 +174,7 @@ class Agent:
             handlers = {"Exchange": self.links.answer_exchange, "Compare": self.links.answer_compare}
             self._server = GossipServer(self.config.gossip, self._tls, handlers, self.links.admits, self.refusals.count)
             self.gossip_port = self._server.port
+        await self.site.do(lambda site: site.open())
         await self.links.use(self.config.neighbours)
         if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused
             await self._server.start()
@@ -192,6 +204,7 @@ class Agent:
                 await self._look_at_disk()
                 self.links.notice_silence()
                 self._notice_expiry()
+                await self._wait_for_neighbours()
                 self._notice_warnings()
                 before = self._clock.now() - self.config.expire_after
                 while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
@@ -262,6 +275,32 @@ class Agent:
             _LOG.warning("%s", warning)
         self._said_of_certificate = warning
 
+    async def _wait_for_neighbours(self) -> None:
+        """Release again some time after a neighbour has confirmed the file: a twin that lives speaks meanwhile."""
+        self._notice_pause()
+        self._awake = _now_of_both_clocks()
+        waits = self.site.look().waits
+        if waits in ("no", "for one"):
+            self._confirmed = None
+            return
+        self._confirmed = time.monotonic() if self._confirmed is None else self._confirmed
+        rates = [it.rate for it in self.config.neighbours if it.address is not None]
+        patience = SETTLES + min(3.0 / min(rates, default=1.0), 60.0)
+        if time.monotonic() - self._confirmed >= patience * (1.0 if waits == "for none" else 3.0):
+            await self.site.do(lambda site: site.go_on())
+
+    def _now(self) -> float:
+        """The time of an event; before any, a pause is noticed."""
+        self._notice_pause()
+        return self._clock.now()
+
+    def _notice_pause(self) -> None:
+        """A process that stood still does not know whether another was started with its file meanwhile."""
+        if max(now - then for now, then in zip(_now_of_both_clocks(), self._awake, strict=True)) > LONGEST_PAUSE:
+            self._awake = _now_of_both_clocks()
+            with suppress(JournalError):  # then nothing is released, either
+                self.site.look().pause(self._new_run())
+
     def _notice_warnings(self) -> None:
         """Log each warning of the site when it begins and when it ends; its numbers may change meanwhile."""
         said = {_NUMBERS.sub("", warning): warning for warning in self.site.look().warnings()}
@@ -314,6 +353,11 @@ class Agent:
         if days <= 0.0:
             return "the certificate has expired"
         return f"the certificate expires in {days:.0f} days" if days <= EXPIRY_WARNING else None
+
+
+def _now_of_both_clocks() -> tuple[float, float]:
+    """A machine that is paused may not notice by one of them."""
+    return time.monotonic(), time.time()
 
 
 def _changed_at(path: Path) -> tuple[int, int, int]:

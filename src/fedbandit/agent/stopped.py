@@ -3,8 +3,7 @@
 from fedbandit.agent.clock import epoch_now
 from fedbandit.agent.config import SiteConfig
 from fedbandit.agent.core.events import NotANeighbour
-from fedbandit.agent.core.presence import Presence
-from fedbandit.agent.core.restore import Restored
+from fedbandit.agent.core.restore import Restored, records_of_new_life
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 
@@ -39,12 +38,15 @@ def restore(config: SiteConfig) -> Restored:
             "'held' in its state. If that is old, restore"
         )
     try:
-        step = Site(config.name, config.terms, journal.load(), presence=Presence(1)).restore(epoch_now(), 2)
-        journal.commit(step.records)
+        stored = journal.load()
+        epoch, everything = max(epoch_now(), stored.life.epoch + 1), stored.life.decisions
+        lives = {name: max(epoch, link.own_epoch + 1) for name, link in stored.links.items()}
+        records, restored = records_of_new_life(stored, config.terms, epoch, everything, lives)
+        journal.commit(records)
         journal.erase()
     finally:
         journal.close()
-    return step.result
+    return restored
 
 
 def _opened(config: SiteConfig, accept_old: bool = False) -> SqliteJournal:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.policies.protocol import ARMS, Field, Page
 
-__all__ = ["NO_ARM", "Me", "Seen", "kept", "narrowed", "new_me", "new_seen", "restore"]
+__all__ = ["NO_ARM", "Me", "Seen", "kept", "kept_names", "narrowed", "new_me", "new_seen", "restore"]
 
 NO_ARM = -1
 """The arm number under which single numbers are stored."""
@@ -52,10 +52,19 @@ def _kept_fields(page: Page, arm: int) -> dict[str, Field]:
     return {name: f for name, f in page.knows.items() if f.is_kept and (ARMS in f.shape[:1]) == (arm != NO_ARM)}
 
 
-def kept(page: Page, me: Me, arm: int) -> dict[str, Any]:
-    """A copy of all that must survive of one arm, by name; with ``NO_ARM``, of the single numbers."""
+def kept_names(page: Page, arm: int) -> tuple[str, ...]:
+    """What must survive of an arm, the same for all; with ``NO_ARM``, which single numbers."""
+    return tuple(_kept_fields(page, arm))
+
+
+def kept(names: Sequence[str], me: Me, arm: int) -> dict[str, Any]:
+    """A copy of what has these names, of one arm, or with ``NO_ARM`` of the single numbers."""
     values = vars(me)
-    return {name: deepcopy(values[name] if arm == NO_ARM else values[name][arm]) for name in _kept_fields(page, arm)}
+    row = {name: values[name] for name in names} if arm == NO_ARM else {name: values[name][arm] for name in names}
+    for name, value in row.items():
+        if isinstance(value, list):  # as of a tree; numbers need no copy, which takes long to make
+            row[name] = deepcopy(cast(list[Any], value))
+    return row
 
 
 def restore(page: Page, me: Me, arm: int, fields: Mapping[str, Any]) -> None:

@@ -97,6 +97,7 @@ class Mechanism:
         num_agents = whole_number("num_agents", num_agents, 1, 10**6)
         self.page = policy.page()
         self.terms = terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high, counts)
+        self._kept = {arm != plain.NO_ARM: plain.kept_names(self.page, arm) for arm in (plain.NO_ARM, 0)}
         self.me: Any = plain.new_me(self.page, self.terms, self.num_arms)
         self.max_pulls: int | None = getattr(self.terms, "max_pulls", None)
         self.ledger: Ledger | None = None
@@ -142,7 +143,7 @@ class Mechanism:
 
     def kept(self, arm: int) -> dict[str, Any]:
         """All that must survive of an arm, by name (raw!); with ``plain.NO_ARM``, the single numbers."""
-        return plain.kept(self.page, self.me, arm)
+        return plain.kept(self._kept[arm != plain.NO_ARM], self.me, arm)
 
     def restore(self, known: Mapping[int, Mapping[str, Any]], released: Mapping[tuple[int, int], int]) -> None:
         """Bring back what ``kept`` gave of each arm, and the ledger's marks, into a new mechanism.

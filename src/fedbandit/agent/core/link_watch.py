@@ -26,6 +26,9 @@ JUMP = 0.05
 SAID = 100
 """Exchanges of this site, times N, for which a jump is said."""
 
+NOT_WHOLE = 0.25
+"""What an exchange counts while somebody has not renewed its standing: nobody can silence others by not doing so."""
+
 LEAST = 1e-9
 """The share of the largest weight below which a move is rounding."""
 
@@ -65,7 +68,7 @@ class _Seen:
 
     moved: float = 0.0
     mean_square: float = 0.0
-    heavy: int = 0  # exchanges in a row after which its link carried more than usual
+    heavy: float = 0.0  # exchanges in a row after which its link carried more than usual
     jump: tuple[int, float] | None = None  # the arm, and by how many ranges
     since_jump: int = 0  # exchanges of this site
 
@@ -78,7 +81,7 @@ class LinkWatch:
         self._terms, self._bounds, self._standings = terms, bounds, standings
         self._width = terms.high - terms.low
         self._seen: dict[str, _Seen] = {}
-        self._lasting = [0] * terms.num_arms  # exchanges in a row after which an arm's numbers could not be
+        self._lasting = [0.0] * terms.num_arms  # exchanges in a row after which an arm's numbers could not be
 
     def forget(self, neighbour: str) -> None:
         """It has left."""
@@ -96,7 +99,7 @@ class LinkWatch:
             other.since_jump += 1
             if other.since_jump > SAID * self._terms.num_agents:
                 other.jump = None
-        is_whole = standings is None or standings.is_whole
+        step = 1.0 if standings is None or standings.is_whole else NOT_WHOLE
         low, span, heaviest = self._bounds.limits
         _, usual, usual_weight = self._bounds.usual
         num_arms, largest, heavy = self._terms.num_arms, 0.0, False
@@ -109,12 +112,9 @@ class LinkWatch:
             largest = max(largest, abs(more) / span, abs(heavier) / heaviest)
             if standings is not None and standings.exchanges - standings.changed[k] > quiet:
                 self._look_for_a_jump(seen, k, max(abs(more) / self._width, abs(heavier)), total, heavier)
-            if is_whole and self._is_odd(gossiped[k], total):
-                self._lasting[k] += 1
-            else:
-                self._lasting[k] = 0
+            self._lasting[k] = self._lasting[k] + step if self._is_odd(gossiped[k], total) else 0.0
         seen.moved, seen.mean_square = largest, drift(seen.mean_square, largest)
-        seen.heavy = seen.heavy + 1 if is_whole and heavy else 0
+        seen.heavy = seen.heavy + step if heavy else 0.0
 
     def _look_for_a_jump(self, seen: _Seen, arm: int, moved: float, total: float, heavier: float) -> None:
         """Without a release, exchanges only mix: once they have, none moves much."""

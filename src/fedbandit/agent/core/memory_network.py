@@ -50,7 +50,8 @@ class MemoryNetwork:
 
     * ``links``: pairs of names; every name is an agent, which starts at once on an empty disk
     * ``noise``: the source for releases; default: rounded Laplace noise from the seed
-    * ``faults`` may be changed at any time; ``now`` is the virtual time
+    * ``faults`` may be changed at any time; ``now`` is the virtual time; after so much ``patience`` an agent whose file
+      one neighbour has confirmed no longer waits for the others
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class MemoryNetwork:
         self._apart: frozenset[str] = frozenset()
         self._flying: list[tuple[float, int, Offer | Answer]] = []
         self._sent = 0
+        self.patience = 10.0
         self._lives = self._runs = 0
+        self._confirmed: dict[str, float] = {}  # since when a neighbour has confirmed an agent, and not all have
         for name in dict.fromkeys(name for link in self.links for name in link):
             self.restart(name)
 
@@ -122,9 +125,18 @@ class MemoryNetwork:
     def _do(self, name: str, event: Callable[[Site], Step[_Result]]) -> _Result:
         """One event, after what is due: on disk before anything comes of it."""
         site = self.site(name)
+        self._wait(name, site)
         while site.is_due(self.now):
             self._commit(name, site.settle(self.now))
         return self._commit(name, event(site))
+
+    def _wait(self, name: str, site: Site) -> None:
+        """Let an agent go on once all neighbours have answered, or those that have not are waited for no longer."""
+        waits = site.waits
+        if waits in ("no", "for one"):
+            self._confirmed.pop(name, None)
+        elif waits == "for none" or self.now - self._confirmed.setdefault(name, self.now) >= self.patience:
+            self._commit(name, site.go_on())
 
     def _commit(self, name: str, step: Step[_Result]) -> _Result:
         try:
@@ -218,6 +230,7 @@ class MemoryNetwork:
             self._disks[name] = self._new_disk()
         self.crash(name)
         self._sites[name] = self.open_site(name, self._disks[name])
+        self._commit(name, self._sites[name].open())
         for neighbour in self._neighbours(name):
             self._do(name, lambda site, other=neighbour: site.join(other))
         for neighbour in sorted(self._left & {*self.site(name).neighbours}):

@@ -52,19 +52,23 @@ class Message:
 
     def __post_init__(self) -> None:
         """Refuse what no honest neighbour sends."""
-        for name in ("sender", "receiver", "federation"):
-            instance(name, getattr(self, name), str, "text")
-        object.__setattr__(self, "epoch", whole_number("epoch", self.epoch, 1, MAX_COUNT))
-        object.__setattr__(self, "to_epoch", whole_number("to_epoch", self.to_epoch, 0, MAX_COUNT))
-        object.__setattr__(self, "flow", _row("flow", self.flow))
+        for name, value in (("sender", self.sender), ("receiver", self.receiver), ("federation", self.federation)):
+            instance(name, value, str, "text")
+        self._hold("epoch", self.epoch, whole_number("epoch", self.epoch, 1, MAX_COUNT))
+        self._hold("to_epoch", self.to_epoch, whole_number("to_epoch", self.to_epoch, 0, MAX_COUNT))
+        self._hold("flow", self.flow, _row("flow", self.flow))
         version, writer = self.stamp
         instance("stamp[1]", writer, str, "text")
-        if writer not in ({self.sender, self.receiver} if version else {""}):
+        if writer not in ((self.sender, self.receiver) if version else ("",)):
             raise InvalidArgument("stamp[1]", writer, "an end of the link")
-        object.__setattr__(self, "stamp", (whole_number("stamp[0]", version, 0, MAX_VERSION), writer))
-        counts = tuple(whole_number(f"n_max[{k}]", n, 0, MAX_N) for k, n in enumerate(self.n_max))
-        object.__setattr__(self, "n_max", counts)
-        object.__setattr__(self, "to_run", whole_number("to_run", self.to_run, 0, MAX_RUN))
+        if (checked := whole_number("stamp[0]", version, 0, MAX_VERSION)) is not version:
+            self._hold("stamp", self.stamp, (checked, writer))
+        self._hold("n_max", self.n_max, _counts("n_max", self.n_max))
+        self._hold("to_run", self.to_run, whole_number("to_run", self.to_run, 0, MAX_RUN))
+
+    def _hold(self, name: str, given: object, checked: object) -> None:
+        if checked is not given:
+            object.__setattr__(self, name, checked)
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Offer(Message):
     def __post_init__(self) -> None:
         """Refuse what no honest neighbour sends."""
         super().__post_init__()
-        object.__setattr__(self, "gossiped", _row("gossiped", self.gossiped))
+        self._hold("gossiped", self.gossiped, _row("gossiped", self.gossiped))
         if len(self.gossiped) != len(self.flow):
             raise InvalidArgument(
                 "gossiped", f"{len(self.gossiped)} columns", f"{len(self.flow)} columns, as in the flow"
@@ -96,10 +100,20 @@ def was_heard(offer: Offer, answer: Answer) -> bool:
 def _row(name: str, row: Sequence[float]) -> tuple[float, ...]:
     if not row:
         raise InvalidArgument(name, "nothing", "a value and a weight for each arm")
-    if all(type(x) is float and -LARGEST <= x <= LARGEST for x in row):  # nearly always: no name is made for nothing
+    for x in row:
+        if type(x) is not float or not -LARGEST <= x <= LARGEST:
+            break  # hardly ever: no name is made for nothing
+    else:
         return tuple(row)
     checked = tuple(finite_number(f"{name}[{c}]", x) for c, x in enumerate(row))
     for c, x in enumerate(checked):
         if abs(x) > LARGEST:
             raise InvalidArgument(f"{name}[{c}]", x, f"at most {LARGEST:g} in size")
     return checked
+
+
+def _counts(name: str, row: Sequence[int]) -> tuple[int, ...]:
+    for n in row:
+        if type(n) is not int or not 0 <= n <= MAX_N:
+            return tuple(whole_number(f"{name}[{k}]", n, 0, MAX_N) for k, n in enumerate(row))
+    return tuple(row)

@@ -17,6 +17,7 @@ __all__ = [
     "Known",
     "Life",
     "Link",
+    "Opened",
     "Record",
     "Released",
     "Renewed",
@@ -52,6 +53,14 @@ class Decision:
     played: bool = False
     late: bool = False
     rewarded: bool = False
+
+    def after_reward(self, reward: float) -> "Decision":
+        """Its reward has come in time."""
+        return Decision(self.id, self.number, self.arm, self.at, reward, self.played, self.late, True)
+
+    def after_play(self) -> "Decision":
+        """The page has observed it."""
+        return Decision(self.id, self.number, self.arm, self.at, None, True, self.late, self.rewarded)
 
 
 @dataclass(frozen=True)
@@ -112,11 +121,18 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """The process that has opened the file."""
+
+    run: int
+
+
+@dataclass(frozen=True)
 class Renewed:
     """A new life begins with an old file: what is known and released is told anew, in the records that follow."""
 
 
-Record = Life | Times | Decision | Forgotten | Known | Released | Link | Renewed
+Record = Life | Times | Decision | Forgotten | Known | Released | Link | Renewed | Opened
 
 
 @dataclass
@@ -126,6 +142,7 @@ class Stored:
     * ``born``: the epoch with which the file was made: the one time that no neighbour can move
     * ``by_arrival``: decisions up to this number are from before there were slots: their rewards count as they come
     * ``key``: makes the ids of decisions; each file has its own, and only one in memory may do without
+    * ``run``: the process that opened the file last; 0: none of this version
     * ``known``: the fields of each arm; ``released``: the last pull released of each arm and level
     """
 
@@ -134,6 +151,7 @@ class Stored:
     times: Times = Times(0.0, 0)
     by_arrival: int = 0
     key: bytes = b""
+    run: int = 0
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
     known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     released: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
@@ -157,5 +175,7 @@ class Stored:
                     self.released[record.arm, record.level] = record.last
                 case Link():
                     self.links[record.neighbour] = record
+                case Opened(run):
+                    self.run = run
                 case Renewed():
                     self.known, self.released = {}, {}

@@ -6,7 +6,7 @@ and those of decisions that are still open. What it has released stays the site'
 decided after the start of the present process, or since it found that another has a copy of its file, stays as it is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,13 @@ class Restored:
 
 
 def records_of_new_life(
-    stored: Stored, terms: Federation, epoch: int, first: int
+    stored: Stored, terms: Federation, epoch: int, first: int, lives: Mapping[str, int]
 ) -> tuple[tuple[Record, ...], Restored]:
-    """The records that begin it, and what they drop; decisions up to the number ``first`` are not this process's."""
+    """The records that begin it, and what they drop; decisions up to the number ``first`` are not this process's.
+
+    ``lives``: the next life on each link, which may be later than the site's: what one neighbour says of it moves no
+    other link.
+    """
     unplayed = [it for it in stored.decisions.values() if not it.played]
     doubtful = [it for it in unplayed if it.number <= first]
     known = dict(_known_by_releases(stored, terms))
@@ -55,7 +59,7 @@ def records_of_new_life(
         *(Forgotten(it.id) for it in doubtful),
         *(Known(arm, fields) for arm, fields in known.items()),
         *(Released(arm, level, last) for (arm, level), last in stored.released.items() if arm in known),
-        *(_without_flow(link, terms) for link in stored.links.values()),
+        *(_without_flow(link, terms, lives[link.neighbour]) for link in stored.links.values()),
     ]
     rewarded = sum(it.reward is not None for it in doubtful)
     kept = len(unplayed) - len(doubtful)
@@ -75,6 +79,6 @@ def _known_by_releases(stored: Stored, terms: Federation) -> Iterator[tuple[int,
             yield arm, fields if arm == NO_ARM else {**fields, "n": fields["released"], "total": 0}
 
 
-def _without_flow(link: Link, terms: Federation) -> Link:
+def _without_flow(link: Link, terms: Federation, own_epoch: int) -> Link:
     """The neighbour brings the flow back, as after a lost disk."""
-    return Link(link.neighbour, link.epoch, flow.empty(terms.num_arms), link.left, told=link.told)
+    return Link(link.neighbour, link.epoch, flow.empty(terms.num_arms), link.left, own_epoch, link.told)

@@ -5,7 +5,7 @@ them. It can neither check nor forge one: so it can withhold what it has heard, 
 """
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from fedbandit.checks import InvalidArgument, whole_number
@@ -17,7 +17,7 @@ TAG_SIZE = 16
 MAX_RUN = 2**63 - 1
 """Runs are drawn from 1 to this; 0: none."""
 
-_NUMBERS = struct.Struct("<qqqqq?")
+_NUMBERS = struct.Struct("<qqqqqq?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class Seal:
     * ``version``: how often the link had been written, as it knew
     * ``run``: the process that sent it
     * ``other``: another process of the site's name, of which the neighbour had told it; 0: of none
+    * ``parent``: the process that had opened the file before it; 0: none
     * ``sure``: its file had been confirmed, so that it may have released
     * ``tag``: 128 bits that only the site's key tells
     """
@@ -38,13 +39,18 @@ class Seal:
     version: int
     run: int
     other: int
+    parent: int
     sure: bool
     tag: bytes
 
     def __post_init__(self) -> None:
         """Refuse what no site seals."""
-        for name in ("epoch", "releases", "version", "run", "other"):
-            whole_number(f"seal.{name}", getattr(self, name), 1 if name in ("epoch", "run") else 0, MAX_RUN)
+        whole_number("seal.epoch", self.epoch, 1, MAX_RUN)
+        whole_number("seal.releases", self.releases, 0, MAX_RUN)
+        whole_number("seal.version", self.version, 0, MAX_RUN)
+        whole_number("seal.run", self.run, 1, MAX_RUN)
+        whole_number("seal.other", self.other, 0, MAX_RUN)
+        whole_number("seal.parent", self.parent, 0, MAX_RUN)
         if len(self.tag) != TAG_SIZE:
             raise InvalidArgument("seal.tag", f"{len(self.tag)} bytes", f"{TAG_SIZE} bytes")
 
@@ -53,15 +59,22 @@ class Seal:
         """Where it lies in the life of a file: each number only grows."""
         return self.epoch, self.releases, self.version
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All that the tag is for."""
+        return self.epoch, self.releases, self.version, self.run, self.other, self.parent, self.sure
 
-def sealed(key: bytes, neighbour: str, place: tuple[int, int, int], run: int, other: int, sure: bool) -> Seal:
+
+def sealed(
+    key: bytes, neighbour: str, place: tuple[int, int, int], run: int, other: int, parent: int, sure: bool
+) -> Seal:
     """The seal for a message to a neighbour."""
-    return Seal(*place, run, other, sure, _tag(key, neighbour, (*place, run, other, sure)))
+    return Seal(*place, run, other, parent, sure, _tag(key, neighbour, (*place, run, other, parent, sure)))
 
 
 def is_genuine(seal: Seal, key: bytes, neighbour: str) -> bool:
     """Whether this file's key made a seal, for this neighbour."""
-    return seal.tag == _tag(key, neighbour, (*seal.place, seal.run, seal.other, seal.sure))
+    return seal.tag == _tag(key, neighbour, seal.numbers)
 
 
 def _tag(key: bytes, neighbour: str, numbers: tuple[int, ...]) -> bytes:
@@ -93,12 +106,12 @@ class Told:
             other = latest
         elif latest is not None and seal.place < latest.place:
             return self
-        return replace(self.hear_late(seal), latest=seal, other=other)
+        return Told(seal, other, self.hear_late(seal).most)
 
     def hear_late(self, seal: Seal) -> "Told":
         """After one of a process that another has followed."""
         is_most = seal.sure and (self.most is None or seal.place > self.most.place)
-        return replace(self, most=seal) if is_most else self
+        return Told(self.latest, self.other, seal) if is_most else self
 
 
 NOTHING_TOLD = Told()
@@ -117,7 +130,7 @@ def from_text(text: str) -> Told:
 def _as_text(seal: Seal | None) -> str:
     if seal is None:
         return ""
-    return (_NUMBERS.pack(*seal.place, seal.run, seal.other, seal.sure) + seal.tag).hex()
+    return (_NUMBERS.pack(*seal.numbers) + seal.tag).hex()
 
 
 def _from_text(text: str) -> Seal | None:
@@ -126,5 +139,5 @@ def _from_text(text: str) -> Seal | None:
     content = bytes.fromhex(text)
     if len(content) != _NUMBERS.size + TAG_SIZE:
         raise InvalidArgument("told", f"{len(content)} bytes", f"{_NUMBERS.size + TAG_SIZE} bytes")
-    epoch, releases, version, run, other, sure = _NUMBERS.unpack(content[: _NUMBERS.size])
-    return Seal(epoch, releases, version, run, other, sure, content[_NUMBERS.size :])
+    epoch, releases, version, run, other, parent, sure = _NUMBERS.unpack(content[: _NUMBERS.size])
+    return Seal(epoch, releases, version, run, other, parent, sure, content[_NUMBERS.size :])

@@ -25,9 +25,9 @@ from fedbandit.agent.core.events import (
     UnknownDecision,
 )
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
-from fedbandit.agent.core.records import Decision, Forgotten, Life, Link, Record
+from fedbandit.agent.core.records import Decision, Forgotten, Life, Link, Opened, Record, Times
 from fedbandit.agent.core.restore import Restored, records_of_new_life
-from fedbandit.agent.core.seals import Seal, is_genuine, sealed
+from fedbandit.agent.core.seals import Seal, Told, is_genuine, sealed
 from fedbandit.agent.core.site_view import SiteView
 from fedbandit.agent.core.standings import Standing
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
@@ -77,8 +77,9 @@ class Site(SiteView):
         self._tried[arm] += 1
         if self._since is None:
             self._since = at
-        times = replace(self._stored.times, since=self._since)
-        step = self._step(decision, life, decision, *([times] if times != self._stored.times else []))
+        times = self._stored.times
+        is_later = self._since != times.since
+        step = self._step(decision, life, decision, *([replace(times, since=self._since)] if is_later else []))
         self._slots.add(decision)
         return step
 
@@ -104,7 +105,7 @@ class Site(SiteView):
         by_arrival = decision.number <= self._stored.by_arrival
         if by_arrival and self.doubt is not None:
             raise NotNow("a reward of a decision from before this version is taken once this site releases again")
-        decision = replace(decision, reward=reward, rewarded=True)
+        decision = decision.after_reward(reward)
         self._stored.apply([decision])
         due: list[Decision] = []
         if by_arrival:
@@ -127,8 +128,8 @@ class Site(SiteView):
         """
         now = self._tick(now)
         due = self._slots.take_due(now, MAX_SETTLED) if self.doubt is None else []
-        times = replace(self._stored.times, clock=now, since=self._since)
-        return self._played(len(due), due, *([times] if due else []))
+        times = [Times(now, self._stored.times.late, self._since)] if due else []
+        return self._played(len(due), due, *times)
 
     def expire(self, before: float, keep: int) -> Step[int]:
         """Forget decisions whose window ended before a time, and the oldest beyond the newest ``keep``; how many.
@@ -170,9 +171,9 @@ class Site(SiteView):
         missing = self.terms.missing_reward
         rewards = ((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
         own = self._player.take(rewards, self._elapsed)
-        step = self._step(result, *records, *(replace(it, reward=None, played=True) for it in due))
+        step = self._step(result, *records, *[it.after_play() for it in due])
         self._look(*self._player.concerned(own))
-        return replace(step, records=(*step.records, *own))
+        return Step(result, (*step.records, *own))
 
     # ---------------------------------------------------------------- neighbours
 
@@ -194,6 +195,8 @@ class Site(SiteView):
         least = min(link.epoch + 1, MAX_COUNT)
         self._standings.forget(neighbour)
         self._twins.discard(neighbour)
+        self._past_runs.pop(neighbour, None)
+        self._presence.forget(neighbour)
         self._watch.forget(neighbour)
         gone = Link(neighbour, least, flow.empty(self.terms.num_arms), left=True, own_epoch=link.own_epoch)
         return self._linked(None, gone)
@@ -207,28 +210,27 @@ class Site(SiteView):
 
     def receive_offer(self, offer: Offer) -> Step[Answer]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
-        link = self._outlived(self._heard(offer), offer)
+        link, own = self._outlived(self._heard(offer), offer), self.own
         if offer.epoch >= link.epoch:
-            register = link.register
+            register, rest = link.register, self._rest(link, own)
             if offer.to_epoch in (0, self._life(link)):
-                offered = offer.flow, offer.stamp
-                there, limits = offer.gossiped, self._bounds.limits
-                register = flow.answer(register, self._rest(link), offered, there, self.name, limits)
-            link = self._witnessed(replace(link, epoch=offer.epoch, register=register), offer)
+                offered, there, limits = (offer.flow, offer.stamp), offer.gossiped, self._bounds.limits
+                register = flow.answer(register, rest, offered, there, self.name, limits)
+            link = self._witnessed(link, register, offer)
             self._hear(offer)
         ends = self.name, offer.sender, self._life(link), link.epoch, self._digest
         besides = self._besides(link, 0 if offer.seal is None else offer.seal.run)
-        return self._changed(Answer(*ends, *link.register, n_max=self.n_max, **besides), link)
+        return self._changed(Answer(*ends, *link.register, n_max=self.n_max, **besides), link, own)
 
     def receive_answer(self, answer: Answer) -> Step[None]:
         """End an exchange: adopt what is newer. An answer from or to another life is not heard."""
-        link = self._outlived(self._heard(answer), answer)
+        link, own = self._outlived(self._heard(answer), answer), self.own
         if answer.epoch >= link.epoch and answer.to_epoch == self._life(link):
             answered = answer.flow, answer.stamp
             register = flow.adopt(link.register, answered, self.name, self._bounds.limits)
-            link = self._witnessed(replace(link, epoch=answer.epoch, register=register), answer)
+            link = self._witnessed(link, register, answer)
             self._hear(answer)
-        return self._changed(None, link)
+        return self._changed(None, link, own)
 
     def _besides(self, link: Link, run: int) -> dict[str, Any]:
         """What every message over a link carries besides the register; ``run``: the neighbour's process it is for."""
@@ -251,26 +253,34 @@ class Site(SiteView):
         """The epoch of this end of a link."""
         return max(link.own_epoch, self.epoch)
 
-    def _seal(self, link: Link) -> Seal:
-        place = self._life(link), sum(self.releases), link.register[1][0]
-        other = self._presence.others.get(link.neighbour, 0)
-        return sealed(self._stored.key, link.neighbour, place, self.run, other, self._presence.doubt is None)
+    def _place(self, link: Link) -> tuple[int, int, int]:
+        """How far this site is, as a seal says it."""
+        return self._life(link), sum(self.releases), link.register[1][0]
 
-    def _witnessed(self, link: Link, message: Message) -> Link:
-        """The link after the seal of a message."""
-        if message.seal is None:
-            return link
-        seal, told, name = message.seal, link.told, link.neighbour
+    def _seal(self, link: Link) -> Seal:
+        place, other = self._place(link), self._presence.others.get(link.neighbour, 0)
+        parent, is_sure = self._presence.parent, self._presence.doubt is None
+        return sealed(self._stored.key, link.neighbour, place, self.run, other, parent, is_sure)
+
+    def _witnessed(self, link: Link, register: flow.Register, message: Message) -> Link:
+        """The link after a message: another register, and what its seal tells."""
+        told = link.told if message.seal is None else self._told_by(link, message.seal)
+        return Link(link.neighbour, message.epoch, register, link.left, link.own_epoch, told)
+
+    def _told_by(self, link: Link, seal: Seal) -> Told:
+        told, name = link.told, link.neighbour
+        if seal.run == told.run:
+            return told.hear(seal)
         past = self._past_runs.setdefault(name, deque(maxlen=PAST_RUNS))
         if told.other is not None and told.other.run not in past:
             past.append(told.other.run)
-        if seal.run != told.run and seal.run in past:
+        if seal.run in past:
             if seal.other != told.run:  # it came late, from a process that another has followed
-                return replace(link, told=told.hear_late(seal))
+                return told.hear_late(seal)
             self._twins.add(name)  # that process lives still: it has been told of the one that followed
-        elif seal.run != told.run:
+        else:
             self._twins.discard(name)  # one that has just started, or that its operator has confirmed
-        return replace(link, told=told.hear(seal))
+        return told.hear(seal)
 
     def _link(self, neighbour: str) -> Link:
         link = self._stored.links.get(neighbour)
@@ -278,10 +288,10 @@ class Site(SiteView):
             raise NotANeighbour(f"{neighbour} {'has left' if link else 'is no neighbour of'} {self.name}")
         return link
 
-    def _rest(self, link: Link) -> tuple[float, ...]:
+    def _rest(self, link: Link, own: tuple[float, ...]) -> tuple[float, ...]:
         """What is gossiped here without this link."""
         others = [other.register[0] for other in self._stored.links.values() if other.neighbour != link.neighbour]
-        return flow.gossiped(self.own, others)
+        return flow.gossiped(own, others)
 
     def _heard(self, message: Message) -> Link:
         """The link of a message that is meant for this site, understood here, and possible."""
@@ -292,7 +302,7 @@ class Site(SiteView):
             raise InvalidArgument("receiver", message.receiver, self.name)
         self._bounds.check(message, self._stored.born, self._life(link))
         if self.run:
-            self._presence.hear(message, self._seal(link), self._stored.key, self.neighbours, self.decided)
+            self._presence.hear(message, self._place(link), self._stored.key, lambda: self.neighbours, self.decided)
         return link
 
     def _outlived(self, link: Link, message: Message) -> Link:
@@ -313,6 +323,20 @@ class Site(SiteView):
 
     # ---------------------------------------------------------------- old and copied files
 
+    def open(self) -> Step[None]:
+        """A process begins: its run is written before anything else, so that a copy of the file tells whose it was."""
+        return self._step(None, Opened(self.run)) if self.run else Step(None)
+
+    def go_on(self) -> Step[None]:
+        """The driver has waited long enough since a neighbour confirmed the file."""
+        self._presence.go_on()
+        return Step(None)
+
+    def pause(self, run: int) -> Step[None]:
+        """The process has stood still for a while; ``run`` is its new number."""
+        self._presence.pause(run)
+        return Step(None)
+
     def confirm(self, run: int) -> Step[None]:
         """The operator says that this process lives, and that its file is the latest; ``run`` is its new number."""
         self._presence.confirm(run)
@@ -325,8 +349,10 @@ class Site(SiteView):
         been released by another process: it is dropped.
         """
         self._presence.check_restore()
-        epoch = max(epoch, 1 + max([self.epoch, self._presence.last_epoch, *map(self._life, self.links)]))
-        records, restored = records_of_new_life(self.stored, self.terms, epoch, self._presence.first or 0)
+        epoch, first = max(epoch, self.epoch + 1), self._presence.first or 0
+        known = self._presence.last_epochs
+        lives = {it.neighbour: 1 + max(self._life(it), known.get(it.neighbour, 0)) for it in self.links}
+        records, restored = records_of_new_life(self.stored, self.terms, epoch, first, lives)
         stored = self.stored
         stored.apply(records)
         self._presence.renewed(run, epoch)
@@ -335,14 +361,14 @@ class Site(SiteView):
 
     # ---------------------------------------------------------------- steps
 
-    def _changed(self, result: _Result, link: Link) -> Step[_Result]:
+    def _changed(self, result: _Result, link: Link, own: tuple[float, ...]) -> Step[_Result]:
         """A step that writes only what has changed."""
         records: list[Record] = []
         before = self._stored.links[link.neighbour].register[0]
         if link != self._stored.links[link.neighbour]:
             records.append(link)
         step = self._step(result, *records)
-        row = self.gossiped
+        row = flow.gossiped(own, [it.register[0] for it in self._stored.links.values()])
         self._player.exchange(row)
         self._watch.exchanged(link.neighbour, before, link.register[0], row)
         return step

@@ -88,6 +88,11 @@ class SiteView:
         return None if doubt is not None and doubt.why == "unconfirmed" and not self._stored.links else doubt
 
     @property
+    def waits(self) -> str:
+        """For whom the site waits before it releases (``Presence.is_waiting``)."""
+        return self._presence.is_waiting(self.neighbours)
+
+    @property
     def run(self) -> int:
         """The number of this process; 0 in a simulation without faults."""
         return self._presence.run

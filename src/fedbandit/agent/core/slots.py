@@ -45,7 +45,7 @@ class Slots:
 
     def is_due(self, now: float) -> bool:
         """Whether any slot can be played."""
-        return any(self._is_due(arm, now) for arm in range(len(self._open)))
+        return any(slots and self._is_ready(self._decisions[slots[0]], now) for slots in self._open)
 
     def is_next(self, decision: Decision) -> bool:
         """Whether all earlier slots of its arm have been played, and this one has not."""
@@ -66,9 +66,9 @@ class Slots:
 
     def _is_due(self, arm: int, now: float) -> bool:
         slots = self._open[arm]
-        if not slots:
-            return False
-        decision = self._decisions[slots[0]]
+        return bool(slots) and self._is_ready(self._decisions[slots[0]], now)
+
+    def _is_ready(self, decision: Decision, now: float) -> bool:
         return self.is_over(decision, now) if self._window else decision.reward is not None
 
     def waiting(self) -> int:

@@ -68,7 +68,8 @@ class Standing:
         if not 0.0 <= finite_number("standing.weight", self.weight) <= LARGEST:
             raise InvalidArgument("standing.weight", self.weight, f"0 to {LARGEST:g}")
         for k, n in enumerate(self.released):
-            whole_number(f"standing.released[{k}]", n, 0, MAX_N)
+            if type(n) is not int or not 0 <= n <= MAX_N:  # hardly ever: no name is made for nothing
+                whole_number(f"standing.released[{k}]", n, 0, MAX_N)
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ class Standings:
         """Nothing heard yet. ``most_weight``: a site that claims more counts as much as this."""
         self._own, self._num_agents, self._num_arms, self._most_weight = own_name, num_agents, num_arms, most_weight
         self._heard: dict[str, _Heard] = {}
-        self._dropped: dict[str, _Stamp] = {}
+        self._dropped: dict[str, tuple[_Stamp, int]] = {}
         self._stated: Standing | None = None
         self._unchanged = self._told = self.exchanges = 0
         self._most: tuple[int, ...] | None = None  # of all counts, until one changes
@@ -170,7 +171,7 @@ class Standings:
         if told.weight > self._most_weight:
             told = replace(told, weight=self._most_weight)
         if known is None:
-            if self._dropped.get(told.site) == _stamp(told):
+            if teller != told.site and self._was_dropped(told):
                 return
             self._make_room(teller)
             self._heard[told.site] = _Heard(told, teller, self.exchanges)
@@ -178,6 +179,14 @@ class Standings:
         else:
             self._note(known.standing, told)
             known.standing, known.teller, known.renewed = told, teller, self.exchanges
+
+    def _was_dropped(self, told: Standing) -> bool:
+        """Whether a standing is one that nobody renewed, or one from before it: others may not have dropped it yet."""
+        if told.site not in self._dropped:
+            return False
+        stamp, when = self._dropped[told.site]
+        is_lately = self.exchanges - when < STALE * self._num_agents
+        return _stamp(told) == stamp or (is_lately and _stamp(told) < stamp)
 
     def _note(self, before: Standing | None, now: Standing) -> None:
         """Remember which arms have news."""
@@ -199,7 +208,7 @@ class Standings:
     def _drop(self, name: str) -> None:
         dropped = self._heard.pop(name).standing
         self._dropped.pop(name, None)
-        self._dropped[name] = _stamp(dropped)
+        self._dropped[name] = _stamp(dropped), self.exchanges
         while len(self._dropped) > STALE_NAMES * self._num_agents:
             del self._dropped[next(iter(self._dropped))]
         self._note(None, dropped)

@@ -55,6 +55,8 @@ class DurableSite:
     async def take(self, event: Callable[[Site], Step[_Result]]) -> _Result:
         """The same, and nothing is settled before it: for a reward, whose time must not show."""
         step = self._stepped(event)
+        if not step.records and not self._waiting:
+            return step.result  # all that it can tell of is on disk
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wait(step, written)
         await written

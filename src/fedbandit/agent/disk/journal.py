@@ -55,10 +55,12 @@ class SqliteJournal:
     def __init__(self, path: Path | str, name: str, terms: Federation, epoch: int, accept_old: bool = False) -> None:
         """Open the file, or make it; refuse one that is not this agent's, or not whole.
 
-        ``accept_old`` takes a file that lacks commits or has no counter, and counts anew: for a restore.
+        ``accept_old`` takes a file that lacks commits or has no counter: for a restore. The first commit makes it
+        another file, whose commits are counted anew; until then it stays refused without ``accept_old``.
         """
         self._path, self._terms = Path(path), terms
         self._place: Place | None = None
+        self._is_accepted = False
         self.was_migrated = False
         """Whether the file had an earlier schema when it was opened."""
         epoch = whole_number("epoch", epoch, 1, 2**62)
@@ -103,7 +105,8 @@ class SqliteJournal:
         self._file.execute("COMMIT")
         remove_leftovers(self._path)
         self._place = Place(self._path)
-        self._counter.open()
+        if not self._is_accepted:
+            self._counter.open()
 
     def _examined(self, file: sqlite3.Connection, name: str, accept_old: bool) -> Rows | int:
         """The rows of a whole file of this agent, or the schema of one that must be migrated; changes nothing."""
@@ -143,10 +146,7 @@ class SqliteJournal:
             found = Rows(self._file)
             found.check()
             self.was_migrated = True
-        elif accept_old:
-            self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
-            found.identify(self._counter.identity)
-            found.write([])
+        self._is_accepted = accept_old and not self.was_migrated
         return found
 
     def _check_owner(self, file: sqlite3.Connection, name: str) -> None:
@@ -176,6 +176,8 @@ class SqliteJournal:
         try:
             self._file.execute("BEGIN IMMEDIATE")
             try:
+                if self._is_accepted:
+                    self._identify()
                 self._rows.write(records)
                 self._file.execute("COMMIT")
             except BaseException:
@@ -190,6 +192,13 @@ class SqliteJournal:
             raise self._refuse(str(error)) from error
         except OSError as error:
             raise self._refuse(f"its counter of commits: {error.strerror}") from error
+
+    def _identify(self) -> None:
+        """Make an old file that was accepted another one: first its counter, so that half of this stays refused."""
+        self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
+        self._counter.open()
+        self._rows.identify(self._counter.identity)
+        self._is_accepted = False
 
     def _read_again(self) -> None:
         """Nothing of the transaction has happened."""

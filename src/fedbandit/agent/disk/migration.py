@@ -80,7 +80,7 @@ def migrate(file: sqlite3.Connection, version: int, terms: Federation, identity:
     if version < 4:
         _make_raw(file, terms)
         file.execute("UPDATE agent SET key = ?", (token_bytes(KEY_SIZE),))
-    file.execute("UPDATE agent SET identity = ?, is_stale = 1, commits = 0, checksum = 0", (identity,))
+    file.execute("UPDATE agent SET identity = ?, is_stale = 1, commits = 0, run = 0, checksum = 0", (identity,))
     _finish(file, records)
 
 

@@ -31,6 +31,7 @@ BLOCK = 1024
 
 _ROW = struct.Struct("<qd")  # number of the decision, which is never 0, and its reward
 _FREE = bytes(_ROW.size)
+_WRITE_WAITING = "INSERT INTO waiting VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET content = excluded.content"
 
 
 class WaitingRewards:
@@ -80,8 +81,7 @@ class WaitingRewards:
         return True
 
     def _write(self, place: int, content: bytes) -> None:
-        statement = "INSERT INTO waiting VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET content = excluded.content"
-        self._file.execute(statement, (place, content))
+        self._file.execute(_WRITE_WAITING, (place, content))
         self._sums.put("waiting", place, repr((content,)))
 
 

@@ -18,6 +18,7 @@ from fedbandit.agent.core.records import (
     Known,
     Life,
     Link,
+    Opened,
     Record,
     Released,
     Renewed,
@@ -54,6 +55,7 @@ class AgentRow:
     since: float | None = None
     is_stale: int = 0
     commits: int = 0
+    run: int = 0
 
     def fixed(self) -> int:
         """The checksum of what never changes."""
@@ -63,12 +65,17 @@ class AgentRow:
     def changing(self) -> tuple[tuple[Any, ...], int]:
         """What does, and its checksum."""
         since = nan if self.since is None else self.since + 0.0
-        numbers = self.epoch, self.decisions, self.clock + 0.0, self.late, since, self.is_stale, self.commits
-        row = self.epoch, self.decisions, self.clock, self.late, self.since, self.is_stale, self.commits
+        numbers = self.epoch, self.decisions, self.clock + 0.0, self.late, since, self.is_stale, self.commits, self.run
+        row = self.epoch, self.decisions, self.clock, self.late, self.since, self.is_stale, self.commits, self.run
         return row, checksum(_AGENT_NUMBERS.pack(*numbers))
 
 
-_AGENT_NUMBERS = Struct("<qqdqdqq")
+def _as_json(numbers: Sequence[float]) -> str:
+    """A list of finite numbers, as ``json.dumps`` writes it, which takes longer."""
+    return f"[{', '.join(map(repr, numbers))}]"
+
+
+_AGENT_NUMBERS = Struct("<qqdqdqqq")
 _DECISION_NUMBERS = Struct("<qqdqqq")
 
 
@@ -77,15 +84,16 @@ def _checksum_of_decision(name: str, number: int, arm: int, at: float, *flags: i
 
 
 _AGENT = "name, federation, terms, born, by_arrival, key, identity"
-_CHANGING = ("epoch", "decisions", "clock", "late", "since", "is_stale", "commits")
+_CHANGING = ("epoch", "decisions", "clock", "late", "since", "is_stale", "commits", "run")
 _READ_AGENT = f"SELECT {_AGENT}, {', '.join(_CHANGING)}, checksum FROM agent"  # noqa: S608  # names of columns
 _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, checksum = ?"  # noqa: S608
 
 _DECISION = "id, number, arm, at, played, late, rewarded"
 _READ_DECISIONS = f"SELECT {_DECISION} FROM decision ORDER BY number"  # noqa: S608
 _ADD_DECISION = "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
-_CHANGE_DECISION = "UPDATE decision SET played = ?, late = ?, rewarded = ?, checksum = ? WHERE id = ?"
+_CHANGE_DECISION = "UPDATE decision SET played = ?, late = ?, rewarded = ?, checksum = ? WHERE id = ? AND checksum = ?"
 _CHECKSUM_OF = "SELECT checksum FROM decision WHERE id = ?"
+_DROP_DECISION = "DELETE FROM decision WHERE id = ? RETURNING checksum"
 _WRITE_LINK = (
     "INSERT INTO link VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (neighbour) DO UPDATE SET "
     "epoch = excluded.epoch, flow = excluded.flow, version = excluded.version, writer = excluded.writer, "
@@ -161,7 +169,7 @@ class Rows:
         """What the records add up to."""
         rows, agent = self._file.execute, self.agent
         times = Times(agent.clock, agent.late, agent.since)
-        stored = Stored(Life(agent.epoch, agent.decisions), agent.born, times, agent.by_arrival, agent.key)
+        stored = Stored(Life(agent.epoch, agent.decisions), agent.born, times, agent.by_arrival, agent.key, agent.run)
         waiting = self._waiting.read()
         for name, number, arm, at, *flags in rows(_READ_DECISIONS):
             stored.apply([Decision(name, number, arm, at, waiting.get(name), *map(bool, flags))])
@@ -197,7 +205,7 @@ class Rows:
             case Life(epoch, decisions):
                 self.agent.epoch, self.agent.decisions = epoch, decisions
             case Link(neighbour, epoch, (flow, (version, writer)), left, own_epoch, told):
-                row = epoch, json.dumps(flow), version, writer, int(left), own_epoch, as_text(told)
+                row = epoch, _as_json(flow), version, writer, int(left), own_epoch, as_text(told)
                 self._file.execute(_WRITE_LINK, (neighbour, *row))
                 self._sums.put("link", neighbour, repr(row))
             case Times(clock, late, since):
@@ -206,6 +214,8 @@ class Rows:
                 if self._file.execute(_WRITE_RELEASED, (arm, level, last)).rowcount != 1:
                     raise BadRows(f"pull {last} of arm {arm} has been released already at level {level}")
                 self._sums.put("released", (arm, level), repr(last))
+            case Opened(run):
+                self.agent.run = run
             case Renewed():
                 self.has_old_values = True
                 self._known.clear()
@@ -213,32 +223,31 @@ class Rows:
                 self._sums.drop("released")
             case Forgotten(name):
                 self.has_old_values |= self._waiting.drop(name)
-                for (before,) in self._file.execute(_CHECKSUM_OF, (name,)).fetchall():
-                    self._file.execute("DELETE FROM decision WHERE id = ?", (name,))
+                for (before,) in self._file.execute(_DROP_DECISION, (name,)).fetchall():
                     self._sums.change(before, 0)
 
     def _write_decision(self, it: Decision) -> None:
         self.has_old_values |= self._waiting.drop(it.id)
         if it.reward is not None:
             self._waiting.keep(it.id, it.number, it.reward)
-        flags = int(it.played), int(it.late), int(it.rewarded)
-        row = it.id, it.number, it.arm, it.at, *flags
-        after = _checksum_of_decision(*row)
-        before = 0
-        if any(flags) or self._file.execute(_ADD_DECISION, (*row, after)).rowcount != 1:
-            found = self._file.execute(_CHECKSUM_OF, (it.id,)).fetchone()
-            if found is None:
-                self._file.execute(_ADD_DECISION, (*row, after))
-            else:
-                (before,) = found
-                self._file.execute(_CHANGE_DECISION, (*flags, after, it.id))
+        row = it.id, it.number, it.arm, it.at
+        flags = played, late, rewarded = int(it.played), int(it.late), int(it.rewarded)
+        after = _checksum_of_decision(*row, *flags)
+        write, before = self._file.execute, 0
+        if any(flags):  # nearly always a reward has come, or it has been played: what it was needs not be read
+            before = _checksum_of_decision(*row, 0, *((late, rewarded) if played else (0, 0)))
+        if not before or write(_CHANGE_DECISION, (*flags, after, it.id, before)).rowcount != 1:
+            before = 0
+            if write(_ADD_DECISION, (*row, *flags, after)).rowcount != 1:
+                (before,) = write(_CHECKSUM_OF, (it.id,)).fetchone()
+                write(_CHANGE_DECISION, (*flags, after, it.id, before))
         self._sums.change(before, after)
 
 
 def insert_agent(file: sqlite3.Connection, row: AgentRow) -> None:
     """Insert the row of an agent into a new file."""
     columns = f"{_AGENT}, {', '.join(_CHANGING)}"
-    file.execute(f"INSERT INTO agent (one, {columns}) VALUES (1{', ?' * 14})", astuple(row))  # noqa: S608
+    file.execute(f"INSERT INTO agent (one, {columns}) VALUES (1{', ?' * 15})", astuple(row))  # noqa: S608
 
 
 def check_pages(file: sqlite3.Connection) -> None:

@@ -18,7 +18,7 @@ TABLES = """
 CREATE TABLE agent (
     one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, born INTEGER, by_arrival INTEGER,
     key BLOB, identity BLOB, epoch INTEGER, decisions INTEGER, clock REAL, late INTEGER, since REAL,
-    is_stale INTEGER, commits INTEGER, checksum INTEGER
+    is_stale INTEGER, commits INTEGER, run INTEGER, checksum INTEGER
 ) STRICT;
 CREATE TABLE link (
     neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER,

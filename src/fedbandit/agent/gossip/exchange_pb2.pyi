@@ -21,7 +21,7 @@ class Standing(_message.Message):
     def __init__(self, site: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[int] = ..., weight: _Optional[float] = ..., released: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Seal(_message.Message):
-    __slots__ = ("epoch", "releases", "version", "run", "other", "sure", "tag")
+    __slots__ = ("epoch", "releases", "version", "run", "other", "sure", "tag", "parent")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RELEASES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class Seal(_message.Message):
     OTHER_FIELD_NUMBER: _ClassVar[int]
     SURE_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     releases: int
     version: int
@@ -36,7 +37,8 @@ class Seal(_message.Message):
     other: int
     sure: bool
     tag: bytes
-    def __init__(self, epoch: _Optional[int] = ..., releases: _Optional[int] = ..., version: _Optional[int] = ..., run: _Optional[int] = ..., other: _Optional[int] = ..., sure: _Optional[bool] = ..., tag: _Optional[bytes] = ...) -> None: ...
+    parent: int
+    def __init__(self, epoch: _Optional[int] = ..., releases: _Optional[int] = ..., version: _Optional[int] = ..., run: _Optional[int] = ..., other: _Optional[int] = ..., sure: _Optional[bool] = ..., tag: _Optional[bytes] = ..., parent: _Optional[int] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("flow", "version", "writer")

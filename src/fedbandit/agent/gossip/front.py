@@ -122,8 +122,9 @@ class Front:
         if len(crowd) < PER_ADDRESS:
             if self._count < IN_ALL:
                 return
-            crowd = max(self._groups.values(), key=len)
-        first = min(crowd, key=lambda it: it.spoke and not it.counted)  # the oldest one, of those if there are any
+            # The largest crowd, of those that have a silent one if there are any: whoever speaks stays.
+            crowd = max(self._groups.values(), key=lambda it: (any(map(_is_silent, it)), len(it)))
+        first = next(filter(_is_silent, crowd), next(iter(crowd)))  # the oldest one, of those if there are any
         self._refuse(first, UNFINISHED, f"{len(crowd)} from there at once")
         self._end(first)
 
@@ -250,3 +251,7 @@ def _listening(address: Address) -> list[socket.socket]:
             listener.close()
         raise OSError(f"cannot listen for neighbours on {address}: {error.strerror or error}") from None
     return listeners
+
+
+def _is_silent(waiting: _Unfinished) -> bool:
+    return waiting.counted or not waiting.spoke

@@ -58,6 +58,7 @@ class Links:
         self._clock, self._random = clock, random
         self._own_terms = wire.encode_terms(terms.terms())
         self._most_terms = len(self._own_terms) + TERMS_DIFFER
+        self._most_bytes = wire.most_bytes(terms.num_arms, terms.num_agents)
         self._changing = asyncio.Lock()  # one change at a time: otherwise a clock could be lost or run twice
         self.statuses: dict[str, NeighbourStatus] = {}
 
@@ -158,7 +159,7 @@ class Links:
         name = status.neighbour.name
         try:
             offer = await self._site.do(lambda site: site.offer(name))
-            answer = wire.decode_answer(await dialler.call("Exchange", wire.encode(offer), TIMEOUT))
+            answer = wire.decode_answer(await dialler.call("Exchange", wire.encode(offer), TIMEOUT), self._most_bytes)
             self._check_sender(answer, name)
             await self._site.do(lambda site: site.receive_answer(answer))
             status.heard_from(answer.epoch)  # only now: who is refused has no life here
@@ -190,7 +191,7 @@ class Links:
         """Answer an exchange that a neighbour begins."""
         status = self._admitted(call)
         try:
-            offer = wire.decode_offer(call.data)
+            offer = wire.decode_offer(call.data, self._most_bytes)
             self._check_sender(offer, status.neighbour.name if status else None)
             status = status or self._listed(offer.sender)
             answer = await self._site.do(lambda site: site.receive_offer(offer))

@@ -92,10 +92,8 @@ class NeighbourStatus:
     def heard_from(self, epoch: int) -> None:
         """A message came from this life. A lost disk begins a new life; no honest site returns to an earlier one."""
         if self.life is not None and epoch > self.life:
-            self._log(
-                logging.WARNING,
-                "began a new life: its disk was lost, or it was restored, or has rejoined; its old numbers are replaced",
-            )
+            why = "its disk was lost, or it was restored, or has rejoined"
+            self._log(logging.WARNING, f"began a new life: {why}; its old numbers are replaced")
         elif self.life is not None and epoch < self.life:
             told = (
                 "spoke from an earlier life: two agents have this name, or an old copy of its data folder was started"

@@ -271,7 +271,10 @@ class _Room:
 
         end.lost = lost
         _, plain = await asyncio.get_running_loop().create_unix_connection(PlainEnd, self.socket.path)
-        end.join(plain, who.until)
+        if end in self._ends:
+            end.join(plain, who.until)
+        else:  # it was pushed out, or is gone, meanwhile
+            plain.transport.abort()
 
     async def close(self, grace: float) -> None:
         """Stop; calls in progress may finish within ``grace`` seconds."""

@@ -16,13 +16,32 @@ from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.gossip import exchange_pb2 as pb
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["MAX_BYTES", "WIRE", "WireError", "decode_answer", "decode_offer", "decode_terms", "encode", "encode_terms"]
+__all__ = [
+    "MAX_BYTES",
+    "WIRE",
+    "WireError",
+    "decode_answer",
+    "decode_offer",
+    "decode_terms",
+    "encode",
+    "encode_terms",
+    "most_bytes",
+]
 
 WIRE = 1
 """The version of the format. Adding a field does not change it: older agents skip unknown fields."""
 
 MAX_BYTES = 2**20
 """The largest message; one with 10,000 arms has about 500,000 bytes."""
+
+
+def most_bytes(num_arms: int, num_agents: int) -> int:
+    """The most bytes of an honest offer: longer ones would take long to read, and are refused unread.
+
+    Numbers have at most 10 bytes, and a standing for each site and the sender's, of a name and as many counts as arms.
+    """
+    return min(MAX_BYTES, 4096 + 60 * num_arms + (num_agents + 1) * (512 + 12 * num_arms))
+
 
 _Form = TypeVar("_Form", pb.Offer, pb.Answer, pb.Terms)
 
@@ -33,60 +52,45 @@ class WireError(ValueError):
 
 def encode(message: Offer | Answer) -> bytes:
     """A message as bytes."""
-    flow, (version, writer) = message.flow, message.stamp
-    fields: dict[str, Any] = {
-        "wire": WIRE,
-        "sender": message.sender,
-        "receiver": message.receiver,
-        "epoch": message.epoch,
-        "to_epoch": message.to_epoch,
-        "federation": message.federation,
-        "link": pb.Register(flow=flow, version=version, writer=writer),
-        "n_max": message.n_max,
-        "standings": [
-            pb.Standing(site=it.site, epoch=it.epoch, version=it.version, weight=it.weight, released=it.released)
-            for it in message.standings
-        ],
-        "seal": _encoded(message.seal),
-        "to_run": message.to_run,
-        "other": _encoded(message.other),
-        "most": _encoded(message.most),
-    }
-    if isinstance(message, Offer):
-        return pb.Offer(gossiped=message.gossiped, **fields).SerializeToString()
-    return pb.Answer(**fields).SerializeToString()
+    form = pb.Offer(gossiped=message.gossiped) if isinstance(message, Offer) else pb.Answer()
+    form.wire = WIRE
+    form.sender, form.receiver, form.federation = message.sender, message.receiver, message.federation
+    form.epoch, form.to_epoch, form.to_run = message.epoch, message.to_epoch, message.to_run
+    form.link.flow.extend(message.flow)  # in place: a message that is assigned is copied
+    form.link.version, form.link.writer = message.stamp
+    form.n_max.extend(message.n_max)
+    for it in message.standings:
+        form.standings.add(site=it.site, epoch=it.epoch, version=it.version, weight=it.weight, released=it.released)
+    if message.seal is not None:
+        _encode(message.seal, form.seal)
+    if message.other is not None:
+        _encode(message.other, form.other)
+    if message.most is not None:
+        _encode(message.most, form.most)
+    return form.SerializeToString()
 
 
-def _encoded(seal: Seal | None) -> pb.Seal | None:
-    if seal is None:
-        return None
-    return pb.Seal(
-        epoch=seal.epoch,
-        releases=seal.releases,
-        version=seal.version,
-        run=seal.run,
-        other=seal.other,
-        sure=seal.sure,
-        tag=seal.tag,
-    )
+def _encode(seal: Seal, form: pb.Seal) -> None:
+    form.epoch, form.releases, form.version = seal.place
+    form.run, form.other, form.parent, form.sure, form.tag = seal.run, seal.other, seal.parent, seal.sure, seal.tag
 
 
 def _decoded(form: pb.Offer | pb.Answer, name: Literal["seal", "other", "most"]) -> Seal | None:
     if not form.HasField(name):
         return None
     it: pb.Seal = getattr(form, name)
-    return Seal(it.epoch, it.releases, it.version, it.run, it.other, it.sure, it.tag)
+    return Seal(it.epoch, it.releases, it.version, it.run, it.other, it.parent, it.sure, it.tag)
 
 
-def decode_offer(data: bytes) -> Offer:
-    """Decode an offer."""
-    form = _parsed(pb.Offer(), data)
+def decode_offer(data: bytes, most: int = MAX_BYTES) -> Offer:
+    """Decode an offer of at most so many bytes."""
+    form = _parsed(pb.Offer(), data, most)
     return _legal(Offer, form, gossiped=tuple(form.gossiped))
 
 
-def decode_answer(data: bytes) -> Answer:
-    """Decode an answer."""
-    return _legal(Answer, _parsed(pb.Answer(), data))
+def decode_answer(data: bytes, most: int = MAX_BYTES) -> Answer:
+    """Decode an answer of at most so many bytes."""
+    return _legal(Answer, _parsed(pb.Answer(), data, most))
 
 
 def encode_terms(terms: Mapping[str, Any]) -> bytes:
@@ -108,9 +112,9 @@ def decode_terms(data: bytes, most: int = MAX_BYTES) -> dict[str, Any]:
     return terms  # pyright: ignore[reportUnknownVariableType]
 
 
-def _parsed(form: _Form, data: bytes) -> _Form:
-    if len(data) > MAX_BYTES:
-        raise WireError(f"a message must have at most {MAX_BYTES} bytes, not {len(data)}")
+def _parsed(form: _Form, data: bytes, most: int = MAX_BYTES) -> _Form:
+    if len(data) > most:
+        raise WireError(f"a message must have at most {most} bytes, not {len(data)}")
     try:
         form.ParseFromString(data)
     except DecodeError as error:
