@@ -746,8 +746,8 @@ FLOW = {
     ),
     "the flow of the link counts twice in its average": Mutant(
         "agent/core/site.py",
-        "flow.answer(register, rest, (offer.flow, offer.stamp),",
-        "flow.answer(register, self.gossiped, (offer.flow, offer.stamp),",
+        "flow.answer(register, rest, offered,",
+        "flow.answer(register, self.gossiped, offered,",
         ("test_site.py::test_a_clock_that_stands_behind_does_not_block_a_link",),
     ),
 }
@@ -958,6 +958,8 @@ DISK = {
         "agent/disk/journal.py",
         '            self._file.execute("BEGIN IMMEDIATE")\n'
         "            try:\n"
+        "                if self._is_accepted:\n"
+        "                    self._identify()\n"
         "                self._rows.write(records)\n"
         '                self._file.execute("COMMIT")\n',
         "            try:\n                self._rows.write(records)\n",
@@ -1318,8 +1320,8 @@ D = "test_agent_doors.py::"
 DOORS = {
     "whoever speaks must make room for the silent": Mutant(
         "agent/gossip/front.py",
-        "key=lambda it: it.spoke and not it.counted)",
-        "key=lambda it: 0)",
+        "    return waiting.counted or not waiting.spoke\n",
+        "    return True\n",
         (f"{D}test_the_oldest_silent_one_makes_room",),
     ),
     "strangers have no allowance": Mutant(

@@ -209,8 +209,12 @@ class TestTheCounter:
         change(beside(path, "-commits"))
         with pytest.raises(JournalError, match=words):
             opened(path)
+        opened(path, accept_old=True).close()
+        with pytest.raises(JournalError, match=words):  # a restore that was interrupted has changed nothing
+            opened(path)
         with closing(opened(path, accept_old=True)) as journal:
             assert journal.load() == stored
+            journal.commit([stored.life])
         with closing(opened(path)) as journal:
             assert journal.load() == stored
 
@@ -234,7 +238,8 @@ class TestTheCounter:
         older = copied(path, tmp_path / "older")
         with closing(opened(path)) as journal:
             play(journal, 2, start=40)
-        opened(older, accept_old=True).close()
+        with closing(opened(older, accept_old=True)) as journal:
+            journal.commit([stored.life])
         shutil.copy(path, older)
         with pytest.raises(JournalError, match="another file"):
             opened(older)

@@ -272,6 +272,7 @@ class Delays:
                 return event()
             except Down:
                 self.network.restart("a")
+                self.network.confirm("a")  # at once: until then nothing would be released
 
 
 @pytest.mark.parametrize("policy", [FedBatch(1.0, first_batch=2), FedUCB(1.0, horizon=100)], ids=["batch", "tree"])

@@ -128,7 +128,9 @@ class MemoryNetwork:
         self._wait(name, site)
         while site.is_due(self.now):
             self._commit(name, site.settle(self.now))
-        return self._commit(name, event(site))
+        result = self._commit(name, event(site))
+        self._wait(name, site)
+        return result
 
     def _wait(self, name: str, site: Site) -> None:
         """Let an agent go on once all neighbours have answered, or those that have not are waited for no longer."""
