@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -176,19 +177,22 @@ def with_a_wrong_message(door):
         form = wire.pb.Offer.FromString(good)
         form.link.version, form.link.writer = 0, ""  # so that this is not what it is refused for
         for field, value in fields.items():
-            setattr(form, field, value)
+            if field == "gossiped":
+                form.gossiped[:] = value
+            else:
+                setattr(form, field, value)
         return form.SerializeToString()
 
     others = replace(offer, federation=terms(epsilon=2.0).digest())
     return {
         "garbage": Stranger("message", bad, pair, data=b"\xff\x00garbage" * 100),
         "nothing": Stranger("message", bad, pair, data=b""),
-        "truncated": Stranger("message", bad, pair, data=good[:-9]),
+        "truncated": Stranger("message", bad, pair, data=good[: len(good) // 2]),
         "another wire version": Stranger("message", bad, pair, data=changed(wire=7)),
         "100 MB": Stranger("message", grpc.StatusCode.RESOURCE_EXHAUSTED, pair, data=bytes(100_000_000)),
         "for another site": Stranger("message", bad, pair, data=changed(receiver="west")),
         "sent by another": Stranger("message", bad, pair, data=changed(sender="south")),
-        "not a number": Stranger("message", bad, pair, data=good.replace(good[-8:], b"\0\0\0\0\0\0\xf8\x7f")),
+        "not a number": Stranger("message", bad, pair, data=changed(gossiped=[nan] * len(offer.gossiped))),
         "terms that are none": Stranger("message", bad, pair, data=b"\xff", method="Compare"),
         "other terms": Stranger("other terms", grpc.StatusCode.FAILED_PRECONDITION, pair, data=wire.encode(others)),
     }

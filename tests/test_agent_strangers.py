@@ -7,6 +7,7 @@ import socket
 import time
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from fedbandit.agent import runtime
 from fedbandit.agent.addresses import Address
 from fedbandit.agent.config import read_config
 from fedbandit.agent.core.memory_network import imbalance
+from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.identity import Certified
 from fedbandit.agent.gossip.tls import read_tls
@@ -42,6 +44,7 @@ from strangers import (
     TERMS,
     Certificates,
     Door,
+    Stranger,
     assert_turned_away,
     dns,
     silent_calls,
@@ -160,6 +163,31 @@ class TestNobodyGetsIn:
         finally:
             north.start("north")
             north.wait_ready("north")
+
+
+def test_exchanges_in_which_one_end_speaks_of_another_life_are_not_counted(north, door):
+    """A neighbour that claims to know a later life of this site, again and again, averages nothing."""
+    door.exchange()
+    door.exchange()
+    before = neighbour(north, "north", "east")
+    for _ in range(5):
+        offer = door.east.offer("north").result
+        answer = wire.decode_answer(door.call(wire.encode(offer), door.pair))
+        door.call(wire.encode(replace(offer, to_epoch=answer.epoch + 1)), door.pair)
+    after = neighbour(north, "north", "east")
+    assert after["unheard"] >= before["unheard"] + 5
+    assert after["exchanges"] <= before["exchanges"] + 5
+    for _ in range(3):
+        door.exchange()
+    assert neighbour(north, "north", "east")["exchanges"] > after["exchanges"]
+
+
+def test_a_message_far_longer_than_an_honest_one_is_refused_unread(door):
+    """Counts by the hundred thousand would take long to read, and nobody would be answered meanwhile."""
+    offer = door.east.offer("north").result
+    many = replace(offer, standings=(Standing("east", 1, 0, 1.0, (1,) * 100_000),))
+    assert_turned_away(door, Stranger("message", grpc.StatusCode.INVALID_ARGUMENT, door.pair, data=wire.encode(many)))
+    door.exchange()
 
 
 class AdmitsAnybody(GossipServer):

@@ -13,12 +13,14 @@ from fedbandit import FedBatch, GossipUCB
 from fedbandit.agent.core.bounds import DAY, LARGEST_RATE, Bounds
 from fedbandit.agent.core.choice import DecisionDraws
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.link_watch import PATIENCE, SAID, LinkWatch
 from fedbandit.agent.core.memory_network import MemoryNetwork, disagreement, imbalance
 from fedbandit.agent.core.messages import Offer
 from fedbandit.agent.core.player import MIXED
 from fedbandit.agent.core.records import Link
+from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.core.standings import STALE, Standing
+from fedbandit.agent.core.standings import STALE, Standing, Standings
 from fedbandit.checks import InvalidArgument
 from test_agent_simulation import SWEEPS, TERMS, UNDERSTOOD, WINDOW, Story, Watched, check_releases, check_rewards
 
@@ -285,6 +287,36 @@ def test_numbers_that_jump_without_a_release_are_seen(terms):
     assert not any("liar" in text for text in warnings(network).values())
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_lasts_is_said_though_the_liar_does_not_renew_its_standing(is_whole):
+    """A link that carries more than honest sites can, and a negative weight; four times as late if it tries to hide."""
+    bounds = Bounds.of(BATCHES)
+    standings = Standings("a", 5, 3)
+    standings.is_whole = is_whole
+    watch = LinkWatch(BATCHES, bounds, standings)
+    flow = (0.93 * bounds.limits.span, 0.0, 0.0, 0.0, 0.0, 0.0)
+    gossiped = (0.5, 0.5, 0.5, -0.1, 1.0, 1.0)
+    for _ in range((1 if is_whole else 4) * PATIENCE * 5):
+        watch.exchanged("liar", flow, flow, gossiped)
+    assert not list(watch.warnings({"liar": flow}, gossiped))
+    for _ in range(5):
+        watch.exchanged("liar", flow, flow, gossiped)
+    said = " ".join(watch.warnings({"liar": flow}, gossiped))
+    assert "the link to liar carries more of worst than honest sites can" in said
+    assert "the weight of worst is negative" in said
+
+
+def test_a_jump_is_said_for_a_while(monkeypatch):
+    watch = LinkWatch(BATCHES, Bounds.of(BATCHES), Standings("a", 5, 3))
+    monkeypatch.setattr(watch._standings, "exchanges", 10**6)
+    before, after = (0.5, 0.5, 0.5, 1.0, 1.0, 1.0), (0.9, 0.5, 0.5, 1.0, 1.0, 1.0)
+    watch.exchanged("liar", before, after, after)
+    assert "jumped" in " ".join(watch.warnings({"liar": after}, after))
+    for _ in range(SAID * 5 + 1):
+        watch.exchanged("liar", after, after, after)
+    assert "jumped" not in " ".join(watch.warnings({"liar": after}, after))
+
+
 def test_the_state_shows_what_each_link_carries():
     network = mixed(EXACT, STAR, liars_own=False)
     carried = network.site("a").carried("liar")
@@ -362,7 +394,19 @@ class LiesAmongFaults(Watched):
                 )
                 for _ in range(source.randrange(12))
             )
-        return replace(message, **changes)
+        return replace(message, **changes, **self.lie_about_lives(message))
+
+    def lie_about_lives(self, message):
+        source, changes = self.source, {}
+        if source.random() < 0.3:
+            changes["to_epoch"] = message.to_epoch + source.choice([1, 5, 10**6])
+        if source.random() < 0.2:
+            changes["epoch"] = message.epoch + source.choice([1, 7])
+        if source.random() < 0.5:
+            made_up = [None, message.seal, Seal(*(source.randrange(1, 60) for _ in range(6)), True, bytes(16))]
+            changes |= {name: source.choice(made_up) for name in ("seal", "most", "other")}
+            changes["to_run"] = source.randrange(60)
+        return changes
 
 
 def play_with_a_liar(seed, terms):

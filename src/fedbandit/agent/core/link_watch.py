@@ -14,7 +14,7 @@ from fedbandit.agent.core.standings import Standings
 from fedbandit.rules.flow import above_low
 from fedbandit.rules.gossip import drift
 
-__all__ = ["JUMP", "PATIENCE", "Carried", "CarriedOfArm", "LinkWatch"]
+__all__ = ["JUMP", "PATIENCE", "SAID", "Carried", "CarriedOfArm", "LinkWatch"]
 
 PATIENCE = 30
 """Exchanges of this site, times N, for which something must last while the network is not parted: after a fault numbers
