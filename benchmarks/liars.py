@@ -3,7 +3,8 @@
     python benchmarks/liars.py
 
 Real sites in memory, in virtual time. Arms have means 0.2, 0.5 and 0.8; each site decides eight times a day. After
-``CALM`` days the liars push the worst arm: they offer all the value that their links may carry. It prints the largest
+``CALM`` days the liars push the worst arm: they offer all the value that their links may carry, and in the last rows
+take away all the weight that they can, too. It prints the largest
 shift of an honest site's estimate of the worst arm, in ranges, the share of honest sites' decisions for it in the last
 quarter of the lie, and how many of them warn.
 """
@@ -26,12 +27,17 @@ class Lying(MemoryNetwork):
     """What liars send pretends that the worst arm has all the value that a link may carry."""
 
     liars: frozenset[str] = frozenset()
+    takes_weight = False
 
     def send(self, message: Offer | Answer) -> None:
-        """Change an offer of a liar: value and no weight."""
+        """Change an offer of a liar: value, and no weight or less than none."""
         if message.sender in self.liars and isinstance(message, Offer):
             limits = Bounds.of(self.terms).limits
-            message = replace(message, gossiped=(2.0 * limits.span * self.terms.num_agents, *message.gossiped[1:]))
+            row = list(message.gossiped)
+            row[0] = 2.0 * limits.span * self.terms.num_agents
+            if self.takes_weight:
+                row[self.terms.num_arms] = -2.0 * limits.weight * self.terms.num_agents
+            message = replace(message, gossiped=tuple(row))
         super().send(message)
 
 
@@ -43,10 +49,13 @@ def links_of(graph: str, num_agents: int) -> list[tuple[str, str]]:
     return ring if graph == "ring" else ring + [(names[i], names[i + half]) for i in range(half)]
 
 
-def play(terms: Federation, graph: str, num_liars: int, seed: int) -> tuple[float, float, int]:
+def play(
+    terms: Federation, graph: str, num_liars: int, seed: int, takes_weight: bool = False
+) -> tuple[float, float, int]:
     """The largest shift of the worst arm's estimate, its share of late decisions, and how many honest sites warn."""
     links = links_of(graph, terms.num_agents)
     network, random = Lying(terms, links, seed), Random(seed)  # noqa: S311
+    network.takes_weight = takes_weight
     liars = frozenset(f"s{i * terms.num_agents // 2}" for i in range(num_liars))
     honest = [name for name in network.names if name not in liars]
     chosen: list[int] = []
@@ -73,8 +82,7 @@ def main() -> None:
     print("| N | graph | counts | liars | limit of a link | shift | worst arm | warn |")
     print("|---|---|---|---|---|---|---|---|")
     for num_agents in (5, 20):
-        policy = FedBatch(1.0)
-        base = Federation("liars", num_agents, ("worst", "middle", "best"), 0.0, 1.0, policy)
+        base = Federation("liars", num_agents, ("worst", "middle", "best"), 0.0, 1.0, FedBatch(1.0))
         kinds = {
             "sites": replace(base, counts="sites"),
             "patients, max_decisions_per_day = 16": replace(base, max_decisions_per_day=16.0),
@@ -82,15 +90,19 @@ def main() -> None:
         }
         for graph in ("ring",) if num_agents == 20 else ("ring", "chords"):
             for kind, terms in kinds.items():
-                bounds = Bounds.of(terms)
                 for num_liars in (0, 1, 2):
-                    shift, worst, warned = play(terms, graph, num_liars, 1)
-                    carry = bounds.limits.span / bounds.weight
-                    print(
-                        f"| {num_agents} | {graph} | {kind} | {num_liars} | {carry:.1f} | {shift:.3g} | {worst:.0%} | "
-                        f"{warned} of {num_agents - num_liars} |",
-                        flush=True,
-                    )
+                    _row(terms, graph, kind, num_liars, False)
+        _row(kinds["sites"], "ring", "sites", 1, True)
+
+
+def _row(terms: Federation, graph: str, kind: str, num_liars: int, takes_weight: bool) -> None:
+    shift, worst, warned = play(terms, graph, num_liars, 1, takes_weight)
+    bounds, liars = Bounds.of(terms), f"{num_liars}, taking weight" if takes_weight else str(num_liars)
+    print(
+        f"| {terms.num_agents} | {graph} | {kind} | {liars} | {bounds.limits.span / bounds.weight:.1f} | {shift:.3g} | "
+        f"{worst:.0%} | {warned} of {terms.num_agents - num_liars} |",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

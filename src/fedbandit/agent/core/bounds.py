@@ -25,8 +25,8 @@ there is a margin."""
 
 MARGIN = 1.5
 """Times the largest imbalance of a cut, which a link carries at most while all agree. After faults links disagree for a
-while: a lost disk forgets what balanced a flow. No schedule of faults has come beyond 0.8 of the bounds
-(docs/liars.md)."""
+while: a lost disk forgets what balanced a flow. No schedule of faults has come beyond 0.77 of the bounds
+(docs/agent.md)."""
 
 DAY = 24 * 3600.0
 
