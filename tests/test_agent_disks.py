@@ -160,7 +160,7 @@ class TestDisks:
                 assert code == 2, output
                 words = " ".join(output.split())
                 assert "commits that were acknowledged are missing" in words
-                assert "Put back the files as they last were" in words
+                assert "Put back all files" in words
                 assert "Traceback" not in output
             assert log.read_bytes() == whole[: len(whole) // 2], "it is as it was"
             log.write_bytes(whole)

@@ -93,7 +93,7 @@ class TestWhatIsRefusedAtTheStart:
                 "data": (attempt("data", (r'data = "data"', 'data = "file"')), "file", "exists"),
                 "data2": (attempt("data2", (r'data = "data"', 'data = "/proc/no/data"')), "/proc/no"),
                 "key": (attempt("key", (key, 'key = "open.key"')), "tls.key", "open to others", "chmod 600"),
-                "key2": (attempt("key2", (key, 'key = "../north"')), "tls.key", "Is a directory"),
+                "key2": (attempt("key2", (key, 'key = "../north"')), "tls.key", "is not a regular file"),
                 "gossip": (
                     attempt("gossip", (r"gossip = \"[^\"]*\"", f'gossip = "127.0.0.1:{port}"')),
                     f"cannot listen for neighbours on 127.0.0.1:{port}",

@@ -40,7 +40,7 @@ class Machine:
     async def boot(self):
         if self.agent is not None:
             await self.agent.stop()
-        self.folder.mkdir(exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
         self.agent = Driver(self.folder, self.terms)
         await self.agent.links.use(self.agent.config.neighbours)
 
