@@ -135,7 +135,7 @@ class TestCrowds:
             assert grpc.StatusCode.PERMISSION_DENIED in {call.code() for call in calls}
         assert refused(sites, "not a neighbour") >= before + 6
         assert refused(sites, "message") == awaited
-        assert lines(sites, "north", "refused (not a neighbour)", "127.0.0.1", "south is no neighbour of north")
+        assert lines(sites, "north", "refused (not a neighbour)", "127.0.0.1", "is no neighbour of north")
         assert ask(west, "PUT")[0] == 204
 
     @pytest.mark.parametrize("channels", [12, pytest.param(200, marks=pytest.mark.slow)])
