@@ -54,11 +54,13 @@ WORLDS = {  # graph, range, sigma, epsilon, first batch
     "ring": (graph.ring(5), (-0.5, 1.5), None, 4.0, 3),  # (high - low)^2 / 4 = 1, the tape's: the variance is learnt
 }
 
+MORE = ("safe", "complete"), ("kl", "complete")  # with make test-all
+
 
 @pytest.mark.parametrize(
     ("index", "world"),
     [
-        (index, world)
+        pytest.param(index, world, marks=pytest.mark.slow) if (index, world) in MORE else (index, world)
         for index in ("thompson", "ucb", "safe", "kl")
         for world in WORLDS
         if world != "ring" or index in ("thompson", "ucb")  # kl is for [0, 1]; a tape's unit of the safe radius is 1

@@ -23,6 +23,8 @@ from processes import (
     wait_until,
 )
 
+pytestmark = pytest.mark.xdist_group("processes")
+
 LINKS = [("a", "b"), ("b", "c")]
 
 
@@ -101,6 +103,7 @@ def test_a_backup_that_is_put_back_releases_nothing_until_it_is_restored(put_bac
     assert imbalance(read(federation, "a", "b", "c")) <= 1e-9
 
 
+@pytest.mark.slow
 def test_files_that_the_agent_refuses_are_restored_while_it_is_stopped(federation):
     """An older main file beside the counter of a newer one. One that the agent opens is for the agent to judge."""
     federation.stop("a")
@@ -187,6 +190,7 @@ def test_confirm_needs_a_running_agent(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_twin_with_other_terms_is_not_called_a_lost_disk(federation):
     """It is refused for its terms, and the life of the real one goes on."""
     federation.stop("c")

@@ -130,6 +130,7 @@ def test_the_explanation_is_computed():
     assert f"until t = {wide:,} of uniform play" in finding.explanation
 
 
+@pytest.mark.slow
 def test_resuming_gives_the_identical_page(small):
     folder, found = small
     first = write_report(found, folder / "first.html", "command").read_bytes()

@@ -153,7 +153,8 @@ def children_of(pid):
 
 
 @pytest.mark.xdist_group("processes")
-@pytest.mark.parametrize("how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.slow
 def test_kill_and_resume(file, tmp_path, how):
     """Stopped in the middle, the same command finishes with the same bits, and no process stays behind."""
     file.write_text(

@@ -136,6 +136,7 @@ def test_a_second_ctrl_c_kills(start, tmp_path):
 
 
 @processes
+@pytest.mark.slow
 def test_an_agent_that_dies_is_named_and_all_are_stopped(start, tmp_path):
     process = start("--speed", 5)
     victim = next(pid for pid in agents_of(tmp_path) if "hospital-2" in Path(f"/proc/{pid}/cmdline").read_text())
