@@ -604,7 +604,7 @@ def test_the_document(http):
     assert (value["minimum"], value["maximum"]) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("token", [None, "t0ken"])
+@pytest.mark.parametrize("token", [pytest.param(None, marks=pytest.mark.slow), "t0ken"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_server_is_what_the_document_says(tmp_path, token):
     """schemathesis, with all its checks: valid and invalid requests to every operation."""

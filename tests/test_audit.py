@@ -472,6 +472,7 @@ def test_a_kept_promise_exits_with_0():
 
 
 @pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")
+@pytest.mark.slow
 def test_a_broken_promise_exits_with_1():
     ran = invoke("--policy", "fed_ucb", "--paper", "--epsilon", 2, "--samples", 1000)
     assert ran.exit_code == 1

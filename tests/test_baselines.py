@@ -36,6 +36,7 @@ def test_dist_ucb(tape):
     np.testing.assert_array_equal(replay(tape, DistUCB()).arms, literal_batch.dist_ucb(tape))
 
 
+@pytest.mark.slow
 def test_dist_ucb_where_agents_lag():
     tape = Tape.random(graph.path(6), 3, 3000, seed=2)
     np.testing.assert_array_equal(replay(tape, DistUCB()).arms, literal_batch.dist_ucb(tape))

@@ -149,6 +149,7 @@ def test_bad_changes(build, message):
 # ---------------------------------------------------------------- links
 
 
+@pytest.mark.slow
 def test_a_schedule_of_one_graph_is_that_graph():
     scheduled = Problem.bernoulli(MEANS, graph.schedule([(0, graph.path(4)), (50, "path:4")]))
     plain = Problem.bernoulli(MEANS, "path:4")
@@ -331,6 +332,7 @@ def test_what_a_rule_does_wrong_is_said_in_words(rule, message):
         simulate(Problem.bernoulli(MEANS, "path:4", edges_per_round=rule), GossipUCB(), 5, trials=1)
 
 
+@pytest.mark.slow
 def test_a_rule_that_fails_late_stops_the_run():
     """After 200 rounds, where no rehearsal has been."""
     for rule, words in ((reads_a_table, "An index lies beyond a row"), (divides_late, "Something is divided by zero")):

@@ -194,6 +194,7 @@ def test_theory_at_the_edges(extreme):
     assert invoke("theory", "--graph", "path:10", *extreme).exit_code == 0
 
 
+@pytest.mark.slow
 def test_only_our_own_files_are_removed(good, tmp_path):
     mine = tmp_path / "out" / "fedbandit-runs" / "mine.txt"
     mine.parent.mkdir(parents=True)

@@ -262,6 +262,7 @@ def test_the_radii_cover(instances):
 # ---------------------------------------------------------------- agents that do not act in step
 
 
+@pytest.mark.slow
 def test_rates_of_one_are_in_step(instances):
     """Acting with probability 1 in every round is acting in step, to the last bit."""
     means = instances[0].means

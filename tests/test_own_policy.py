@@ -244,6 +244,7 @@ print(simulate(Problem.random(3, 3, graph.path(3), 0), Greedy(), 500, 2, threads
 """
 
 
+@pytest.mark.slow
 def test_an_edited_file_never_runs_stale(tmp_path):
     """A constant, a helper in another file, and back: compiled code of an earlier version is not reused."""
 

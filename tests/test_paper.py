@@ -110,6 +110,7 @@ def test_lemma_2_actual_local_consistency():
     assert (trace.n[:-1] > trace.n_max[2:] - 3 * 3 * 4).all()
 
 
+@pytest.mark.slow
 def test_the_consistency_rule_is_what_keeps_agents_together():
     """Section 3.4: "This consistency requirement is essential": without line 6 agents may drift apart.
 

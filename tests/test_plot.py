@@ -50,6 +50,7 @@ def test_bad_choices(result):
         result.plot(regret="cubic")
 
 
+@pytest.mark.slow
 def test_far_apart_policies_share_a_log_axis(result):
     """One panel, both axes logarithmic, if the largest final regret is more than a hundred times the smallest."""
     assert {axes.get_yscale() for axes in result.plot().axes} == {"linear"}

@@ -110,6 +110,7 @@ def decisions_on_disk(folder, name, terms):
 
 
 @processes
+@pytest.mark.slow
 def test_ctrl_c_ends_it_with_the_table(start, tmp_path):
     process = start("--speed", 5)
     assert len(agents_of(tmp_path)) == 3
