@@ -754,13 +754,13 @@ FLOW = {
 
 SITE = {
     "a reward counts twice": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "if decision.rewarded:",
         "if False:",
         (REPEATED,),
     ),
     "a repeated reward is told from another": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "        if decision.rewarded:\n            return Step(True)\n",
         "        if decision.rewarded:\n            return Step(decision.reward in (None, reward))\n",
         (REPEATED,),
@@ -784,13 +784,13 @@ SITE = {
         ("test_raw_rewards.py::test_a_role_may_do_this_and_nothing_else",),
     ),
     "a reward outside the range is taken": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "if not low <= reward <= high:",
         "if False:",
         ("test_site.py::test_a_bad_reward_changes_nothing",),
     ),
     "expiry takes back rewarded decisions": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "self._tried[decision.arm] -= not decision.played",
         "self._tried[decision.arm] -= 1",
         (OLD_DECISIONS,),
@@ -880,7 +880,7 @@ SITE = {
         (ON_FILE,),
     ),
     "a release does not change what the site believes": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "        self._look(*self._player.concerned(own))\n",
         "",
         ("test_site.py::test_an_arm_is_known_after_its_own_release",),
@@ -1152,13 +1152,13 @@ DISK = {
 
 LATE = {
     "batches by order of arrival": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "            due = self._slots.take_due(now, MAX_SETTLED)\n        return",
         "            self._slots._open[decision.arm].remove(decision.id)\n            due = [decision]\n        return",
         (IN_ORDER,),
     ),
     "a reward after its window counts": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "if decision.played or self._slots.is_over(decision, now):",
         "if decision.played:",
         ("test_late_rewards.py::test_a_reward_is_late_from_the_end_of_its_window_even_before_it_is_settled",),
@@ -1176,16 +1176,16 @@ LATE = {
         (AT_ITS_END,),
     ),
     "a missing reward does not count": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))",
         "((it.arm, it.reward) for it in (*gone, *due) if it.reward is not None)",
         (DEFAULT,),
     ),
     "a missing reward counts as the lowest, whatever was declared": Mutant(
-        "agent/core/site.py", "missing = self.terms.missing_reward", "missing = self.terms.low", (DEFAULT,)
+        "agent/core/decisions.py", "missing = self.terms.missing_reward", "missing = self.terms.low", (DEFAULT,)
     ),
     "a late reward is counted as late again and again": Mutant(
-        "agent/core/site.py", "if decision.late:", "if False:", (DEFAULT,)
+        "agent/core/decisions.py", "if decision.late:", "if False:", (DEFAULT,)
     ),
     "rewards that wait lose their slot at a restart": Mutant(
         "agent/core/slots.py",
@@ -1194,22 +1194,22 @@ LATE = {
         ("test_late_rewards.py::test_a_restart_changes_no_release",),
     ),
     "a decision is forgotten before its window ends": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "if is_held or window or not self._slots.is_next(decision):",
         "if is_held or not self._slots.is_next(decision):",
         (EXPIRED_LATE,),
     ),
     "a decision is as old as itself, not as the end of its window": Mutant(
-        "agent/core/site.py", "(decision.at + window >= before and", "(decision.at >= before and", (EXPIRED_LATE,)
+        "agent/core/decisions.py", "(decision.at + window >= before and", "(decision.at >= before and", (EXPIRED_LATE,)
     ),
     "a site's clock goes back": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "self._clock = self._clock, max(self._clock, finite_number(",
         "self._clock = self._clock, max(0.0, finite_number(",
         (SET_BACK,),
     ),
     "a site's clock goes back at a restart": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "return self._played(len(due), due, *times)",
         "return self._played(len(due), due)",
         (SET_BACK,),
@@ -1221,7 +1221,7 @@ LATE = {
         "agent/clock.py", "if at > self.peek():", "if False:", (JUMPS,)
     ),
     "a file keeps the time of a late reward": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "replace(self._stored.times, late=self.late + 1)",
         "Times(now, self.late + 1)",
         (WHEN_THEY_COME,),
@@ -1500,7 +1500,7 @@ OLD_COPIES = {
         (f"{OC}test_an_answer_to_an_earlier_process_confirms_nothing",),
     ),
     "rewards are played while nothing may be released": Mutant(
-        "agent/core/site.py",
+        "agent/core/decisions.py",
         "return self.doubt is None and self._slots.is_due(",
         "return self._slots.is_due(",
         (f"{OC}test_an_old_file_is_noticed_and_releases_nothing",),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedbandit.agent.core.memory_network import imbalance
+from fedbandit.agent.runtime import LONGEST_PAUSE
 from processes import (
     ask,
     come_through,
@@ -73,7 +74,7 @@ class TestDisks:
             assert status == 503, content
             wait_until(lambda: ask(f"{url}/readyz")[0] == 503)
             assert "disk is full" in ask(f"{url}/readyz")[1]["error"]["message"]
-            time.sleep(2.5)
+            time.sleep(LONGEST_PAUSE + 1.0)
             assert ask(f"{url}/readyz")[0] == 503, "and it stays so"
             assert str(small_disk) not in str(ask(f"{url}/readyz")[1])
             assert ask(f"{url}/healthz")[0] == 200
@@ -82,6 +83,7 @@ class TestDisks:
             (small_disk / "fill").unlink()
             took = wait_until(lambda: ask(f"{url}/readyz")[0] == 200)
             measured(f"ready {took:.2f} s after there was room")
+            assert state(federation, "north")["held"] is None, "it has not stood still: nobody need confirm its folder"
             assert ask(f"{url}/v1/decisions/{waiting['id']}/reward", "PUT", {"value": 1.0})[0] == 204
             known |= decide_and_reward(federation, "north", 5) | {waiting["id"]: 1.0}
             for decision_id, value in known.items():  # the same again is fine; another would be a conflict

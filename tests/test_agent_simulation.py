@@ -302,21 +302,27 @@ def check_releases(site):
         assert max(marks, default=0) == (0 if exact else site.released[k])
 
 
-def play(seed, kind=Watched, terms=TERMS):
-    """One schedule and all checks; the number of sweeps until all agreed, and the story."""
-    story = Story(seed, kind, terms)
-    story.faulty()
-    story.calm()
-    network = story.network
+def until_all_agree(story):
+    """P2 and P5: sums are right soon, and all agree in time; the number of sweeps that took."""
+    network, sweeps = story.network, UNDERSTOOD
     for _ in range(UNDERSTOOD):
         story.sweep()
-    sweeps = UNDERSTOOD
     assert network.imbalance() <= 1e-12, f"the sum is off by {network.imbalance()}"
     while network.disagreement() > 1e-6:
         assert sweeps < SWEEPS, f"after {sweeps} sweeps agents differ by {network.disagreement()}"
         story.sweep()
         sweeps += 1
     assert network.imbalance() <= 1e-12, f"the sum is off by {network.imbalance()}"
+    return sweeps
+
+
+def play(seed, kind=Watched, terms=TERMS):
+    """One schedule and all checks; the number of sweeps until all agreed, and the story."""
+    story = Story(seed, kind, terms)
+    story.faulty()
+    story.calm()
+    network = story.network
+    sweeps = until_all_agree(story)
     for name in network.names:
         site, again = network.site(name), network.open_site(name, network._disks[name])
         assert (again.gossiped, again.tried) == (site.gossiped, site.tried), "the disk tells another story than memory"

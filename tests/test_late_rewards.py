@@ -8,10 +8,11 @@ import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.clock import SteadyClock
+from fedbandit.agent.core.decisions import MAX_SETTLED
 from fedbandit.agent.core.federation import MAX_WINDOW, Federation
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.records import Life, Released, Stored
-from fedbandit.agent.core.site import MAX_SETTLED, DecisionDraws, Site, UnknownDecision
+from fedbandit.agent.core.site import DecisionDraws, Site, UnknownDecision
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.audit.leaking_sites import ArrivalSite
 from fedbandit.audit.live_sites import on_delays

@@ -22,7 +22,7 @@ from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.standings import STALE, Standing, Standings
 from fedbandit.checks import InvalidArgument
-from test_agent_simulation import SWEEPS, TERMS, UNDERSTOOD, WINDOW, Story, Watched, check_releases, check_rewards
+from test_agent_simulation import SWEEPS, TERMS, WINDOW, Story, Watched, check_releases, check_rewards, until_all_agree
 
 EXACT = Federation("test", 5, ("worst", "middle", "best"), 0.0, 1.0, GossipUCB())
 BATCHES = replace(EXACT, policy=FedBatch(1000.0, first_batch=2), counts="sites")
@@ -422,15 +422,7 @@ def play_with_a_liar(seed, terms):
         network.leave("4")
     network.liar = None
     story.calm()
-    for _ in range(UNDERSTOOD):
-        story.sweep()
-    assert network.imbalance() <= 1e-12, f"the sum is off by {network.imbalance()}"
-    sweeps = UNDERSTOOD
-    while network.disagreement() > 1e-6:
-        assert sweeps < SWEEPS, f"after {sweeps} sweeps agents differ by {network.disagreement()}"
-        story.sweep()
-        sweeps += 1
-    assert network.imbalance() <= 1e-12, f"the sum is off by {network.imbalance()}"
+    until_all_agree(story)
     for name in network.names:
         check_rewards(story, name)
         check_releases(network.site(name))

@@ -315,19 +315,25 @@ def test_a_machine_whose_memory_was_rolled_back_is_old(network):
     assert (site.doubt.why, sum(site.releases)) == ("old", before)
 
 
-def test_a_copy_of_a_running_agent_leaves_nothing_to_release_of_what_both_hold(network):
-    """Another process began with the file as it was a moment ago, and released: decisions until then are in doubt."""
-    shared = network.decide("a")
-    network.report("a", shared.id, 1.0)
-    copy, site = network.snapshot("a"), network.site("a")
+def after_a_copy_was_used(network):
+    """A copy of a's folder was started elsewhere and has released; then a goes on, and hears of it."""
+    site, disk = network.site("a"), network._disks["a"]
+    network._disks["a"] = network.snapshot("a")
     del network._sites["a"]
-    network._disks["a"] = copy
     network.restart("a")
     talk(network)
     teach(network, "a", 60)
     talk(network)
-    network._sites["a"], network._disks["a"] = site, copy
+    network._sites["a"], network._disks["a"] = site, disk
     talk(network)
+    return site
+
+
+def test_a_copy_of_a_running_agent_leaves_nothing_to_release_of_what_both_hold(network):
+    """Another process began with the file as it was a moment ago, and released: decisions until then are in doubt."""
+    shared = network.decide("a")
+    network.report("a", shared.id, 1.0)
+    site = after_a_copy_was_used(network)
     assert site.doubt.why == "old"
     after = network.decide("a")
     assert network.restore("a").kept == 1
@@ -372,15 +378,7 @@ def test_a_copy_of_a_file_that_was_never_confirmed_leaves_nothing_of_what_both_h
     """A failover: the machine is cut off and restarts; its folder is started elsewhere, and released from."""
     network.restart("a")
     shared = network.decide("a")
-    copy, site = network.snapshot("a"), network.site("a")
-    del network._sites["a"]
-    network._disks["a"] = copy
-    network.restart("a")
-    talk(network)
-    teach(network, "a", 60)
-    talk(network)
-    network._sites["a"], network._disks["a"] = site, copy
-    talk(network)
+    site = after_a_copy_was_used(network)
     assert site.doubt.why == "old"
     assert network.restore("a").kept == 0
     assert shared.id not in site.stored.decisions

@@ -11,8 +11,7 @@ import secrets
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict, fields, replace
-from importlib.metadata import version
+from dataclasses import fields, replace
 from pathlib import Path
 
 from fedbandit.agent.clock import SteadyClock, epoch_now
@@ -32,17 +31,14 @@ from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.refusals import Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import GossipServer
-from fedbandit.agent.http.snapshot import arm_states, federation_state, neighbour_states
-from fedbandit.agent.http.state import DecisionState, PrivacyState, SiteState
+from fedbandit.agent.http.snapshot import certificate_warning, site_state
+from fedbandit.agent.http.state import SiteState
 from fedbandit.privacy.noise import measurement_of
 
 __all__ = ["Agent"]
 
 EXPIRY_EVERY = 1.0
 """Seconds between checks for decisions that are due or have expired; then raw rewards that counted leave the disk."""
-
-EXPIRY_WARNING = 30.0
-"""Days before expiry from which the agent warns about its certificate."""
 
 WATCH_EVERY = 1.0
 """Seconds between checks for a changed configuration file."""
@@ -57,15 +53,13 @@ times as long if not all neighbours have answered."""
 LONGEST_PAUSE = 5.0
 """Seconds without a turn of the loop after which the file must be confirmed again: a machine may have been paused."""
 
-INSECURE = "INSECURE: gossip has no certificates; any process on this machine can impersonate a neighbour"
-
 _NUMBERS = re.compile(r"[0-9][0-9.,e+%-]*")
 
 _LOG = logging.getLogger("fedbandit.agent")
 
 
 class Agent:
-    """A running site. ``http.api.LocalAgent`` lists the methods that the HTTP API calls."""
+    """A running site. ``http.local_agent.LocalAgent`` lists the methods that the HTTP API calls."""
 
     def __init__(self, config: SiteConfig, tls: TlsFiles | None) -> None:
         """Open the state; raises ``JournalError`` or ``OSError`` with the reason if that fails."""
@@ -170,6 +164,7 @@ class Agent:
 
     async def start(self) -> None:
         """Listen for neighbours, dial them, expire old decisions, watch the configuration."""
+        self._awake = _now_of_both_clocks()
         if self.config.gossip is not None:
             handlers = {"Exchange": self.links.answer_exchange, "Compare": self.links.answer_compare}
             self._server = GossipServer(self.config.gossip, self._tls, handlers, self.links.admits, self.refusals.count)
@@ -200,6 +195,8 @@ class Agent:
         """Expire decisions, settle what is due, erase old values, watch neighbours, certificate and disk."""
         said = None
         while True:
+            self._notice_pause()
+            self._awake = _now_of_both_clocks()  # whatever fails below: the process does not stand still
             try:
                 await self._look_at_disk()
                 self.links.notice_silence()
@@ -268,17 +265,8 @@ class Agent:
             _LOG.warning("%s: restart to apply: %s", path.name, ", ".join(changed))
         self.config = taken
 
-    def _notice_expiry(self) -> None:
-        """Log once a day that the certificate expires soon."""
-        warning = self._certificate_warning()
-        if warning is not None and warning != self._said_of_certificate:
-            _LOG.warning("%s", warning)
-        self._said_of_certificate = warning
-
     async def _wait_for_neighbours(self) -> None:
         """Release again some time after a neighbour has confirmed the file: a twin that lives speaks meanwhile."""
-        self._notice_pause()
-        self._awake = _now_of_both_clocks()
         waits = self.site.look().waits
         if waits in ("no", "for one"):
             self._confirmed = None
@@ -316,43 +304,15 @@ class Agent:
 
     def state(self) -> SiteState:
         """The response of ``GET /v1/state``; everything in it is on disk."""
-        site, until = self.site.look(), None if self._tls is None else self._tls.until
-        return SiteState(
-            name=self.config.name,
-            version=version("fedbandit"),
-            epoch=site.epoch,
-            started=self._started,
-            held=None if site.doubt is None else site.doubt.why,
-            insecure=self._tls is None,
-            certificate_until=None if until is None else until.timestamp(),
-            federation=federation_state(self.terms),
-            decisions=DecisionState(
-                handed_out=site.decided,
-                pending=site.pending,
-                waiting=site.waiting,
-                late=site.late,
-                per_day=site.per_day,
-                remembered=site.remembered,
-            ),
-            arms=arm_states(site),
-            neighbours=neighbour_states(site, self.links.statuses),
-            privacy=PrivacyState(**asdict(site.privacy())),
-            refused=self.refusals.counts(),
-            warnings=[*site.warnings(), *self._warnings()],
-        )
+        seen, refused = self.site.look(), self.refusals.counts()
+        return site_state(seen, self._tls, self.links.statuses, refused, self._started, time.time())
 
-    def _warnings(self) -> list[str]:
-        found = [INSECURE if self._tls is None else None, self._certificate_warning()]
-        found += [status.suspicion for status in self.links.statuses.values()]
-        return [warning for warning in found if warning is not None]
-
-    def _certificate_warning(self) -> str | None:
-        if self._tls is None or self._tls.until is None:
-            return None
-        days = (self._tls.until.timestamp() - time.time()) / 86_400.0
-        if days <= 0.0:
-            return "the certificate has expired"
-        return f"the certificate expires in {days:.0f} days" if days <= EXPIRY_WARNING else None
+    def _notice_expiry(self) -> None:
+        """Log once a day that the certificate expires soon."""
+        warning = certificate_warning(self._tls, time.time())
+        if warning is not None and warning != self._said_of_certificate:
+            _LOG.warning("%s", warning)
+        self._said_of_certificate = warning
 
 
 def _now_of_both_clocks() -> tuple[float, float]:

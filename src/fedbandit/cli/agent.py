@@ -52,7 +52,8 @@ def agent(
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     from fedbandit.agent.config import check_insecure, read_config, read_tokens
     from fedbandit.agent.gossip.tls import read_tls
-    from fedbandit.agent.runtime import INSECURE, Agent
+    from fedbandit.agent.http.snapshot import INSECURE
+    from fedbandit.agent.runtime import Agent
     from fedbandit.agent.serve import serve
 
     logging.basicConfig(

@@ -21,6 +21,7 @@ opposite and nothing is refused for its size: a neighbour's whole influence is i
 
 from collections.abc import Sequence
 from math import inf, sqrt
+from typing import NamedTuple
 
 from fedbandit.rules.gossip import average
 
@@ -52,10 +53,16 @@ Register = tuple[tuple[float, ...], Stamp]
 FIRST: Stamp = (0, "")
 """The stamp of a link that nothing has flowed over: older than any other."""
 
-Limits = tuple[float, float, float]
-"""The lowest reward, and what a link may carry of an arm: of value, counted from the lowest reward, and of weight."""
 
-UNLIMITED: Limits = (0.0, inf, inf)
+class Limits(NamedTuple):
+    """What a link may carry of an arm: ``span`` of value, counted from the ``low``est reward, and ``weight``."""
+
+    low: float
+    span: float
+    weight: float
+
+
+UNLIMITED = Limits(0.0, inf, inf)
 
 ROUNDING = 1e-9
 """The share of a limit by which a flow that was clamped elsewhere may exceed it."""
@@ -120,7 +127,7 @@ def clamped(flow: tuple[float, ...], limits: Limits, slack: float = 0.0) -> tupl
     for k in range(num_arms):
         weight = flow[num_arms + k]
         room = most + slack * abs(low * weight)
-        if not (-heavy <= weight <= heavy and -room <= flow[k] - low * weight <= room):
+        if not (-heavy <= weight <= heavy and -room <= above_low(flow[k], weight, low) <= room):
             break
     else:
         return flow

@@ -5,16 +5,16 @@ link gets stuck.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fedbandit.agent.core.messages import MAX_N, Message, Offer
 from fedbandit.checks import InvalidArgument
-from fedbandit.rules.flow import largest_cut, largest_noise
+from fedbandit.rules.flow import Limits, largest_cut, largest_noise
 
 if TYPE_CHECKING:
     from fedbandit.agent.core.federation import Federation
 
-__all__ = ["CENTURY", "DAY", "LARGEST_RATE", "MARGIN", "SCALES", "Bounds", "Limits"]
+__all__ = ["CENTURY", "DAY", "LARGEST_RATE", "MARGIN", "QUANTILE", "SCALES", "Bounds"]
 
 SCALES = 100.0
 """A Laplace draw exceeds this many scales with probability e^-100."""
@@ -36,14 +36,6 @@ fast."""
 
 CENTURY = 36525 * 24 * 3600 * 1000
 """100 years in milliseconds, the unit of epochs."""
-
-
-class Limits(NamedTuple):
-    """What a link may carry of an arm: ``span`` of value, counted from the lowest reward, and ``weight``."""
-
-    low: float
-    span: float
-    weight: float
 
 
 @dataclass(frozen=True)
@@ -107,8 +99,8 @@ class Bounds:
             if n > self.n_max:
                 raise InvalidArgument(f"n_max[{k}]", n, f"at most {self.n_max}")
         # An epoch is the time at which a file was made, or one more than a neighbour knew. A clock may stand at 1970,
-        # and then all others are half a century ahead. ``to_epoch`` can move this site's epoch, which its other
-        # neighbours must then believe: so they believe twice as much, whenever they were born themselves.
+        # and then all others are half a century ahead. ``to_epoch`` can move the life of this end of the link, which
+        # the other end must then believe: so it believes twice as much, whenever it was born itself.
         _check_epoch("to_epoch", message.to_epoch, max(born + CENTURY, epoch))
         _check_epoch("epoch", message.epoch, born + 2 * CENTURY)
 

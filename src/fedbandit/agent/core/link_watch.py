@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from fedbandit.agent.core.bounds import Bounds
+from fedbandit.agent.core.bounds import QUANTILE, Bounds
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import MIXED
 from fedbandit.agent.core.standings import Standings
@@ -31,9 +31,6 @@ NOT_WHOLE = 0.25
 
 LEAST = 1e-9
 """The share of the largest weight below which a move is rounding."""
-
-QUANTILE = 14.0
-"""Noise takes an estimate further out of the range than is allowed for with probability 2 e^-14."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +102,9 @@ class LinkWatch:
         num_arms, largest, heavy = self._terms.num_arms, 0.0, False
         for k in range(num_arms):
             weight, total = after[num_arms + k], gossiped[num_arms + k]
-            value = after[k] - low * weight
+            value = above_low(after[k], weight, low)
             heavier = weight - before[num_arms + k]
-            more = after[k] - before[k] - low * heavier
+            more = above_low(after[k] - before[k], heavier, low)
             heavy = heavy or abs(value) > usual or abs(weight) > usual_weight
             largest = max(largest, abs(more) / span, abs(heavier) / heaviest)
             if standings is not None and standings.exchanges - standings.changed[k] > quiet:

@@ -1,14 +1,81 @@
 """Fills the models of ``state`` from a site and the status of its neighbours."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
-from fedbandit.agent.http.state import ArmState, FederationState, FlowState, NeighbourState
+from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.http.state import (
+    ArmState,
+    DecisionState,
+    FederationState,
+    FlowState,
+    NeighbourState,
+    PrivacyState,
+    SiteState,
+)
 from fedbandit.outside.policies import label_of
 
-__all__ = ["arm_states", "federation_state", "neighbour_states"]
+__all__ = ["INSECURE", "certificate_warning", "federation_state", "site_state"]
+
+EXPIRY_WARNING = 30.0
+"""Days before expiry from which the agent warns about its certificate."""
+
+INSECURE = "INSECURE: gossip has no certificates; any process on this machine can impersonate a neighbour"
+
+
+def site_state(
+    site: Site,
+    tls: TlsFiles | None,
+    statuses: Mapping[str, NeighbourStatus],
+    refused: dict[str, int],
+    started: float,
+    now: float,
+) -> SiteState:
+    """A site as ``GET /v1/state`` shows it."""
+    until = None if tls is None else tls.until
+    return SiteState(
+        name=site.name,
+        version=version("fedbandit"),
+        epoch=site.epoch,
+        started=started,
+        held=None if site.doubt is None else site.doubt.why,
+        insecure=tls is None,
+        certificate_until=None if until is None else until.timestamp(),
+        federation=federation_state(site.terms),
+        decisions=DecisionState(
+            handed_out=site.decided,
+            pending=site.pending,
+            waiting=site.waiting,
+            late=site.late,
+            per_day=site.per_day,
+            remembered=site.remembered,
+        ),
+        arms=_arm_states(site),
+        neighbours=_neighbour_states(site, statuses),
+        privacy=PrivacyState(**asdict(site.privacy())),
+        refused=refused,
+        warnings=[*site.warnings(), *_warnings(tls, statuses, now)],
+    )
+
+
+def _warnings(tls: TlsFiles | None, statuses: Mapping[str, NeighbourStatus], now: float) -> list[str]:
+    found = [INSECURE if tls is None else None, certificate_warning(tls, now)]
+    found += [status.suspicion for status in statuses.values()]
+    return [warning for warning in found if warning is not None]
+
+
+def certificate_warning(tls: TlsFiles | None, now: float) -> str | None:
+    """That the certificate expires soon, or has."""
+    if tls is None or tls.until is None:
+        return None
+    days = (tls.until.timestamp() - now) / 86_400.0
+    if days <= 0.0:
+        return "the certificate has expired"
+    return f"the certificate expires in {days:.0f} days" if days <= EXPIRY_WARNING else None
 
 
 def federation_state(terms: Federation) -> FederationState:
@@ -28,7 +95,7 @@ def federation_state(terms: Federation) -> FederationState:
     )
 
 
-def arm_states(site: Site) -> list[ArmState]:
+def _arm_states(site: Site) -> list[ArmState]:
     """Every arm, as the site sees it."""
     weights, own, theta, radius = site.weights, site.own_means, site.theta, site.radius
     return [
@@ -46,7 +113,7 @@ def arm_states(site: Site) -> list[ArmState]:
     ]
 
 
-def neighbour_states(site: Site, statuses: Mapping[str, NeighbourStatus]) -> list[NeighbourState]:
+def _neighbour_states(site: Site, statuses: Mapping[str, NeighbourStatus]) -> list[NeighbourState]:
     """Every listed neighbour, then those that have left and are no longer listed."""
     left = {link.neighbour for link in site.links if link.left}
     listed = [_neighbour_state(site, name, status, name in left) for name, status in statuses.items()]
