@@ -1409,7 +1409,7 @@ LIARS = {
         "rules/flow.py",
         "    return register if within is flow else (within, (version + 1, writer))\n",
         "    return register\n",
-        ("test_liars.py::test_a_link_from_before_there_were_limits_is_written_anew",),
+        ("test_liars.py::test_an_answer_beyond_the_limits_is_written_anew",),
     ),
     "a range far from zero is bounded loosely": Mutant(
         "rules/flow.py",
@@ -1501,8 +1501,8 @@ OLD_COPIES = {
     ),
     "rewards are played while nothing may be released": Mutant(
         "agent/core/decisions.py",
-        "return self.doubt is None and self._slots.is_due(",
-        "return self._slots.is_due(",
+        "elif self.terms.reward_window == 0.0 and self.doubt is None:",
+        "elif self.terms.reward_window == 0.0:",
         (f"{OC}test_an_old_file_is_noticed_and_releases_nothing",),
     ),
     "a new life keeps the open batch": Mutant(

@@ -153,6 +153,20 @@ def test_a_range_far_from_zero_is_bounded_as_tightly(low):
     assert site.gossiped[0] == pytest.approx(limits.span, abs=1e-9) == 1.5 * 5 / 4
     site.receive_offer(replace(offer, stamp=(9, "liar"), gossiped=(1e12, 0.0, 0.0, 1e9, 0.0, 0.0)))
     assert site.gossiped[0] == pytest.approx(limits.span + low * limits.weight)
+    honest = (low + 0.5, 0.0, 0.0, 1.0, 0.0, 0.0)
+    site.receive_offer(replace(offer, flow=(0.0,) * 6, stamp=(20, "liar"), gossiped=honest))
+    assert site.gossiped == pytest.approx(tuple(x / 2 for x in honest)), "what an honest site has is not clamped"
+
+
+def test_an_answer_beyond_the_limits_is_written_anew():
+    """An answer brings a flow as an offer does: it is clamped, too, and the other end is told."""
+    network = Lying(EXACT, [("a", "liar")])
+    site, limits = network.site("a"), Bounds.of(EXACT).limits
+    answer = network.site("liar").receive_offer(site.offer("liar").result).result
+    site.receive_answer(replace(answer, flow=(-50.0, 0.0, 0.0, -20.0, 0.0, 0.0), stamp=(7, "liar")))
+    assert site.gossiped[0] == pytest.approx(limits.span)
+    assert site.gossiped[3] == pytest.approx(limits.weight)
+    assert site.offer("liar").result.stamp == (8, "a")
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
