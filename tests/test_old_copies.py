@@ -236,10 +236,12 @@ def test_a_file_from_before_a_restored_life_is_old(network):
     network.restart("a")
     network.restore("a")
     talk(network, 2)
+    lives = {link.neighbour: link.epoch for link in network.site("b").links}
     network.put_back("a", snapshot)
     network.restart("a")
-    talk(network)
+    talk(network, 2)
     assert network.site("a").doubt.why == "old"
+    assert {link.neighbour: link.epoch for link in network.site("b").links} == lives
     network.restore("a")
     talk(network, 3)
     assert network.site("a").doubt is None
