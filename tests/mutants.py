@@ -875,9 +875,9 @@ SITE = {
     ),
     "an exchange does not change what the site believes": Mutant(
         "agent/core/site.py",
-        "        step = self._step(result, *records)\n        self._look()\n",
-        "        step = self._step(result, *records)\n",
-        (ON_FILE,),
+        "        self._player.exchange(row)\n",
+        "",
+        ("test_site.py::test_an_exchange_changes_what_the_site_believes",),
     ),
     "a release does not change what the site believes": Mutant(
         "agent/core/decisions.py",

@@ -128,7 +128,7 @@ def test_ids_of_another_life_are_unknown():
 @pytest.mark.parametrize("window", [0.0, 10.0])
 def test_a_repeated_reward_changes_nothing_and_tells_nothing(window):
     """The first counts, before it is played and after: the answer is the same whatever the value."""
-    site = new_site(replace(TERMS, reward_window=window))
+    site = new_site(terms=replace(TERMS, reward_window=window))
     decision = site.decide(0.0, DRAWS).result
     assert site.report(decision.id, 0.5, 1.0).result
     for now in (1.0, 11.0):
@@ -369,6 +369,16 @@ def test_who_leaves_takes_its_flow_away():
         here.leave("elsewhere")
 
 
+def test_an_exchange_changes_what_the_site_believes():
+    here, there = pair()
+    teach(here, 0.25)
+    teach(there, 0.75)
+    exchange(here, there)
+    assert here.theta == there.theta == (0.5, 0.5, 0.5)
+    here.leave("there")
+    assert here.theta == (0.25, 0.25, 0.25)
+
+
 @pytest.mark.parametrize("dials", ["here", "there"])
 def test_who_comes_back_is_heard_its_old_messages_are_not(dials):
     here, there = pair()
@@ -378,8 +388,9 @@ def test_who_comes_back_is_heard_its_old_messages_are_not(dials):
     here.leave("there")
     here.join("there")
     held = deepcopy(here.stored)
-    here.receive_offer(late)
-    assert here.stored == held
+    for message in (late, replace(late, to_epoch=0)):  # also one that does not say for which life it is
+        here.receive_offer(message)
+        assert here.stored == held
     for _ in range(3):
         exchange(*((here, there) if dials == "here" else (there, here)))
     assert here.gossiped == there.gossiped == (0.375, 0.375, 0.375, 0.5, 0.5, 0.5)
