@@ -377,14 +377,16 @@ def test_a_migrated_file_holds_no_old_reward(tmp_path, schema, name):
     with closing(raw):
         raw.execute("PRAGMA journal_mode=WAL")
         random = Random(schema)  # noqa: S311
-        left = {random.random() for _ in range(300)}
+        left = {random.random() for _ in range(900)}
         for number, value in enumerate(left):
             raw.execute(
                 "INSERT INTO decision (id, epoch, number, arm, at, reward) VALUES (?, 1, 0, 0, 0.0, ?)",
                 (f"old-{number}", value),
             )
         raw.execute("PRAGMA secure_delete=OFF")
-        raw.execute("DELETE FROM decision WHERE id LIKE 'old-%' AND number = 0 AND rowid % 3")
+        gone = "DELETE FROM decision WHERE id LIKE 'old-%' AND number = 0"
+        raw.execute(f"{gone} AND rowid % 3")
+        raw.execute(f"{gone} AND rowid > (SELECT max(rowid) FROM decision) - 600")  # leaves whole pages unused
         known = {value for (value,) in raw.execute("SELECT reward FROM decision WHERE reward NOT IN (0, 1)")}
     assert len(found(tmp_path, left)) > 200, "the search works"
     terms = terms_of(name) if schema == 2 else TERMS_3[name]
