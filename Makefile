@@ -42,11 +42,11 @@ reliability: .venv/developer
 	$(PYTHON) -m venv .venv
 
 .venv/user: .venv/bin/pip pyproject.toml constraints.txt
-	$(PIP) --editable '.[agent]'
+	$(PIP) --editable '.[all]'
 	touch $@
 
 .venv/developer: .venv/bin/pip pyproject.toml constraints.txt
-	$(PIP) --editable '.[agent,dev]'
+	$(PIP) --editable '.[all,dev]'
 	touch .venv/user $@
 
 clean:
