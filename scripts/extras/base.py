@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from fedbandit.cli import app
+
 NEEDS = {
     ("run", "x.toml"): ("fedbandit run needs the simulator", "sim"),
     ("show", "x"): ("fedbandit show needs the simulator", "sim"),
@@ -23,8 +27,8 @@ NEEDS = {
 
 def command(*arguments: str) -> tuple[int, str, str]:
     """Exit code, output and errors of ``fedbandit``."""
-    ran = subprocess.run([sys.executable, "-m", "fedbandit", *arguments], capture_output=True, text=True)
-    return ran.returncode, ran.stdout, ran.stderr.strip()
+    ran = CliRunner().invoke(app, arguments)
+    return ran.exit_code, ran.stdout, ran.stderr.strip()
 
 
 def words_of(code: str) -> str:
@@ -41,6 +45,9 @@ def check_words() -> None:
     for arguments, (words, extras) in NEEDS.items():
         assert command(*arguments) == (2, "", f"error: {words}: pip install 'fedbandit[{extras}]'"), command(*arguments)
     assert not list(Path().iterdir()), "a command that cannot run writes nothing"
+    ran = subprocess.run([sys.executable, "-m", "fedbandit", "run", "x.toml"], capture_output=True, text=True)
+    words = "error: fedbandit run needs the simulator: pip install 'fedbandit[sim]'\n"
+    assert (ran.returncode, ran.stderr) == (2, words), ran
     assert "COMMAND" in command("--help")[1]
     install = "needs the simulator: pip install 'fedbandit[sim]'"
     assert words_of("from fedbandit import simulate") == f"fedbandit.simulate {install}"
