@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all lint audit-dependencies lock bench reliability clean
+.PHONY: demo test test-all test-wheel lint audit-dependencies lock bench reliability clean
 
 demo: .venv/user
 	$(BIN)/fedbandit demo
@@ -17,6 +17,11 @@ SEEDS ?= 1000
 test-all: .venv/developer
 	scripts/debian-packages
 	$(BIN)/pytest -n auto --dist loadgroup --fault-seeds $(SEEDS)
+	$(MAKE) test-wheel
+
+# Installs the wheel alone with the newest packages that pyproject.toml allows, and tries each extra. Needs an index.
+test-wheel: .venv/developer
+	$(BIN)/python scripts/try_wheel.py
 
 lint: .venv/developer
 	$(BIN)/ruff check .
@@ -42,11 +47,11 @@ reliability: .venv/developer
 	$(PYTHON) -m venv .venv
 
 .venv/user: .venv/bin/pip pyproject.toml constraints.txt
-	$(PIP) --editable '.[agent]'
+	$(PIP) --editable '.[all]'
 	touch $@
 
 .venv/developer: .venv/bin/pip pyproject.toml constraints.txt
-	$(PIP) --editable '.[agent,dev]'
+	$(PIP) --editable '.[all,dev]'
 	touch .venv/user $@
 
 clean:

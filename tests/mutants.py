@@ -1544,6 +1544,47 @@ OLD_COPIES = {
 }
 
 
+EX = "test_extras.py::"
+EXTRAS = {
+    "a missing extra is not noticed": Mutant(
+        "extras.py",
+        "    if absent:\n",
+        "    if False:\n",
+        (f"{EX}test_a_package_that_is_missing_is_named",),
+    ),
+    "packages count as installed": Mutant(
+        "extras.py",
+        "        return find_spec(name) is not None",
+        "        return True",
+        (f"{EX}test_a_package_that_is_missing_is_named",),
+    ),
+    "dir shows what cannot be loaded": Mutant(
+        "__init__.py",
+        'absent = _SIMULATOR if missing("sim") else ()',
+        "absent = ()",
+        (f"{EX}test_the_base_says_what_to_install",),
+    ),
+    "a command does not say what it needs": Mutant(
+        "cli/commands.py",
+        '    needs("fedbandit show", "sim")\n',
+        "",
+        (f"{EX}test_the_base_says_what_to_install",),
+    ),
+    "a live site loads NumPy": Mutant(
+        "agent/core/decision_ids.py",
+        "import struct\n",
+        "import struct\n\nimport numpy as np\n",
+        ("test_laws.py::test_a_site_loads_nothing_of_the_simulator_and_the_base_nothing_of_a_site",),
+    ),
+    "import fedbandit loads more": Mutant(
+        "__init__.py",
+        "TYPE_CHECKING = False  #",
+        "from typing import TYPE_CHECKING  #",
+        (f"{EX}test_import_fedbandit_loads_nothing_else",),
+    ),
+}
+
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -1562,5 +1603,6 @@ AREAS = {
     "the doors": DOORS,
     "neighbours that lie": LIARS,
     "old copies": OLD_COPIES,
+    "extras": EXTRAS,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

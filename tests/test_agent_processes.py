@@ -15,7 +15,6 @@ from fedbandit.agent.config import read_config
 from fedbandit.agent.core.events import NotANeighbour
 from fedbandit.agent.core.memory_network import imbalance
 from fedbandit.agent.stopped import change_neighbour
-from fedbandit.local.processes import LocalFederation
 from processes import (
     ask,
     assert_mistake,
@@ -31,7 +30,6 @@ from processes import (
     running,
     spawn,
     state,
-    terms,
     told,
     version,
     wait_until,
@@ -128,16 +126,6 @@ class TestWhatIsRefusedAtTheStart:
             assert stopped.is_ready("north")
         finally:
             stopped.stop_all()
-
-    def test_without_the_extra(self, tmp_path):
-        config = LocalFederation(tmp_path, terms(), [("east", "north")]).config("north")
-        modules = ("grpc", "google", "fastapi", "uvicorn", "httpx", "cryptography", "prometheus_client", "httptools")
-        hidden = {
-            name: spawn("agent", "-c", config, before=f"import sys; sys.modules[{name!r}] = None") for name in modules
-        }
-        for name, process in hidden.items():
-            code, output = told(process)
-            assert_mistake((code, output.splitlines()[-1]), name, "pip install 'fedbandit[agent]'")
 
 
 class TestTerms:

@@ -4,11 +4,13 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import fedbandit
+from fedbandit import extras
 
 SOURCE = Path(fedbandit.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -16,10 +18,8 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # The layers, lowest first: a room imports itself and the rooms above its line, never one below it.
 ROOMS = {
     "rules": ["rules"],  # formulas; first, since a problem asks the rules for the variance of its rewards
-    "world": [
-        *("checks", "regular_files", "toml_files", "progress", "array_checks", "graph", "rewards", "samples", "delays"),
-        *("problem", "hospital"),
-    ],
+    "checks": ["checks", "extras", "regular_files", "toml_files", "progress"],
+    "world": ["array_checks", "graph", "rewards", "samples", "delays", "problem", "hospital"],
     "policies": ["policies"],
     "outside": ["outside"],  # policies and functions of users
     "theory": ["theory"],  # after the policies, which say how long a horizon may be
@@ -86,6 +86,61 @@ def test_the_simulator_does_not_import_the_agent(room):
         assert not [name for name in loaded_by(path) if room_of(name).startswith(("privacy", "agent"))]
 
 
+# ---------------------------------------------------------------- what is installed
+
+# What stands in the base, and what a live site adds: everything else may use the simulator's packages.
+BASE = ("rules", "checks", "policies", "outside", "theory", "privacy", "agent.core", "agent.disk", "agent.config")
+SITE = ("agent.gossip", "agent.http", "agent")
+
+
+def file_of(module):
+    path = SOURCE.joinpath(*module.split(".")[1:])
+    return path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+
+
+def packages_of(room):
+    """Packages of others that a room can load, directly or by what it imports, each with the file that does."""
+    waiting, seen, packages = [module_of(path) for path in MODULES if room_of(module_of(path)) == room], set(), {}
+    while waiting:
+        module = waiting.pop()
+        if module in seen or module == "fedbandit":  # whose names are loaded on first use
+            continue
+        seen.add(module)
+        waiting += [*loaded_by(file_of(module)), module.rpartition(".")[0]]
+        for name in map(str, imports_of(file_of(module))):
+            if name.split(".")[0] not in {*sys.stdlib_module_names, "fedbandit"}:
+                packages[name.split(".")[0]] = module
+    return packages
+
+
+@pytest.mark.parametrize("room", [*BASE, *SITE])
+def test_a_site_loads_nothing_of_the_simulator_and_the_base_nothing_of_a_site(room):
+    """``privacy`` loads OpenDP at the first draw, and says what to install; it is the only one."""
+    roots = {extra: {name.split(".")[0] for name in names} for extra, names in extras.EXTRAS.items()}
+    # Packages that these bring, and that we import ourselves.
+    roots["agent"].add("starlette")
+    allowed = {"httpx", "pydantic", "rich", "typer"} | (roots["agent"] if room in SITE else {"opendp"})
+    assert {name: by for name, by in packages_of(room).items() if name not in allowed} == {}
+
+
+def test_the_static_graph_sees_what_a_room_loads():
+    """Can it fail? The simulator and the commands that draw figures load what a site must not."""
+    assert {"numpy", "numba", "xarray"} <= set(packages_of("simulation"))
+    assert {"numpy", "networkx"} <= set(packages_of("world"))
+    assert {"grpc", "cryptography", "fastapi"} <= set(packages_of("agent"))
+    assert packages_of("privacy") == {"opendp": "fedbandit.privacy.noise"}
+
+
+def test_extras_are_those_of_the_project():
+    """``extras.EXTRAS`` has the packages that ``pyproject.toml`` names, by the names that they are imported by."""
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+    imported_as = {"google.protobuf": "protobuf", "grpc": "grpcio", "prometheus_client": "prometheus-client"}
+    for extra, names in extras.EXTRAS.items():
+        required = {re.split("[>=]", requirement)[0] for requirement in project["optional-dependencies"][extra]}
+        assert {imported_as.get(name, name) for name in names} == required
+    assert project["optional-dependencies"]["all"] == ["fedbandit[agent,sim]"]
+
+
 def imports_of(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -149,11 +204,6 @@ def test_a_live_agent_is_light():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == ""
-
-
-@pytest.mark.parametrize("path", sorted((SOURCE / "agent").rglob("*.py")), ids=lambda path: path.name)
-def test_the_agent_does_not_import_the_simulator(path):
-    assert not [name for name in imports_of(path) if name.startswith(("fedbandit.simulation", "numpy", "numba"))]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """fedbandit: find the best arm over many sites by gossip, with differential privacy for every reward.
 
-Public names are loaded on first use: ``import fedbandit`` and ``fedbandit --help`` stay fast.
+Public names are loaded on first use: ``import fedbandit`` and ``fedbandit --help`` stay fast. A name whose extra is not
+installed raises ``ImportError`` with the command that installs it, and ``dir`` leaves it out.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # type checkers know the name; ``typing`` itself would take as long to import as all the rest
 
 if TYPE_CHECKING:
     from fedbandit import audit, delays, graph, hospital, privacy, theory
@@ -91,15 +91,39 @@ _HOMES = {
     "replay": "simulation.replay",
     "simulate": "simulation.run",
 }
+"""The modules of public names; the other names are modules themselves."""
+
+_SIMULATOR = {
+    "audit",
+    "delays",
+    "graph",
+    "hospital",
+    "problem",
+    "simulation.replay",
+    "simulation.result",
+    "simulation.run",
+}
+"""Modules that need the extra ``sim``; the others are in the base."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("audit", "delays", "graph", "hospital", "privacy", "theory"):
-        return import_module(f"fedbandit.{name}")
-    if name in _HOMES:
-        return getattr(import_module(f"fedbandit.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'fedbandit' has no attribute '{name}'")
+if not TYPE_CHECKING:  # type checkers would take any misspelt name for a known one
+
+    def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError(f"module 'fedbandit' has no attribute '{name}'")
+        from importlib import import_module
+
+        from fedbandit.extras import needs
+
+        home = _HOMES.get(name, name)
+        if home in _SIMULATOR:
+            needs(f"fedbandit.{name}", "sim")
+        module = import_module(f"fedbandit.{home}")
+        return getattr(module, name) if name in _HOMES else module
 
 
 def __dir__() -> list[str]:
-    return __all__
+    from fedbandit.extras import missing
+
+    absent = _SIMULATOR if missing("sim") else ()
+    return [name for name in __all__ if _HOMES.get(name, name) not in absent]

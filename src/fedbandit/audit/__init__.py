@@ -7,10 +7,14 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedbandit.extras import needs
+
 if TYPE_CHECKING:
     from fedbandit.audit import measure
 
 __all__ = ["measure"]
+
+needs("fedbandit.audit", "sim")
 
 
 def __getattr__(name: str) -> Any:

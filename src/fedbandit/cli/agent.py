@@ -3,7 +3,6 @@
 Heavy imports happen inside commands.
 """
 
-import asyncio
 import logging
 import os
 import resource
@@ -20,6 +19,7 @@ import typer
 
 from fedbandit.checks import FileError
 from fedbandit.cli.errors import errors_exit_with_2
+from fedbandit.extras import needs
 
 if TYPE_CHECKING:
     from fedbandit.agent.client import Client
@@ -44,12 +44,15 @@ def agent(
     ] = False,
 ) -> None:
     """Run the agent of one site: HTTP for its application, gossip over mutual TLS, state on disk. SIGTERM stops it."""
+    needs("fedbandit agent", "agent")
     # An agent does not need NumPy. OpenDP would load an installed NumPy and never use it: 10 MB and a thread.
     sys.modules["numpy"] = cast(ModuleType, None)
     os.umask(0o077)  # the state holds raw rewards
     # Many systems allow 1,024 descriptors, which a few idle callers use up: then nobody is answered.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    import asyncio
+
     from fedbandit.agent.config import check_insecure, read_config, read_tokens
     from fedbandit.agent.gossip.tls import read_tls
     from fedbandit.agent.http.snapshot import INSECURE

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fedbandit.cli.errors import errors_exit_with_2
+from fedbandit.extras import needs
 
 __all__ = ["certs"]
 
@@ -23,6 +24,7 @@ def init(
     days: Annotated[int, typer.Option(help="Lifetime in days.")] = 3650,
 ) -> None:
     """Create a CA. Never replaces an existing one."""
+    needs("fedbandit certs init", "agent")
     from fedbandit.agent.gossip.certificates import init as make
 
     made = make(folder, name, days, datetime.now(UTC))
@@ -40,6 +42,7 @@ def issue(
     renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate and its key.")] = False,
 ) -> None:
     """Issue a site's certificate and key, signed by the CA."""
+    needs("fedbandit certs issue", "agent")
     from fedbandit.agent.gossip.certificates import CA_CERTIFICATE, CA_KEY
     from fedbandit.agent.gossip.certificates import issue as make
 
@@ -62,6 +65,7 @@ def sign(
     renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate.")] = False,
 ) -> None:
     """Issue a certificate for the key in a site's request. Nothing but the key is taken from the request."""
+    needs("fedbandit certs sign", "agent")
     from fedbandit.agent.gossip.certificates import CA_CERTIFICATE
     from fedbandit.agent.gossip.certificates import sign as make
 

@@ -14,7 +14,8 @@ from fedbandit.cli.agent import live
 from fedbandit.cli.certs import certs
 from fedbandit.cli.errors import errors_exit_with_2
 from fedbandit.cli.tables import print_audit, print_summary, print_sweep, print_table, print_theory
-from fedbandit.cli.up import missing_extra, show_live, upper
+from fedbandit.cli.up import show_live, upper
+from fedbandit.extras import missing, needs
 
 __all__ = ["app", "main"]
 
@@ -69,6 +70,7 @@ def run(
 
     A file with lists is a sweep: all combinations run. Repeat the command to resume a run that was stopped.
     """
+    needs("fedbandit run", "sim")
     from fedbandit.experiments import run_folder
     from fedbandit.experiments.experiment import read_sweep
     from fedbandit.experiments.sweep import run_all
@@ -102,6 +104,7 @@ def run(
 @errors_exit_with_2
 def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")]) -> None:
     """Print the summary of a result, or of a sweep."""
+    needs("fedbandit show", "sim")
     from fedbandit.experiments import run_folder
 
     sweep = run_folder.load_sweep(folder)
@@ -133,6 +136,7 @@ def plot(
     ] = None,
 ) -> None:
     """Draw the regret of a result over time, or of a sweep against the swept values."""
+    needs("fedbandit plot", "sim")
     from fedbandit.experiments import run_folder
 
     sweep = run_folder.load_sweep(folder)
@@ -169,6 +173,7 @@ def graph(
     ],
 ) -> None:
     """Describe a graph: its size, diameter and lambda_2."""
+    needs("fedbandit graph", "sim")
     from fedbandit.graph import parse
 
     described = parse(spec)
@@ -197,6 +202,7 @@ def theory_command(
     gap: Annotated[float, typer.Option(help="Gap between the best arm and every other arm.")] = 0.1,
 ) -> None:
     """Print the paper's constants and bounds for a setting: L, the alphas, radii, Theorems 1 and 2."""
+    needs("fedbandit theory", "sim")
     from fedbandit.checks import number_above, number_between, whole_number
     from fedbandit.graph import parse
 
@@ -220,6 +226,7 @@ def reproduce(
 
     Repeat the command to resume a run that was stopped or killed.
     """
+    needs("fedbandit reproduce", "sim")
     from fedbandit.experiments.report import write_report
     from fedbandit.experiments.reproduce import FIGURES, run_figures
     from fedbandit.progress import progress_bar
@@ -251,6 +258,7 @@ def demo(
 
     Then run three real agents with simulated patients on this machine for 20 seconds.
     """
+    needs("fedbandit demo", "sim")
     from fedbandit.experiments import run_folder
     from fedbandit.local import demo as setting
     from fedbandit.simulation.run import simulate
@@ -266,9 +274,8 @@ def demo(
     print_summary(result, setting.TITLE)
     typer.echo(setting.reading(result))
     typer.echo(f"figure: {output / run_folder.FIGURE}")
-    missing = missing_extra()
-    if missing:
-        typer.echo(f"A live federation would follow here. {missing}")
+    if missing("agent"):
+        typer.echo("A live federation would follow here. It needs the extra agent: pip install 'fedbandit[agent,sim]'")
         return
     typer.echo(setting.LIVE_INTRODUCTION)
     show_live(setting.live_setting(), setting.LIVE_SECONDS, output)
@@ -296,6 +303,7 @@ def audit(
 
     Exit code 1 if a claim is broken, or if a variant that is known to be broken is not caught.
     """
+    needs("fedbandit audit", "agent", "sim")
     from fedbandit.audit.measure import LARGEST_CLAIM
     from fedbandit.audit.suite import AUDITED, broken_jobs, jobs_on, run_jobs
     from fedbandit.checks import number_between

@@ -11,11 +11,9 @@ from typing import Any
 import typer
 
 from fedbandit.checks import FileError, InvalidArgument
+from fedbandit.extras import MissingExtra, extra_of
 
 __all__ = ["errors_exit_with_2"]
-
-AGENT = frozenset({"cryptography", "fastapi", "google", "grpc", "httptools", "httpx", "prometheus_client", "uvicorn"})
-"""Packages of the extra ``agent``, by import name."""
 
 
 def errors_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
@@ -26,13 +24,14 @@ def errors_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
         warnings.showwarning = _warn_plainly
         try:
             command(*args, **options)
-        except (InvalidArgument, FileError, OSError) as error:
+        except (InvalidArgument, FileError, MissingExtra, OSError) as error:
             _say(f"error: {error}")
             raise typer.Exit(2) from None
         except ImportError as error:
-            if (error.name or "").partition(".")[0] not in AGENT:
+            extra = extra_of(error.name or "")
+            if extra is None:
                 raise
-            _say(f"error: this needs {error.name}, which is not installed: pip install 'fedbandit[agent]'")
+            _say(f"error: this needs {error.name}, which is not installed: pip install 'fedbandit[{extra}]'")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             _say("stopped")

@@ -2,18 +2,18 @@
 
 import re
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedbandit.cli.errors import errors_exit_with_2
+from fedbandit.extras import needs
 
 if TYPE_CHECKING:
     from fedbandit.local.up import Run, Setting
 
-__all__ = ["FIGURE", "NUMBERS", "missing_extra", "show_live", "upper"]
+__all__ = ["FIGURE", "NUMBERS", "show_live", "upper"]
 
 FIGURE, NUMBERS = "live.png", "result.json"
 LINE_EVERY = 5.0
@@ -51,37 +51,11 @@ def up(
     Every run starts afresh, in its own folder of the output. Ctrl-C ends it with a table; exit code 1 if an agent
     dies.
     """
-    missing = missing_extra()
-    if missing:
-        typer.echo(f"error: {missing}", err=True)
-        raise typer.Exit(2)
+    needs("fedbandit up", "agent", "sim")
     from fedbandit.local.up import graph_of, setting_of
 
     seconds = None if duration is None else _seconds(duration)
     show_live(setting_of(problem, graph_of(graph, agents), arms, epsilon, speed, rate, seed), seconds, output)
-
-
-def missing_extra() -> str | None:
-    """What to install for live agents; None if everything is installed."""
-    needed = (
-        "cryptography",
-        "fastapi",
-        "grpc",
-        "httptools",
-        "httpx",
-        "prometheus_client",
-        "google.protobuf",
-        "uvicorn",
-    )
-    missing = [name for name in needed if not _is_there(name)]
-    return f"Live agents need {', '.join(missing)}: pip install 'fedbandit[agent]'" if missing else None
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent package is missing
-        return False
 
 
 def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:

@@ -11,6 +11,7 @@ from math import inf, nextafter
 from typing import TYPE_CHECKING
 
 from fedbandit.checks import finite_number, number_above, whole_number
+from fedbandit.extras import needs
 from fedbandit.rules.mean import clamp
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def measurement_of(epsilon: float) -> "Measurement":
     OpenDP is loaded here, at the first draw: it loads NumPy if that is installed, and a live agent
     starts without either.
     """
+    needs("noise for real rewards", "agent")
     # OpenDP is typed in part only.
     from opendp.domains import atom_domain, vector_domain  # pyright: ignore[reportUnknownVariableType]
     from opendp.measurements import make_laplace  # pyright: ignore[reportUnknownVariableType]

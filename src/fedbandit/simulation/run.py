@@ -70,7 +70,9 @@ def simulate(
     """
     call = check_call(problem, policies, horizon, trials, seed, checkpoints, watch_radii)
     if engine != "cpu":
-        raise InvalidArgument("engine", engine, "'cpu'")
+        later = engine in ("cuda", "ray")  # pyright: ignore[reportUnnecessaryContains]
+        hint = f"This version has no engine for {engine}, and the extra of that name brings none." if later else ""
+        raise InvalidArgument("engine", engine, "'cpu'", hint)
     workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
     num_agents = call.problems[0].num_agents
     total = len(call.plans) * len(call.trials) * call.horizon * num_agents
