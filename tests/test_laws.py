@@ -18,7 +18,7 @@ ROOMS = {
     "rules": ["rules"],  # formulas; first, since a problem asks the rules for the variance of its rewards
     "world": [
         *("checks", "regular_files", "toml_files", "progress", "array_checks", "graph", "rewards", "samples", "delays"),
-        *("problem", "hospital"),
+        *("problem", "hospital", "shares"),
     ],
     "policies": ["policies"],
     "outside": ["outside"],  # policies and functions of users

@@ -189,6 +189,8 @@ class Page(NamedTuple):
     * ``radius(me, terms, seen, now, arm)``: how far the estimate may be off
     * ``margin``: like ``radius``: what the index adds to the estimate, if that differs
     * ``unknown(me, arm)``: whether the agent has no estimate of the arm yet; ``None``: it has all from the start
+    * ``chance(me, terms, seen, now, arm)``: the probability with which ``decide`` gives this arm; asked at a live site
+      only, after a decision that has used a draw, where ``me`` is as ``decide`` left it
     * ``meet(agents, terms, seen, edges, present)``: what agents do to each other besides averaging, over the edges
       whose entry in ``present`` is not 0; returns the number of messages that each agent has sent for it
     """
@@ -210,6 +212,7 @@ class Page(NamedTuple):
     margin: Callable[..., float] | None = None
     unknown: Callable[..., bool] | None = None
     meet: Callable[..., int] | None = None
+    chance: Callable[..., float] | None = None
 
 
 class Policy(Protocol):
