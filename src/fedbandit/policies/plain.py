@@ -11,7 +11,7 @@ from typing import Any, cast
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.policies.protocol import ARMS, Field, Page
 
-__all__ = ["NO_ARM", "Me", "Seen", "kept", "kept_names", "narrowed", "new_me", "new_seen", "restore", "widen"]
+__all__ = ["NO_ARM", "Me", "Seen", "carried", "kept", "kept_names", "narrowed", "new_me", "new_seen", "restore", "widen"]
 
 NO_ARM = -1
 """The arm number under which single numbers are stored."""
@@ -108,7 +108,7 @@ def narrowed(page: Page, terms: Any, me: Me, seen: Seen, arms: Sequence[int]) ->
     nothing counts, or points at, an arm that is not there.
     """
     few, known = new_me(page, terms, len(arms)), vars(me)
-    for name in _carried(page):
+    for name in carried(page):
         vars(few)[name] = [known[name][k] for k in arms] if _is_row(page.knows[name]) else deepcopy(known[name])
     shown = Seen(**{name: [row[k] for k in arms] for name, row in vars(seen).items()})
     if page.believe is not None:
@@ -120,7 +120,7 @@ def narrowed(page: Page, terms: Any, me: Me, seen: Seen, arms: Sequence[int]) ->
 def widen(page: Page, me: Me, few: Me, arms: Sequence[int]) -> None:
     """Put back what ``page.decide`` may have changed of a narrowed copy, but for what is derived."""
     known, changed = vars(me), vars(few)
-    for name in _carried(page):
+    for name in carried(page):
         if _is_row(page.knows[name]):
             for position, k in enumerate(arms):
                 known[name][k] = changed[name][position]
@@ -128,7 +128,7 @@ def widen(page: Page, me: Me, few: Me, arms: Sequence[int]) -> None:
             known[name] = changed[name]
 
 
-def _carried(page: Page) -> Iterator[str]:
+def carried(page: Page) -> Iterator[str]:
     """Fields that mean the same whichever arms there are: kept ones, and what engines count of decisions."""
     return (name for name, field in page.knows.items() if field.is_kept or name in ("tried", "caught_up"))
 

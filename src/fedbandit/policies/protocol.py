@@ -40,6 +40,7 @@ __all__ = [
     "fill_with_normals",
     "known_variance",
     "needs_company",
+    "needs_every_decision",
     "needs_rewards_at_once",
     "needs_step",
     "needs_unit_range",
@@ -120,6 +121,7 @@ class Setting(NamedTuple):
     * ``rewards``: the kind of rewards, for messages
     * ``counts``: whether sites count alike (or by given weights), or by their patients, that is by their rates
     * ``at_once``: a reward counts before the agent's next decision; otherwise it may come later
+    * ``has_shares``: decisions may be given by shares of arms, and not by the policy
     """
 
     num_agents: int
@@ -140,6 +142,7 @@ class Setting(NamedTuple):
     rewards: str
     counts: Counts = "sites"
     at_once: bool = True
+    has_shares: bool = False
 
     @property
     def has_range(self) -> bool:
@@ -337,6 +340,12 @@ def needs_rewards_at_once(policy: Any, setting: Setting) -> None:
     """Refuse rewards that come later than the next decision."""
     if not setting.at_once:
         raise InvalidArgument("delays", "given", f"left out for {policy.label}, which waits for every reward")
+
+
+def needs_every_decision(policy: Any, setting: Setting) -> None:
+    """Refuse shares of arms: some decisions would not be the policy's."""
+    if setting.has_shares:
+        raise InvalidArgument("shares", "given", f"left out for {policy.label}, which pulls an arm many times in a row")
 
 
 def needs_company(policy: Any, setting: Setting) -> None:
