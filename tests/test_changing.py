@@ -219,7 +219,7 @@ def test_counts_spread_over_the_links_that_exist_only():
     """n~ of an agent that meets nobody stays its own count (Algorithm 1, line 5)."""
     contacts = graph.contacts([(t, 0, 1) for t in range(1, 51)] + [(60, 1, 2), (60, 2, 3)])
     problem = replace(Problem.bernoulli(MEANS, contacts), rates=np.array([1.0, 0.05, 0.05, 1.0]))
-    page, terms, ((_, links),), play_rounds, _ = plan_of(GossipUCB(), problem, 50)
+    page, terms, ((_, links),), play_rounds, *_ = plan_of(GossipUCB(), problem, 50)
     population, theta = new_population(page, terms, 2), np.zeros((4, 2))
     world, zero = world_of(problem), np.uint64(0)
     play_rounds(0, 50, zero, zero, population, world, links, no_tape(), theta, problem.arm_means, np.zeros(4))

@@ -128,7 +128,7 @@ def outcome(call):
                 "'federation.num_agents' is missing",
                 "unknown key 'federation.num_agent'. Did you mean 'num_agents'? "
                 "Known: name, num_agents, arms, rewards, reward_window, default_reward, counts, "
-                "max_decisions_per_day, policy",
+                "max_decisions_per_day, shares, policy",
             ],
         ),
         ('name = "north"\n', "", "'name' is missing"),

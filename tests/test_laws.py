@@ -18,7 +18,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # The layers, lowest first: a room imports itself and the rooms above its line, never one below it.
 ROOMS = {
     "rules": ["rules"],  # formulas; first, since a problem asks the rules for the variance of its rewards
-    "checks": ["checks", "extras", "regular_files", "toml_files", "progress"],
+    "checks": ["checks", "extras", "regular_files", "toml_files", "progress", "shares"],
     "world": ["array_checks", "graph", "rewards", "samples", "delays", "problem", "hospital"],
     "policies": ["policies"],
     "outside": ["outside"],  # policies and functions of users

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         PrivacyWarning,
     )
     from fedbandit.problem import Problem
+    from fedbandit.shares import Shares
     from fedbandit.simulation.replay import NotLogged, Tape, Trace, replay
     from fedbandit.simulation.result import Result, load
     from fedbandit.simulation.run import simulate
@@ -51,6 +52,7 @@ __all__ = [
     "PrivacyWarning",
     "Problem",
     "Result",
+    "Shares",
     "Tape",
     "Trace",
     "audit",
@@ -85,6 +87,7 @@ _HOMES = {
     "PrivacyWarning": "policies",
     "Problem": "problem",
     "Result": "simulation.result",
+    "Shares": "shares",
     "Tape": "simulation.replay",
     "Trace": "simulation.replay",
     "load": "simulation.result",

@@ -18,6 +18,7 @@ from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.rights import ALL_RIGHTS, ROLES, Right, Rights, Role
 from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
 from fedbandit.outside.policies import WrongPage, policy_from
+from fedbandit.shares import Shares
 from fedbandit.toml_files import Section, checked, read_toml
 
 __all__ = [
@@ -128,6 +129,12 @@ _Dialled = Annotated[Address, BeforeValidator(_text(address))]
 _Listened = Annotated[Address, BeforeValidator(_text(listening_address))]
 
 
+class _Shares(Section):
+    control: str | None = None
+    control_share: float = 0.0
+    least_share: float = 0.0
+
+
 class _Federation(Section):
     name: str
     num_agents: int
@@ -137,6 +144,7 @@ class _Federation(Section):
     default_reward: float | None = None
     counts: str | None = None
     max_decisions_per_day: float | None = None
+    shares: _Shares | None = None
     policy: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -305,12 +313,22 @@ def _terms(section: _Federation, trusted: str, folder: Path) -> Federation:
             section.default_reward,
             None if section.counts is None else checked_counts("counts", section.counts),
             section.max_decisions_per_day,
+            _shares(section.shares),
         )
     except WrongPage:
         raise
     except InvalidArgument as error:
         place = {"low": "rewards[0]", "high": "rewards[1]"}.get(error.argument, error.argument)
         raise InvalidArgument(f"federation.{place}", error.value, error.accepted, error.hint) from None
+
+
+def _shares(section: _Shares | None) -> Shares | None:
+    if section is None:
+        return None
+    try:
+        return Shares(section.control, section.control_share, section.least_share)
+    except InvalidArgument as error:
+        raise error.at("shares") from None
 
 
 def _contradictions(file: _File) -> Iterator[str]:

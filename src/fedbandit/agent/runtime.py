@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fedbandit.agent.clock import SteadyClock, epoch_now
 from fedbandit.agent.config import ConfigError, SiteConfig, check_insecure, read_config
-from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core.choice import draws_for
 from fedbandit.agent.core.events import Step
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.presence import Presence
@@ -114,7 +114,7 @@ class Agent:
 
     async def decide(self) -> Decision:
         """Hand out an arm."""
-        draws = DecisionDraws(tuple(self._random.gauss(0.0, 1.0) for _ in self.terms.arms), self._random.random())
+        draws = draws_for(self.terms, self._random)
         now = self._clock.now()  # before anything is settled: at this time nothing is due any more
         return await self.site.do(lambda site: site.decide(now, draws))
 

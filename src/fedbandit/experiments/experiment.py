@@ -2,8 +2,8 @@
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
 ``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.edges_per_round``,
-``problem.same_means``, ``problem.hospital``, ``problem.delays``, ``problem.reward_window`` and the parameters of
-rewards is a separate experiment; a list within the list of ``delays`` has an entry for each agent. A list in a policy
+``problem.same_means``, ``problem.hospital``, ``problem.delays``, ``problem.reward_window``, ``shares.control_share``,
+``shares.least_share`` and the parameters of rewards is a separate experiment; a list within the list of ``delays`` has an entry for each agent. A list in a policy
 (``epsilon = [1, 2]``) makes one policy per value, compared within every experiment. ``problem.redraw = true`` draws new
 random means for every trial, with consecutive seeds from ``problem.seed``.
 """
@@ -23,6 +23,7 @@ from fedbandit.outside.policies import label_of, policy_from
 from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.problem import Problem
 from fedbandit.rewards import FAMILIES
+from fedbandit.shares import Shares
 from fedbandit.toml_files import Section, checked, read_toml
 
 MAX_REDRAWN = 10_000
@@ -73,6 +74,12 @@ class _ProblemSection(Section):
     default_reward: float | None = None
 
 
+class _SharesSection(Section):
+    control: int | None = None
+    control_share: float = 0.0
+    least_share: float = 0.0
+
+
 class _File(Section):
     name: str | None = None
     graph: str | _GraphSection
@@ -84,6 +91,7 @@ class _File(Section):
     seed: int = 0
     checkpoints: int | list[int] = 200
     watch_radii: bool = False
+    shares: _SharesSection | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +106,7 @@ class Experiment:
     seed: int
     checkpoints: int | list[int]
     watch_radii: bool = False
+    shares: Shares | None = None
     text: str = ""  # the file itself
     swept: dict[str, Any] = field(default_factory=dict[str, Any])  # the swept values of this combination
     families: dict[str, str] = field(default_factory=dict[str, str])  # policies that differ only in epsilon share one
@@ -143,6 +152,7 @@ _SWEPT = {
         *("num_arms", "seed", "edges_per_round", "same_means", "hospital", "counts", "delays", "reward_window"),
         *("sigma", "concentration", "degrees_of_freedom", "scale", "samples", "variance"),
     ),
+    "shares": ("control_share", "least_share"),
 }
 
 
@@ -160,12 +170,13 @@ def _combinations(content: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
             lists += [(section, name, given[name]) for name in names if isinstance(given.get(name), list)]
     for values in itertools.product(*(options for _, _, options in lists)):
         chosen = dict(content)
-        if isinstance(content.get("problem"), dict):
-            chosen["problem"] = dict(content["problem"])
+        for section in ("problem", "shares"):
+            if isinstance(content.get(section), dict):
+                chosen[section] = dict(content[section])
         swept: dict[str, Any] = {}
         for (section, name, _), value in zip(lists, values, strict=True):
             (chosen if section == "" else chosen[section])[name] = value
-            swept[name if section == "" else f"problem.{name}"] = value
+            swept[name if section == "" else f"{section}.{name}"] = value
         yield chosen, swept
 
 
@@ -189,9 +200,20 @@ def _built(file: _File, source: Path, text: str, swept: dict[str, Any]) -> Exper
         seed=file.seed,
         checkpoints=file.checkpoints,
         watch_radii=file.watch_radii,
+        shares=_shares(file.shares),
         text=text,
         swept=swept,
     )
+
+
+def _shares(section: _SharesSection | None) -> Shares | None:
+    """Shares of arms; where all are 0, as in a sweep over them, there are none."""
+    if section is None or (section.control is None and section.control_share == section.least_share == 0.0):
+        return None
+    try:
+        return Shares(section.control, section.control_share, section.least_share)
+    except InvalidArgument as error:
+        raise error.at("shares") from None
 
 
 def _graph(section: str | _GraphSection, num_agents: int | None, folder: Path) -> AnyGraph:

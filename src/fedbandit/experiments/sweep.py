@@ -56,7 +56,7 @@ def run_all(experiments: Sequence[Experiment], folder: str | Path, progress: OnP
     """
     place = Path(folder)
     for e in experiments:
-        check_call(e.played, e.policies, e.horizon, e.trials, e.seed, e.checkpoints)
+        check_call(e.played, e.policies, e.horizon, e.trials, e.seed, e.checkpoints, shares=e.shares)
     place.mkdir(parents=True, exist_ok=True)  # before the work: a bad folder fails now
     with _alone_in(place):
         return _run_or_take(experiments, place, progress or (lambda done, total: None))
@@ -122,7 +122,7 @@ def _remove_if_empty(folder: Path) -> None:
 def _key(experiment: Experiment) -> str:
     """A hash of what an experiment computes and of the code that computes it."""
     e = experiment
-    content = describe(e.played, e.policies, range(e.trials), e.horizon, e.seed)
+    content = describe(e.played, e.policies, range(e.trials), e.horizon, e.seed, e.shares)
     content |= {"checkpoints": e.checkpoints, "watch_radii": e.watch_radii}
     return hashlib.sha256(json.dumps([content, SOURCES]).encode()).hexdigest()[:20]
 
@@ -180,6 +180,7 @@ def _run_part(job: int, part: _Part) -> None:
         progress=report,
         threads=1,
         watch_radii=e.watch_radii,
+        shares=e.shares,
     )
     result.save(part.path)
 

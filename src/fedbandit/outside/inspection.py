@@ -32,6 +32,7 @@ ARGUMENTS = {
     "radius": ("me", "terms", "seen", "now", "arm"),
     "margin": ("me", "terms", "seen", "now", "arm"),
     "unknown": ("me", "arm"),
+    "chance": ("me", "terms", "seen", "now", "arm"),
     "meet": ("agents", "terms", "seen", "edges", "present"),
 }
 """The arguments of a page's functions."""

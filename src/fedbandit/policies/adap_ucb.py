@@ -19,6 +19,7 @@ from fedbandit.policies.protocol import (
     Page,
     Setting,
     check_sensitivity,
+    needs_every_decision,
     needs_rewards_at_once,
     reward_bounds,
     sensitivity,
@@ -202,6 +203,7 @@ class AdaPUCB:
     def check(self, setting: Setting) -> None:
         """Refuse unbounded rewards without ``assume_sensitivity``, and late ones: an episode ends with its reward."""
         needs_rewards_at_once(self, setting)
+        needs_every_decision(self, setting)
         check_sensitivity(self, setting)
 
     def terms(self, setting: Setting) -> Terms:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false
 from fedbandit.policies import protocol
+from fedbandit.policies.chances import drawn_chance
 from fedbandit.policies.few_patients import check_first_batch, warn_of_few_patients
 from fedbandit.policies.protocol import (
     ARMS,
@@ -212,8 +213,7 @@ def keep_safe_radius(me: Any, terms: Terms, arm: int, size: int) -> None:
     weight = batch.last_weight(me.precision[arm], variance)
     equivalent = batch.equivalent_rewards(me.precision[arm], me.square[arm])
     me.safe_spread[arm] = radii.gossip_spread(equivalent, terms.num_agents, terms.sampling_constant)
-    tail = radii.batch_tail(terms.noise_scale * weight / size, me.releases[arm], me.n[arm])
-    me.slope[arm], me.level[arm] = tail
+    me.slope[arm], me.level[arm] = radii.batch_tail(terms.noise_scale * weight / size, me.releases[arm], me.n[arm])
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
@@ -296,6 +296,7 @@ THOMPSON = Page(
     unknown=unknown,
     radius=radius,
     margin=thompson_margin,
+    chance=drawn_chance,
 )
 RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
 SAFE = RADIUS._replace(decide=decide_by_safe_radius, observe=observe_with_safe_radius, radius=safe_radius)

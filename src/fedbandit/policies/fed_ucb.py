@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, true_or_false, whole_number
 from fedbandit.policies import fed_ucb_as_printed, gossip_ucb
+from fedbandit.policies.chances import lagging_chance
 from fedbandit.policies.protocol import (
     ARMS,
     LEVELS,
@@ -129,6 +130,7 @@ PAGE = Page(
     announced=announced,
     estimate=estimate,
     radius=radius,
+    chance=lagging_chance,
 )
 
 

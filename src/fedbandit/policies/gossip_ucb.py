@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from fedbandit.policies.chances import lagging_chance
 from fedbandit.policies.protocol import ARMS, Count, Fields, Now, Number, Page, Setting, needs_company, uniform
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.radius import alpha1, clean_radius, gossip_spread
@@ -89,6 +90,7 @@ PAGE = Page(
     announced=announced,
     estimate=estimate,
     radius=radius,
+    chance=lagging_chance,
 )
 
 

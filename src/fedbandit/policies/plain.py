@@ -3,7 +3,7 @@
 Needs no NumPy. A sum of whole numbers stays a whole number, of any size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +11,7 @@ from typing import Any, cast
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.policies.protocol import ARMS, Field, Page
 
-__all__ = ["NO_ARM", "Me", "Seen", "kept", "kept_names", "narrowed", "new_me", "new_seen", "restore"]
+__all__ = ["NO_ARM", "Me", "Seen", "carried", "kept", "kept_names", "narrowed", "new_me", "new_seen", "restore", "widen"]
 
 NO_ARM = -1
 """The arm number under which single numbers are stored."""
@@ -49,7 +49,7 @@ def _zeros(shape: Sequence[int]) -> Any:
 
 def _kept_fields(page: Page, arm: int) -> dict[str, Field]:
     """Those with an entry for each arm, or with ``NO_ARM`` the others."""
-    return {name: f for name, f in page.knows.items() if f.is_kept and (ARMS in f.shape[:1]) == (arm != NO_ARM)}
+    return {name: f for name, f in page.knows.items() if f.is_kept and _is_row(f) == (arm != NO_ARM)}
 
 
 def kept_names(page: Page, arm: int) -> tuple[str, ...]:
@@ -101,10 +101,37 @@ def _row(value: Any) -> list[Any]:
 # ---------------------------------------------------------------- a choice among some of the arms
 
 
-def narrowed(page: Page, me: Me, seen: Seen, arms: Sequence[int]) -> tuple[Me, Seen]:
-    """Copies in which only these arms exist: what ``page.decide`` says of them is a position in ``arms``."""
-    mine = {
-        name: [vars(me)[name][k] for k in arms] if ARMS in field.shape[:1] else deepcopy(vars(me)[name])
-        for name, field in page.knows.items()
-    }
-    return Me(**mine), Seen(**{name: [row[k] for k in arms] for name, row in vars(seen).items()})
+def narrowed(page: Page, terms: Any, me: Me, seen: Seen, arms: Sequence[int]) -> tuple[Me, Seen]:
+    """Copies in which only these arms exist: what ``page.decide`` says of them is a position in ``arms``.
+
+    As after a restart in a world of these arms: kept fields are those of ``me``, passing ones are derived anew. So
+    nothing counts, or points at, an arm that is not there.
+    """
+    few, known = new_me(page, terms, len(arms)), vars(me)
+    for name in carried(page):
+        vars(few)[name] = [known[name][k] for k in arms] if _is_row(page.knows[name]) else deepcopy(known[name])
+    shown = Seen(**{name: [row[k] for k in arms] for name, row in vars(seen).items()})
+    if page.believe is not None:
+        for position in range(len(arms)):
+            page.believe(few, terms, shown, position)
+    return few, shown
+
+
+def widen(page: Page, me: Me, few: Me, arms: Sequence[int]) -> None:
+    """Put back what ``page.decide`` may have changed of a narrowed copy, but for what is derived."""
+    known, changed = vars(me), vars(few)
+    for name in carried(page):
+        if _is_row(page.knows[name]):
+            for position, k in enumerate(arms):
+                known[name][k] = changed[name][position]
+        else:
+            known[name] = changed[name]
+
+
+def carried(page: Page) -> Iterator[str]:
+    """Fields that mean the same whichever arms there are: kept ones, and what engines count of decisions."""
+    return (name for name, field in page.knows.items() if field.is_kept or name in ("tried", "caught_up"))
+
+
+def _is_row(field: Field) -> bool:
+    return ARMS in field.shape[:1]

@@ -40,6 +40,7 @@ __all__ = [
     "fill_with_normals",
     "known_variance",
     "needs_company",
+    "needs_every_decision",
     "needs_rewards_at_once",
     "needs_step",
     "needs_unit_range",
@@ -120,6 +121,7 @@ class Setting(NamedTuple):
     * ``rewards``: the kind of rewards, for messages
     * ``counts``: whether sites count alike (or by given weights), or by their patients, that is by their rates
     * ``at_once``: a reward counts before the agent's next decision; otherwise it may come later
+    * ``has_shares``: decisions may be given by shares of arms, and not by the policy
     """
 
     num_agents: int
@@ -140,6 +142,7 @@ class Setting(NamedTuple):
     rewards: str
     counts: Counts = "sites"
     at_once: bool = True
+    has_shares: bool = False
 
     @property
     def has_range(self) -> bool:
@@ -189,6 +192,8 @@ class Page(NamedTuple):
     * ``radius(me, terms, seen, now, arm)``: how far the estimate may be off
     * ``margin``: like ``radius``: what the index adds to the estimate, if that differs
     * ``unknown(me, arm)``: whether the agent has no estimate of the arm yet; ``None``: it has all from the start
+    * ``chance(me, terms, seen, now, arm)``: the probability with which ``decide`` gives this arm; asked at a live site
+      only, after a decision that has used a draw, where ``me`` is as ``decide`` left it
     * ``meet(agents, terms, seen, edges, present)``: what agents do to each other besides averaging, over the edges
       whose entry in ``present`` is not 0; returns the number of messages that each agent has sent for it
     """
@@ -210,6 +215,7 @@ class Page(NamedTuple):
     margin: Callable[..., float] | None = None
     unknown: Callable[..., bool] | None = None
     meet: Callable[..., int] | None = None
+    chance: Callable[..., float] | None = None
 
 
 class Policy(Protocol):
@@ -334,6 +340,12 @@ def needs_rewards_at_once(policy: Any, setting: Setting) -> None:
     """Refuse rewards that come later than the next decision."""
     if not setting.at_once:
         raise InvalidArgument("delays", "given", f"left out for {policy.label}, which waits for every reward")
+
+
+def needs_every_decision(policy: Any, setting: Setting) -> None:
+    """Refuse shares of arms: some decisions would not be the policy's."""
+    if setting.has_shares:
+        raise InvalidArgument("shares", "given", f"left out for {policy.label}, which pulls an arm many times in a row")
 
 
 def needs_company(policy: Any, setting: Setting) -> None:

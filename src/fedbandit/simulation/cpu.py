@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.policies.protocol import Page
+from fedbandit.shares import Shares
 from fedbandit.simulation.layout import Links, World, new_population, no_tape, with_own_scratch
 
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
@@ -59,6 +60,7 @@ class Plan(NamedTuple):
     links: Sequence[tuple[int, Links]]  # by their first round
     play_rounds: Callable[..., None]
     rounds_of_waiting: int = 0  # how long a reward may wait until it counts; 0: all count at once
+    shares: Shares | None = None
 
 
 def usable_cores() -> int:
@@ -114,7 +116,7 @@ def _run_trial(
 ) -> Iterator[int]:
     """Play a trial; yields the number of rounds done."""
     num_agents, num_arms = truths[0].world.means.shape
-    population = new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting)
+    population = new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares)
     tried, turns = population.agents["tried"], population.turns
     links = [with_own_scratch(each) for _, each in plan.links]
     theta, misses, books = np.zeros((num_agents, num_arms)), np.zeros(num_agents), _Books(num_agents, num_arms)

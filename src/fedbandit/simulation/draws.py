@@ -18,6 +18,7 @@ from fedbandit.simulation.streams import (
     NORMALS,
     PICKS,
     REWARDS,
+    SHARES,
     coarse_normal,
     draw,
     laplace,
@@ -120,6 +121,7 @@ def name_streams(seed: Any, trial: Any, streams: Any) -> None:
         mine, agent = streams[i], np.uint64(i)
         mine.picks = stream(seed, trial, PICKS, agent, np.uint64(0))
         mine.arrivals = stream(seed, trial, ARRIVALS, agent, np.uint64(0))
+        mine.shares = stream(seed, trial, SHARES, agent, np.uint64(0))
         for k in range(len(mine.rewards)):
             arm = np.uint64(k)
             mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)

@@ -16,8 +16,10 @@ from fedbandit.outside.policies import label_of
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.problem import Problem
+from fedbandit.shares import Shares
 from fedbandit.simulation.late_rewards import Lateness, Waiting, lateness_of, new_waiting
 from fedbandit.simulation.links import LINKS, LinkKind, links_by
+from fedbandit.simulation.sharing import Sharing, new_sharing
 
 __all__ = [
     "Links",
@@ -72,6 +74,7 @@ class Tape(NamedTuple):
     noise: Any  # [T + 2, N, M]: of the interval that ends at the first index
     has_normals: bool
     normals: Any  # [T, N, M]
+    shares: Any = np.zeros((1, 1))  # [T, N]: draws in [0, 1) for shares of arms
 
 
 class Population(NamedTuple):
@@ -86,6 +89,7 @@ class Population(NamedTuple):
     pooled: Any  # [M]: the round in which an arm was last pooled
     before: Any  # [M, ...]: what an agent published of each arm before it was reweighed; scratch
     waiting: Waiting  # rewards that do not count yet
+    sharing: Sharing  # shares of arms
 
 
 def _dtype_of(page: Page, num_arms: int) -> np.dtype[Any]:
@@ -109,13 +113,15 @@ def _dtype_of_terms(terms: Any) -> np.dtype[Any]:
     return np.dtype([(name, kinds[type(value)]) for name, value in terms._asdict().items()])
 
 
-def new_population(page: Page, terms: Any, num_arms: int, rounds_of_waiting: int = 0) -> Population:
+def new_population(
+    page: Page, terms: Any, num_arms: int, rounds_of_waiting: int = 0, shares: Shares | None = None
+) -> Population:
     """Agents that know nothing yet. ``rounds_of_waiting``: how long a reward may wait; 0: it counts at once."""
     num_agents, columns = len(terms), len(page.averaged)
     agents = np.zeros(num_agents, _dtype_of(page, num_arms))
     agents["n_max"] = 1  # after the first pulls everyone has pulled every arm once
     turn = [("before", "f8", (columns,)), ("clock", "i8"), ("arm", "u8"), ("messages", "i8"), ("mixed", "i8")]
-    stream = [("picks", "u8"), ("arrivals", "u8"), *((name, "u8", (num_arms,)) for name in _STREAMS_PER_ARM)]
+    stream = [("picks", "u8"), ("arrivals", "u8"), ("shares", "u8"), *((name, "u8", (num_arms,)) for name in _STREAMS_PER_ARM)]
     return Population(
         agents=agents,
         terms=terms,
@@ -126,6 +132,7 @@ def new_population(page: Page, terms: Any, num_arms: int, rounds_of_waiting: int
         pooled=np.zeros(num_arms, np.int64),
         before=np.zeros((num_arms, columns)),
         waiting=new_waiting(num_agents, num_arms, columns, rounds_of_waiting),
+        sharing=new_sharing(page, agents, _dtype_of(page, num_arms - 1), shares, num_arms),
     )
 
 

@@ -188,7 +188,7 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
     problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, tape.sigma, tape.reward_range, counts=tape.counts)
-    page, terms, ((_, links),), play_rounds, _ = plan_of(policy, problem, horizon, settings=_settings(tape, problem))
+    page, terms, ((_, links),), play_rounds, *_ = plan_of(policy, problem, horizon, settings=_settings(tape, problem))
     population, world = layout.new_population(page, terms, arms), layout.world_of(problem)
     missing, nothing = np.isnan(tape.rewards), np.zeros((1, 1, 1))
     fixed = layout.Tape(

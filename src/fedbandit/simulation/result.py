@@ -25,6 +25,7 @@ from fedbandit.outside.policies import is_built_in, kind_of, source_hash
 from fedbandit.policies import Policy
 from fedbandit.problem import Problem
 from fedbandit.rewards import Family, Own
+from fedbandit.shares import Shares
 from fedbandit.simulation.compiled import SOURCES
 from fedbandit.simulation.cpu import Record
 from fedbandit.simulation.parts import attributes_of_all, in_order
@@ -212,6 +213,7 @@ def result_of(
     horizon: int,
     seed: int,
     watched: bool,
+    shares: Shares | None = None,
 ) -> Result:
     """Label the engine's arrays. ``played``: one problem, or one for each trial."""
     problem = played if isinstance(played, Problem) else played[0]
@@ -240,7 +242,7 @@ def result_of(
             "fedbandit_format": FORMAT,
             "seed": str(seed),  # may be larger than netCDF's integers
             "versions": json.dumps(_versions()),
-            "experiment": json.dumps(describe(played, policies, trials, horizon, seed)),
+            "experiment": json.dumps(describe(played, policies, trials, horizon, seed, shares)),
         },
     )
     return Result(dataset)
@@ -252,7 +254,12 @@ def _versions() -> dict[str, str]:
 
 
 def describe(
-    played: Problem | Sequence[Problem], policies: Mapping[str, Policy], trials: range, horizon: int, seed: int
+    played: Problem | Sequence[Problem],
+    policies: Mapping[str, Policy],
+    trials: range,
+    horizon: int,
+    seed: int,
+    shares: Shares | None = None,
 ) -> dict[str, Any]:
     """Everything needed to rerun an experiment, in JSON types. ``played``: one problem, or one for each trial."""
     problem = played if isinstance(played, Problem) else played[0]
@@ -279,6 +286,7 @@ def describe(
             **(_described_lateness(problem) if problem.is_late else {}),
         },
         "graph": graph,
+        **({} if shares is None else {"shares": asdict(shares)}),
         "policies": {label: _named(policy) | _plain(asdict(cast(Any, policy))) for label, policy in policies.items()},
         "horizon": horizon,
         "trials": [trials.start, trials.stop],

@@ -13,12 +13,14 @@ import numpy as np
 from fedbandit.policies.protocol import Page, time_of
 from fedbandit.rewards import Family
 from fedbandit.rules.choose import fewest_pulls
+from fedbandit.shares import Shares
 from fedbandit.simulation.compiled import SOURCES, as_arm, by_value, compilable, compile_driver, compile_inner
 from fedbandit.simulation.draws import DecisionDraws, draw_noise, name_streams
 from fedbandit.simulation.late_rewards import LATE_NETWORKS, add_late_news, first_due, next_due, note, put
 from fedbandit.simulation.links import LinkKind
 from fedbandit.simulation.network import NETWORKS, add_news, hear_n_max, hear_present_links
 from fedbandit.simulation.rewards import code_of, draw_of
+from fedbandit.simulation.sharing import arm_by_share, keep_fresh, narrow, unobserved_others, widen
 from fedbandit.simulation.streams import EDGES, draw, stream, uniform
 
 __all__ = ["rounds_of"]
@@ -109,11 +111,36 @@ def _reweigh(published: Any, reweigh: Any, population: Any, i: int, fixed: Any, 
     population.turns[i].mixed = 1  # every arm is to be believed anew
 
 
+@compile_inner
+def _say_without_control(
+    decide: Any, believe: Any, waits: bool, population: Any, i: int, fixed: Any, now: Any, draws: Any
+) -> Any:
+    """The index's arm in a world without the control arm. ``waits``: arms without a reward that counts come first."""
+    sharing = population.sharing
+    narrow(sharing, i)
+    few = sharing.few[i]
+    position = np.uint64(0)
+    if waits and unobserved_others(sharing, population.waiting.unobserved[i]) > 0:
+        position = np.uint64(fewest_pulls(few.tried, sharing.unobserved))
+    elif len(few.tried) > 1:
+        for k in range(len(few.tried)):
+            believe(few, fixed, few, np.uint64(k))
+        position = as_arm(decide(few, fixed, few, now, draws))
+        widen(sharing, i)
+    return position + np.uint64(position >= np.uint64(sharing.control))
+
+
 # ---------------------------------------------------------------- the round
 
 
 def rounds_of(
-    page: Page, family: Family, links: LinkKind, watches: bool, own_code: str = "", is_late: bool = False
+    page: Page,
+    family: Family,
+    links: LinkKind,
+    watches: bool,
+    own_code: str = "",
+    is_late: bool = False,
+    shares: Shares | None = None,
 ) -> Callable[..., None]:
     """The compiled loop over rounds of a page, for a family of rewards and a kind of links.
 
@@ -153,6 +180,8 @@ def rounds_of(
         watches,
         is_late,
         page.unknown is not None,
+        shares is not None,
+        shares is not None and shares.control is not None,
         *functions,
     )
 
@@ -172,6 +201,8 @@ def _build(
     watches: bool,
     is_late: bool,
     knows_unknown: bool,
+    has_shares: bool,
+    has_control: bool,
     draw_reward: Any,
     exchange: Any,
     average_links: Any,
@@ -216,12 +247,17 @@ def _build(
         sources  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a part of the cache's key
         agents, terms, averages = population.agents, population.terms, population.averages
         turns, streams, waiting = population.turns, population.streams, population.waiting
+        sharing = population.sharing
         num_agents, num_arms = len(agents), len(agents[0].tried)
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
             name_streams(seed, trial, streams)
             for i in range(num_agents):
                 start(agents[i], terms[i])
+                if has_control:
+                    start(sharing.few[i], terms[i])
+            if has_control:
+                keep_fresh(sharing)
         for t in range(first, last + 1):
             now, bits = time_of(t), draw(edge_stream, np.uint64(t))
             if t > 0:
@@ -242,7 +278,13 @@ def _build(
                         if not world.in_step:
                             now = time_of(turn.clock)
                         draws = DecisionDraws(i, turn.clock, streams[i], tape)
-                        if is_late and not knows_unknown and waiting.num_unobserved[i] > 0:
+                        if has_control:
+                            turn.arm = _say_without_control(
+                                decide, believe, is_late and not knows_unknown, population, i, fixed, now, draws
+                            )
+                            if is_guarded and turn.arm >= np.uint64(num_arms):
+                                raise IndexError
+                        elif is_late and not knows_unknown and waiting.num_unobserved[i] > 0:
                             # As a live site does: until each arm has a reward that counts, those without one in turn.
                             turn.arm = np.uint64(fewest_pulls(me.tried, waiting.unobserved[i]))
                         elif is_guarded:
@@ -251,6 +293,8 @@ def _build(
                                 raise IndexError  # beyond its rows lies other agents' memory
                         else:
                             turn.arm = np.uint64(decide(me, fixed, me, now, draws))  # lines 6-14
+                        if has_shares:
+                            turn.arm = arm_by_share(sharing, streams[i], tape, i, turn.clock, num_arms, turn.arm)
             for i in range(num_agents):
                 me, fixed, turn = agents[i], by_value(terms[i]), turns[i]
                 for k in range(turn.acts if t > 0 else num_arms):  # Algorithm 1, line 1: at t = 0 every arm once

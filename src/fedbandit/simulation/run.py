@@ -18,6 +18,7 @@ from fedbandit.outside.policies import WrongPage, check_kind, kind_of, label_of
 from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.policies.protocol import Page, Setting
 from fedbandit.problem import Problem
+from fedbandit.shares import Shares
 from fedbandit.simulation import cpu
 from fedbandit.simulation.late_rewards import LATE_NETWORKS, rounds_of_waiting
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
@@ -50,6 +51,7 @@ def simulate(
     progress: bool | OnProgress = False,
     threads: int | None = None,
     watch_radii: bool = False,
+    shares: Shares | None = None,
 ) -> Result:
     """Run policies on a problem and record their numbers at the checkpoints.
 
@@ -67,8 +69,9 @@ def simulate(
     * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, total).
     * ``threads``: default: all cores.
     * ``watch_radii``: also count how often the error of an estimate exceeds its radius (``misses``).
+    * ``shares``: a control arm, and the least share of every other arm, for all policies (docs/shares.md).
     """
-    call = check_call(problem, policies, horizon, trials, seed, checkpoints, watch_radii)
+    call = check_call(problem, policies, horizon, trials, seed, checkpoints, watch_radii, shares)
     if engine != "cpu":
         later = engine in ("cuda", "ray")  # pyright: ignore[reportUnnecessaryContains]
         hint = f"This version has no engine for {engine}, and the extra of that name brings none." if later else ""
@@ -90,7 +93,9 @@ def simulate(
         if policy.page().radius is None:
             record.misses[:] = np.nan  # the policy has no radius
     played = call.problems if isinstance(problem, Sequence) else call.problems[0]
-    return result_of(played, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii)
+    return result_of(
+        played, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii, shares
+    )
 
 
 def _truths(problem: Problem) -> list[cpu.Truth]:
@@ -120,6 +125,7 @@ def check_call(
     seed: int,
     checkpoints: int | Sequence[int],
     watch_radii: bool = False,
+    shares: Shares | None = None,
 ) -> Call:
     """Refuse a bad call, with the argument's name, before anything runs."""
     named = _named(policies)
@@ -129,11 +135,12 @@ def check_call(
     checked_seed = whole_number("seed", seed, 0, 2**64 - 1)
     times = _times(checkpoints, rounds)
     true_or_false("watch_radii", watch_radii)
+    _check_shares(shares, problems[0].num_arms)
     rehearse(problems)
     _check_size(problems[0], len(named), len(numbers), len(times))
     plans: list[cpu.Plan] = []
     for policy in named.values():  # a loop: in some Pythons a comprehension adds a stack level,
-        plans.append(plan_of(policy, problems[0], rounds, watch_radii))  # and warnings count levels
+        plans.append(plan_of(policy, problems[0], rounds, watch_radii, shares=shares))  # and warnings count levels
     _advise(problems[0], list(named.values()), rounds)
     return Call(problems, named, plans, rounds, numbers, checked_seed, times)
 
@@ -157,8 +164,22 @@ def _advise(problem: Problem, policies: Sequence[Policy], horizon: int) -> None:
         )
 
 
+def _check_shares(shares: Shares | None, num_arms: int) -> None:
+    if shares is not None:
+        instance("shares", shares, Shares, "Shares, or left out")
+        try:
+            shares.control_among(num_arms)
+        except InvalidArgument as error:
+            raise error.at("shares") from None
+
+
 def plan_of(
-    policy: Policy, problem: Problem, horizon: int, watches: bool = False, settings: Sequence[Setting] | None = None
+    policy: Policy,
+    problem: Problem,
+    horizon: int,
+    watches: bool = False,
+    settings: Sequence[Setting] | None = None,
+    shares: Shares | None = None,
 ) -> cpu.Plan:
     """A policy's plan for a problem; refused if the policy cannot handle it.
 
@@ -166,6 +187,8 @@ def plan_of(
     """
     check_kind("policy", policy)
     known = settings or [setting_of(problem, horizon, i) for i in range(problem.num_agents)]
+    if shares is not None:
+        known = [setting._replace(has_shares=True) for setting in known]
     if (check := getattr(policy, "check", None)) is not None:
         check(known[0])
     own = admit(policy, known[0])
@@ -175,12 +198,15 @@ def plan_of(
     waits = rounds_of_waiting(problem, horizon)
     if waits:
         _refuse_late(policy, page)
-    play_rounds = rounds_of(page, problem.rewards, kind, watches, own.digest, is_late=waits > 0)
+    if shares is not None and page.meet is not None:
+        hint = f"Agents of {label_of(policy)} count on each other's pulls: leave out shares."
+        raise InvalidArgument("shares", shares, f"left out for {label_of(policy)}", hint)
+    play_rounds = rounds_of(page, problem.rewards, kind, watches, own.digest, waits > 0, shares)
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:
         play_rounds = functions_in_words(functions, play_rounds)
-    return cpu.Plan(page, terms_of(policy, known), links, play_rounds, waits)
+    return cpu.Plan(page, terms_of(policy, known), links, play_rounds, waits, shares)
 
 
 def _refuse_late(policy: Policy, page: Page) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "NORMALS",
     "PICKS",
     "REWARDS",
+    "SHARES",
     "beta",
     "coarse_normal",
     "draw",
@@ -41,7 +42,7 @@ __all__ = [
 
 # What a stream is for.
 REWARDS, EDGES, PICKS, NOISE = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-ARRIVALS, NORMALS, DELAYS = np.uint64(5), np.uint64(6), np.uint64(7)
+ARRIVALS, NORMALS, DELAYS, SHARES = np.uint64(5), np.uint64(6), np.uint64(7), np.uint64(8)
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

@@ -31,7 +31,7 @@ class Decisions(SiteView):
 
     def decide(self, at: float, draws: DecisionDraws) -> Step[Decision]:
         """Hand out an arm, and with it the next slot of the arm."""
-        arm = choice(self.terms, self._player, self.n_max, draws)
+        arm = choice(self.terms, self._player, self.n_max, draws).arm
         life = Life(self.epoch, self._stored.life.decisions + 1)
         at = self._tick(at)
         decision = Decision(id_of(self._stored.key, self.run, life.epoch, life.decisions, at), life.decisions, arm, at)

@@ -28,6 +28,7 @@ from fedbandit.policies import FedBatch, FedUCB, GossipUCB, Policy
 from fedbandit.policies.protocol import Page
 from fedbandit.privacy.mechanism import Mechanism, terms_in_steps
 from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
+from fedbandit.shares import Shares
 
 __all__ = ["MAX_WINDOW", "Federation"]
 
@@ -59,6 +60,7 @@ class Federation:
       which count alike, as in the paper
     * ``max_decisions_per_day``: the most decisions per day at one site; one that is faster counts as this fast. It
       bounds what a lying neighbour can claim (docs/liars.md); None: 100 per second
+    * ``shares``: a control arm, by name, and the least share of every other arm (docs/shares.md); None: the index alone
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
@@ -73,6 +75,7 @@ class Federation:
     default_reward: float | None = None
     counts: Counts | None = None
     max_decisions_per_day: float | None = None
+    shares: Shares | None = None
 
     def __post_init__(self) -> None:
         """Check the terms."""
@@ -94,6 +97,7 @@ class Federation:
         self._check_policy()
         self._check_counts()
         self._check_rate()
+        self._check_shares()
         largest = MOST_LINKS * Bounds.of(self).largest
         if largest > LARGEST:
             raise InvalidArgument(
@@ -134,6 +138,20 @@ class Federation:
             hint = "Sites count alike here, however many decisions they make."
             raise InvalidArgument("max_decisions_per_day", most, "left out where sites count", hint)
         object.__setattr__(self, "max_decisions_per_day", most)
+
+    def _check_shares(self) -> None:
+        if self.shares is None:
+            return
+        instance("shares", self.shares, Shares, "Shares")
+        try:
+            self.shares.control_among(self.arms)
+        except InvalidArgument as error:
+            raise error.at("shares") from None
+
+    @cached_property
+    def control(self) -> int:
+        """The number of the control arm; -1: there is none."""
+        return -1 if self.shares is None else self.shares.control_among(self.arms)
 
     @property
     def largest_rate(self) -> float:
@@ -222,8 +240,8 @@ class Federation:
     def terms(self) -> dict[str, Any]:
         """The terms in plain text, numbers, lists and mappings, fit for JSON.
 
-        Window, default, expected and most decisions, and what counts are left out where they are what they were before
-        they could be chosen: digests of existing federations hold.
+        Window, default, expected and most decisions, shares, and what counts are left out where they are what they were
+        before they could be chosen: digests of existing federations hold.
         """
         plain = asdict(self)
         del plain["trusted"]
@@ -234,8 +252,9 @@ class Federation:
         plain["counts"] = self.counted
         if self.counted == "sites":
             del plain["counts"]
-        if self.max_decisions_per_day is None:
-            del plain["max_decisions_per_day"]
+        for name in ("max_decisions_per_day", "shares"):
+            if plain[name] is None:
+                del plain[name]
         if isinstance(self.policy, FedBatch) and self.policy.expected_decisions is None:
             del plain["policy"]["expected_decisions"]
         source = {} if is_built_in(self.policy) else {"source": source_hash(self.policy)}

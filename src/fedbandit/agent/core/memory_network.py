@@ -13,7 +13,7 @@ from math import fsum
 from random import Random
 from typing import TypeVar
 
-from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core.choice import DecisionDraws, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import Crash, Crashed, MemoryJournal
 from fedbandit.agent.core.messages import Answer, Offer
@@ -106,9 +106,7 @@ class MemoryNetwork:
 
     def decide(self, name: str, draws: DecisionDraws | None = None) -> Decision:
         """Ask an agent for an arm; ``draws`` come from the seed unless given."""
-        drawn = draws or DecisionDraws(
-            tuple(self._random.gauss(0.0, 1.0) for _ in self.terms.arms), self._random.random()
-        )
+        drawn = draws or draws_for(self.terms, self._random)
         return self._do(name, lambda site: site.decide(self.now, drawn))
 
     def report(self, name: str, decision_id: str, reward: float) -> bool:

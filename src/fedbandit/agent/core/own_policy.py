@@ -11,6 +11,7 @@ from fedbandit.checks import InvalidArgument
 from fedbandit.outside.admission import admit, claimed_epsilon, rehearse, scenes_of, small
 from fedbandit.outside.coupling import SAME, check_privacy
 from fedbandit.outside.policies import WrongPage, kind_of
+from fedbandit.outside.some_arms import check_choices
 from fedbandit.policies.protocol import ARMS, Count, Page, Policy, Setting
 from fedbandit.privacy.mechanism import levels_of, setting_in_steps
 from fedbandit.privacy.noise import GRID
@@ -44,6 +45,7 @@ def check_own_policy(policy: Policy, trusted: str, num_agents: int, num_arms: in
     terms = policy.terms(setting)
     _check_noise(kind, page, terms, claimed_epsilon(policy))
     _check_published(kind, page, policy.terms(small(setting)), small(setting))
+    check_choices(kind, page, policy.terms(small(setting)), small(setting))
     if claimed_epsilon(policy) < inf:
         for scene in scenes_of(policy, setting):
             check_privacy(scene, claimed_epsilon(policy))
