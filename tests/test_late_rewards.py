@@ -104,7 +104,7 @@ def test_an_expired_decision_counts_with_the_default_and_what_waited_follows():
     decisions = decided(site, 6)
     for decision in decisions[2::2]:
         site.report(decision.id, 1.0)
-    assert site.expire(1.0, NEVER).result == 1
+    assert site.expire(1.0, NEVER).result.total == 1
     assert total(site) == (3, 2.25)
     assert site.tried == (3, 3), "its slot is taken"
 
@@ -177,10 +177,10 @@ def test_a_value_out_of_range_is_refused_and_then_the_default_counts():
 def test_nothing_is_forgotten_before_its_window_is_over():
     site = site_of(WINDOW)
     decisions = decided(site, 6)
-    assert site.expire(1e6, 0).result == 0
+    assert site.expire(1e6, 0).result.total == 0
     site.settle(12.0)
-    assert site.expire(12.0, NEVER).result == 2, "age counts from the end of the window"
-    assert site.expire(0.0, 0).result == 1
+    assert site.expire(12.0, NEVER).result.total == 2, "age counts from the end of the window"
+    assert site.expire(0.0, 0).result.total == 1
     assert set(site.stored.decisions) == {it.id for it in decisions[3:]}
     assert (site.tried, site.rewards, site.pending) == ((3, 3), (2, 1), 3)
 

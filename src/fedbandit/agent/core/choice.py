@@ -5,6 +5,7 @@ Formulas are in ``fedbandit.rules``, the algorithm is on the page, draws are arg
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fedbandit.agent.core.events import HorizonReached
 from fedbandit.agent.core.federation import Federation
@@ -15,7 +16,7 @@ from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import narrowed
 from fedbandit.rules.choose import fewest_pulls
 
-__all__ = ["DecisionDraws", "choice"]
+__all__ = ["Choice", "DecisionDraws", "choice"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,21 @@ class DecisionDraws:
             raise InvalidArgument("u", self.u, "a number in [0, 1)")
 
 
-def choice(terms: Federation, player: Player, n_max: Sequence[int], draws: DecisionDraws) -> int:
-    """The arm of a decision.
+class Choice(NamedTuple):
+    """An arm, and the probability with which it was chosen; None: not known."""
+
+    arm: int
+    propensity: float | None
+
+
+def choice(
+    terms: Federation,
+    player: Player,
+    n_max: Sequence[int],
+    draws: DecisionDraws,
+    allowed: Sequence[int] | None = None,
+) -> Choice:
+    """The arm of a decision, among those that are allowed (None: all).
 
     An arm whose pending decisions would fill its tree is not handed out. ``n_max`` is empty without the consistency
     rule.
@@ -48,6 +62,8 @@ def choice(terms: Federation, player: Player, n_max: Sequence[int], draws: Decis
     _check_normals(terms, draws)
     page, me, seen, arms = player.page, player.me, player.seen, range(terms.num_arms)
     room = [terms.max_pulls is None or me.tried[k] < terms.max_pulls for k in arms]
+    if allowed is not None:
+        room = [room[k] and k in allowed for k in arms]
     if not any(room):
         raise HorizonReached(
             f"every arm has had the {terms.max_pulls} decisions for which policy.horizon pays: the promised epsilon "
@@ -56,17 +72,19 @@ def choice(terms: Federation, player: Player, n_max: Sequence[int], draws: Decis
     if page.unknown is None:  # the page takes every arm for known: Alg. 1, line 1, is the site's
         unknown = [room[k] and player.is_unknown(k) for k in arms]
         if any(unknown):
-            return fewest_pulls(me.tried, unknown)
+            return Choice(fewest_pulls(me.tried, unknown), 1.0)
     if n_max:
         seen.n_max[:] = n_max
     if all(room):
-        return _checked(terms, page.decide(me, player.terms, seen, player.now, draws), terms.num_arms)
+        arm = _checked(terms, page.decide(me, player.terms, seen, player.now, draws), terms.num_arms)
+        return Choice(arm, 1.0)
     opened = [k for k in arms if room[k]]
     if len(opened) == 1:
-        return opened[0]
+        return Choice(opened[0], 1.0)
     me, seen = narrowed(page, me, seen, opened)
     some = replace(draws, normals=tuple(draws.normals[k] for k in opened) if draws.normals else ())
-    return opened[_checked(terms, page.decide(me, player.terms, seen, player.now, some), len(opened))]
+    place = _checked(terms, page.decide(me, player.terms, seen, player.now, some), len(opened))
+    return Choice(opened[place], 1.0)
 
 
 def _checked(terms: Federation, arm: object, num_arms: int) -> int:
