@@ -59,7 +59,7 @@ class Caller:
 def clock(monkeypatch):
     """The system's time, to be set."""
     wall = [1e9]
-    monkeypatch.setattr(runtime, "SteadyClock", partial(SteadyClock, lambda: wall[0], lambda: 0.0))
+    monkeypatch.setattr(runtime, "SteadyClock", partial(SteadyClock, lambda: wall[0], lambda: wall[0]))
     return wall
 
 

@@ -112,9 +112,7 @@ class Decisions(SiteView):
             raise NoArm("no arm is left for this request" + (f"; stopped: {names}" if names else ""))
         return allowed
 
-    def _chosen(
-        self, drawn: Sequence[DecisionDraws], allowed: tuple[int, ...] | None, subject: bytes
-    ) -> list[Choice]:
+    def _chosen(self, drawn: Sequence[DecisionDraws], allowed: tuple[int, ...] | None, subject: bytes) -> list[Choice]:
         """An arm for each draw; all of them are counted as tried, or none."""
         name = self._requests.newest_of(subject) if subject else None
         kept = None if name is None else self._stored.decisions[name].arm

@@ -42,13 +42,13 @@ def warnings_of_forgetting(site: SiteView, limits: Limits, now: float) -> Iterat
     left = limits.keep - min(site.decided - first + 1, site.remembered)
     if left <= _SOON * limits.keep:
         yield (
-            f"after {max(left, 0) + 1} more decisions the oldest that waits for its reward is forgotten, and the default "
-            f"counts: decisions.keep is {limits.keep}. Report rewards sooner, cancel what was not used, or keep more."
+            f"after {max(left, 0) + 1} more decisions the oldest that waits for its reward is forgotten, and the "
+            f"default counts: decisions.keep is {limits.keep}. Report rewards sooner, cancel what was not used, or keep more."
         )
     at = min(it.at for it in waiting)
     seconds = at + limits.expire_after - now
     if seconds <= _SOON * limits.expire_after:
         yield (
-            f"in {max(seconds, 0.0) / 3600.0:.1f} hours the oldest decision that waits for its reward is forgotten, and "
-            f"the default counts: decisions.expire_after_hours is {limits.expire_after / 3600.0:g}."
+            f"in {max(seconds, 0.0) / 3600.0:.1f} hours the oldest decision that waits for its reward is forgotten, "
+            f"and the default counts: decisions.expire_after_hours is {limits.expire_after / 3600.0:g}."
         )

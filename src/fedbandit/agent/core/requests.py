@@ -1,7 +1,7 @@
 """What an application may ask of a decision, and how its repetitions and its subjects are recognised.
 
-Keys and subjects are stored as keyed hashes, with the key of the site's file: nobody without the file can tell what they
-were, or compare those of two sites.
+Keys and subjects are stored as keyed hashes, with the key of the site's file: nobody without the file can tell what
+they were, or compare those of two sites.
 """
 
 from collections.abc import Iterable

@@ -3,7 +3,7 @@
 ``commit`` returns when the records are on disk (WAL, synchronous=FULL) and the file is still in its place: until then
 nobody may be told. Refuses a file of another schema, federation or agent, one that another process holds, one that is
 open to others, and one that is damaged or lacks commits (``state_files``, ``checksums``, ``commit_counter``). A file of
-schema 2, 3, 4 or 5 is migrated when it is opened. ``erase`` removes what has been overwritten or deleted from the files;
+schema 2 to 5 is migrated when it is opened. ``erase`` removes what has been overwritten or deleted from the files;
 ``raw_values`` says how.
 """
 

@@ -68,7 +68,9 @@ class RewardPlaces:
             number, reward = _ROW.unpack(content) if len(content) == _ROW.size else (0, 0.0)
             if number not in ids:
                 what = "that waits" if self._table == "waiting" else "that has one"
-                raise InvalidArgument(f"{self._table}[{place}]", f"{len(content)} bytes", f"the reward of a decision {what}")
+                raise InvalidArgument(
+                    f"{self._table}[{place}]", f"{len(content)} bytes", f"the reward of a decision {what}"
+                )
             self._places[ids[number]], rewards[ids[number]] = place, reward
         return rewards
 

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.forgetting import Limits, warnings_of_forgetting
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
@@ -34,6 +35,8 @@ def site_state(
     refused: dict[str, int],
     started: float,
     now: float,
+    limits: Limits,
+    forgotten: dict[str, int],
 ) -> SiteState:
     """A site as ``GET /v1/state`` shows it."""
     until = None if tls is None else tls.until
@@ -53,12 +56,19 @@ def site_state(
             late=site.late,
             per_day=site.per_day,
             remembered=site.remembered,
+            keep=limits.keep,
+            expire_after=limits.expire_after,
+            forgotten=forgotten,
         ),
         arms=_arm_states(site),
         neighbours=_neighbour_states(site, statuses),
         privacy=PrivacyState(**asdict(site.privacy())),
         refused=refused,
-        warnings=[*site.warnings(), *_warnings(tls, statuses, now)],
+        warnings=[
+            *site.warnings(),
+            *warnings_of_forgetting(site, limits, now),
+            *_warnings(tls, statuses, now),
+        ],
     )
 
 
