@@ -43,7 +43,7 @@ def warnings_of_forgetting(site: SiteView, limits: Limits, now: float) -> Iterat
     if left <= _SOON * limits.keep:
         yield (
             f"after {max(left, 0) + 1} more decisions the oldest that waits for its reward is forgotten, and the "
-            f"default counts: decisions.keep is {limits.keep}. Report rewards sooner, cancel what was not used, or keep more."
+            f"default counts: decisions.keep is {limits.keep}. Report sooner, cancel what was not used, or keep more."
         )
     at = min(it.at for it in waiting)
     seconds = at + limits.expire_after - now

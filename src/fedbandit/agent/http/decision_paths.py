@@ -177,7 +177,8 @@ def _add_one(app: FastAPI, agent: LocalAgent) -> None:
         operation_id="cancel",
         summary="Cancel a decision that was not used",
         description="It is no longer pending, and does not count as tried. Idempotent. Whether you cancel must not "
-        "depend on the outcome: docs/privacy.md. 409: `rewarded`, its reward was reported; `window_over`, it counts already.",
+        "depend on the outcome: docs/privacy.md. 409: `rewarded`, its reward was reported; `window_over`, it counts "
+        "already.",
         status_code=204,
         response_class=Response,
         response_description="On disk.",
