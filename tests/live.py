@@ -109,7 +109,7 @@ class Served:
 
 @contextmanager
 def serving(folder, token=None, terms=TERMS, port=0, tokens=None, **changes):
-    """A real server on loopback; ``token``: one with all rights, ``tokens``: each with its own; ``changes`` of config."""
+    """A real server on loopback; ``token``: one with all rights, ``tokens``: each with its own."""
     tokens = tokens if token is None else {token: ALL_RIGHTS}
     ready, box = threading.Event(), {}
     # With the protocol named, or asyncio leaves Nagle on: 40 ms per answer.

@@ -66,6 +66,7 @@ def test_a_count_is_answered_with_a_list_also_if_it_is_one(served, http):
     assert len({it["id"] for it in several}) == 1000
     assert http.get("/v1/state").json()["decisions"]["handed_out"] == handed_out + 1000
     assert len(made(http, count=1)["decisions"]) == 1
+    assert len(made(http, count=2.0)["decisions"]) == 2, "JSON has one kind of numbers"
     again = made(http, count=3, key="three")
     assert made(http, count=3, key="three") == again
 
@@ -79,7 +80,7 @@ def test_a_count_is_answered_with_a_list_also_if_it_is_one(served, http):
         ({"count": 0}, "count", "a whole number from 1 to 1000"),
         ({"count": 1001}, "count", "a whole number from 1 to 1000"),
         ({"count": True}, "count", "a whole number from 1 to 1000"),
-        ({"count": 1.0}, "count", "a whole number from 1 to 1000"),
+        ({"count": 1.5}, "count", "a whole number from 1 to 1000"),
         ({"count": "5"}, "count", "a whole number from 1 to 1000"),
         ({"key": ""}, "key", "1 to 200 printable characters"),
         ({"key": "x" * 201}, "key", "1 to 200 printable characters"),
@@ -90,6 +91,8 @@ def test_a_count_is_answered_with_a_list_also_if_it_is_one(served, http):
         ({"eligible": ["metfromin"]}, "eligible[0]", "none, metformin, glipizide.*Did you mean 'metformin'?"),
         ({"exclude": ["none", 3]}, "exclude[1]", "its number, from 0 to 2"),
         ({"exclude": [True]}, "exclude[0]", "an arm"),
+        ({"exclude": [0.5]}, "exclude[0]", "an arm"),
+        ({"exclude": [-1]}, "exclude[0]", "an arm"),
         ({"eligible": ["none"], "exclude": ["none"]}, "exclude", "both given"),
     ],
     ids=str,

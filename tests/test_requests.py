@@ -1,4 +1,4 @@
-"""What an application may ask of a decision: keys, subjects, eligible arms, counts; cancelled decisions; many rewards."""
+"""What an application may ask: keys, subjects, eligible arms, counts; cancelled decisions; many rewards."""
 
 from contextlib import closing
 from dataclasses import replace

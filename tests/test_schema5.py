@@ -108,7 +108,7 @@ def test_a_damaged_file_is_refused_and_not_migrated(path, change):
     file.execute(change)
     file.commit()
     file.close()
-    with pytest.raises(JournalError, match="damaged|not those of the last commit"):
+    with pytest.raises(JournalError, match=r"damaged|not those of the last commit"):
         opened(path)
     file = sqlite3.connect(path)
     assert file.execute("PRAGMA user_version").fetchone() == (5,)

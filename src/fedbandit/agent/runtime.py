@@ -332,9 +332,7 @@ class Agent:
 
     def _notice_warnings(self) -> None:
         """Log each warning of the site when it begins and when it ends; its numbers may change meanwhile."""
-        site = self.site.look()
-        warnings = *site.warnings(), *warnings_of_forgetting(site, self.limits, time.time())
-        said = {_NUMBERS.sub("", warning): warning for warning in warnings}
+        said = {_NUMBERS.sub("", warning): warning for warning in self._warnings(self.site.look())}
         for key, warning in said.items():
             if key not in self._said:
                 _LOG.warning("%s", warning)
@@ -348,9 +346,12 @@ class Agent:
     def state(self) -> SiteState:
         """The response of ``GET /v1/state``; everything in it is on disk."""
         seen, refused = self.site.look(), self.refusals.counts()
-        forgotten = dict(self._forgotten.counts)
-        statuses = self.links.statuses
-        return site_state(seen, self._tls, statuses, refused, self._started, time.time(), self.limits, forgotten)
+        forgotten, said = dict(self._forgotten.counts), self._warnings(seen)
+        times = self._started, time.time()
+        return site_state(seen, self._tls, self.links.statuses, refused, *times, self.limits, forgotten, said)
+
+    def _warnings(self, site: Site) -> list[str]:
+        return [*site.warnings(), *warnings_of_forgetting(site, self.limits, self._clock.peek())]
 
     def _notice_expiry(self) -> None:
         """Log once a day that the certificate expires soon."""

@@ -201,10 +201,10 @@ class Stored:
                 case Forgotten():
                     del self.decisions[record.id]
                     self.kept.pop(record.id, None)
-                case Kept(name, _, None):
-                    self.kept.pop(name, None)
                 case Kept(name, _, reward):
-                    self.kept[name] = reward
+                    self.kept.pop(name, None)
+                    if reward is not None:
+                        self.kept[name] = reward
                 case Known():
                     self.known[record.arm] = record.fields
                 case Released():

@@ -248,11 +248,9 @@ class Rows:
                 self._known.clear()
                 self._file.execute("DELETE FROM released")
                 self._sums.drop("released")
-            case Kept(name, _, None):
-                self._drop_kept(name)
             case Kept(name, number, reward):
-                if self._kept is not None:
-                    self._drop_kept(name)
+                self._drop_kept(name)
+                if self._kept is not None and reward is not None:
                     self._kept.keep(name, number, reward)
             case Forgotten(name):
                 self.has_old_values |= self._waiting.drop(name)

@@ -19,7 +19,7 @@ from fedbandit.agent.http.schemas import (
     read_object,
     reward_range,
 )
-from fedbandit.checks import InvalidArgument, closest, shortened
+from fedbandit.checks import InvalidArgument, closest, shortened, whole_number
 
 __all__ = [
     "MAX_REWARDS",
@@ -89,18 +89,14 @@ def read_request(raw: bytes, terms: Federation) -> tuple[Request, bool]:
     if "eligible" in fields and "exclude" in fields:
         says = "eligible and exclude are both given; one of them is enough"
         raise HttpError(422, "invalid", says, "exclude", "left out where eligible is given")
-    for name, kind, accepted in (
-        ("count", int, f"a whole number from 1 to {MAX_COUNT}"),
-        ("key", str, f"1 to {MAX_TEXT} printable characters"),
-        ("subject", str, f"1 to {MAX_TEXT} printable characters"),
-    ):
-        if name in fields and type(fields[name]) is not kind:
-            raise InvalidArgument(name, fields[name], accepted)
+    for name in ("key", "subject"):
+        if name in fields and fields[name] is None:
+            raise InvalidArgument(name, None, f"1 to {MAX_TEXT} printable characters")
     request = Request(
         _arms("eligible", fields["eligible"], terms) if "eligible" in fields else None,
         fields.get("key"),
         fields.get("subject"),
-        fields.get("count", 1),
+        whole_number("count", fields.get("count", 1), 1, MAX_COUNT),
         _arms("exclude", fields.get("exclude", []), terms),
     )
     return request, "count" in fields
@@ -114,8 +110,8 @@ def _arms(field: str, given: Any, terms: Federation) -> tuple[int, ...]:
 
 
 def _arm(place: str, given: Any, terms: Federation) -> int:
-    if type(given) is int and 0 <= given < terms.num_arms:
-        return given
+    if type(given) in (int, float) and 0 <= given < terms.num_arms and given == int(given):
+        return int(given)
     if isinstance(given, str) and given in terms.arms:
         return terms.arms.index(given)
     hint = closest(given, terms.arms) if isinstance(given, str) else ""
@@ -177,7 +173,7 @@ def request_schema(terms: Federation) -> dict[str, Any]:
 
 def rewards_schema(terms: Federation) -> dict[str, Any]:
     """The JSON schema of many rewards."""
-    value = {"type": "number", "minimum": terms.low, "maximum": terms.high}
+    value = {"type": "number", "description": f"{reward_range(terms)}; another is refused alone.".capitalize()}
     properties: dict[str, Any] = {"id": {"type": "string"}, "value": value}
     one = {"type": "object", "additionalProperties": False, "properties": properties, "required": ["id", "value"]}
     rewards: dict[str, Any] = {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_REWARDS}

@@ -1,11 +1,11 @@
 """Fills the models of ``state`` from a site and the status of its neighbours."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.forgetting import Limits, warnings_of_forgetting
+from fedbandit.agent.core.forgetting import Limits
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
@@ -37,8 +37,9 @@ def site_state(
     now: float,
     limits: Limits,
     forgotten: dict[str, int],
+    warnings: Iterable[str],
 ) -> SiteState:
-    """A site as ``GET /v1/state`` shows it."""
+    """A site as ``GET /v1/state`` shows it; ``warnings`` are those of the site."""
     until = None if tls is None else tls.until
     return SiteState(
         name=site.name,
@@ -64,11 +65,7 @@ def site_state(
         neighbours=_neighbour_states(site, statuses),
         privacy=PrivacyState(**asdict(site.privacy())),
         refused=refused,
-        warnings=[
-            *site.warnings(),
-            *warnings_of_forgetting(site, limits, now),
-            *_warnings(tls, statuses, now),
-        ],
+        warnings=[*warnings, *_warnings(tls, statuses, now)],
     )
 
 
