@@ -5,6 +5,7 @@ import inspect
 import socket
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 import uvicorn
 
@@ -26,14 +27,13 @@ NEIGHBOURS = ("east", "south")
 class Driver(Agent):
     """The agent without noise, and with ways to hurt it."""
 
-    def __init__(self, folder, terms=TERMS):
+    def __init__(self, folder, terms=TERMS, **changes):
         here = Address("127.0.0.1", 0)
         neighbours = tuple(Neighbour(name, None, 1.0) for name in NEIGHBOURS)
         month = 30 * 24 * 3600.0
-        super().__init__(
-            SiteConfig("north", folder, terms, None, here, None, None, month, 1000, neighbours, folder / "site.toml"),
-            None,
-        )
+        path = folder / "site.toml"
+        config = SiteConfig("north", folder, terms, None, here, None, None, month, 1000, neighbours, path)
+        super().__init__(replace(config, **changes), None)
         self.reason = None
         self.reported = {}
 
@@ -43,7 +43,8 @@ class Driver(Agent):
         return counts
 
     def _make_site(self, stored):
-        site = Site("north", self.terms, stored, lambda epsilon, count: [0] * count)
+        keeps = self.config.keep_rewards
+        site = Site("north", self.terms, stored, lambda epsilon, count: [0] * count, keeps_rewards=keeps)
         self._clock.catch_up(site.clock)
         return site
 
@@ -91,7 +92,7 @@ class Served:
         """All that is on disk."""
 
         def read(driver):
-            tables = ("agent", "decision", "waiting", "known", "released", "link")
+            tables = ("agent", "decision", "waiting", "kept", "known", "released", "link")
             return {table: driver.file.execute(f"SELECT * FROM {table}").fetchall() for table in tables}  # noqa: S608
 
         return self.call(read)
@@ -107,7 +108,7 @@ class Served:
 
 
 @contextmanager
-def serving(folder, token=None, terms=TERMS, port=0, tokens=None):
+def serving(folder, token=None, terms=TERMS, port=0, tokens=None, **changes):
     """A real server on loopback; ``token``: one with all rights, ``tokens``: each with its own."""
     tokens = tokens if token is None else {token: ALL_RIGHTS}
     ready, box = threading.Event(), {}
@@ -118,7 +119,7 @@ def serving(folder, token=None, terms=TERMS, port=0, tokens=None):
 
     async def serve():
         try:
-            driver = Driver(folder, terms)
+            driver = Driver(folder, terms, **changes)
             await driver.start()
             config = uvicorn.Config(
                 make_app(driver, tokens), http=BoundedHttp, access_log=False, log_config=None, lifespan="off"

@@ -30,7 +30,7 @@ AT_ITS_END = "test_late_rewards.py::test_a_reward_counts_when_its_window_ends"
 DEFAULT = "test_late_rewards.py::test_a_missing_reward_counts_with_the_default_and_a_late_one_does_not_count"
 EXPIRED_LATE = "test_late_rewards.py::test_nothing_is_forgotten_before_its_window_is_over"
 SET_BACK = "test_late_rewards.py::test_a_clock_that_is_set_back_neither_reopens_nor_prolongs_a_window"
-JUMPS = "test_late_rewards.py::test_a_clock_that_jumps_ahead_ends_windows_and_goes_on_from_there"
+JUMPS = "test_late_rewards.py::test_a_clock_that_jumps_ahead_for_good_ends_windows_and_goes_on_from_there"
 WHEN_THEY_COME = "test_late_clocks.py::test_when_rewards_come_changes_nothing_that_others_see"
 MIGRATED = "test_schema2.py::test_a_migrated_site_shows_what_it_showed_and_goes_on_as_it_would_have"
 
@@ -755,8 +755,8 @@ FLOW = {
 SITE = {
     "a reward counts twice": Mutant(
         "agent/core/decisions.py",
-        "if decision.rewarded:",
-        "if False:",
+        "        if decision.rewarded:\n            return Step(True)\n",
+        "",
         (REPEATED,),
     ),
     "a repeated reward is told from another": Mutant(
@@ -767,8 +767,8 @@ SITE = {
     ),
     "a raw reward is kept after it counts": Mutant(
         "agent/core/records.py",
-        "self.at, None, True,",
-        "self.at, self.reward, True,",
+        "return self._with(None, True, self.rewarded)",
+        "return self._with(self.reward, True, self.rewarded)",
         (REPEATED,),
     ),
     "ids of decisions can be guessed": Mutant(
@@ -791,13 +791,13 @@ SITE = {
     ),
     "expiry takes back rewarded decisions": Mutant(
         "agent/core/decisions.py",
-        "self._tried[decision.arm] -= not decision.played",
+        "self._tried[decision.arm] -= decision.is_open",
         "self._tried[decision.arm] -= 1",
         (OLD_DECISIONS,),
     ),
     "pending decisions are forgotten at a restart": Mutant(
         "agent/core/player.py",
-        "            self.me.tried[decision.arm] += not decision.played\n",
+        "            self.me.tried[decision.arm] += decision.is_open\n",
         "            pass\n",
         (STORY,),
     ),
@@ -999,8 +999,8 @@ DISK = {
     ),
     "rewards of known decisions are not written": Mutant(
         "agent/disk/rows.py",
-        "late = ?, rewarded = ?, checksum = ? WHERE",
-        "late = ?, rewarded = 0 * ?, checksum = ? WHERE",
+        "late = ?, rewarded = ?, cancelled",
+        "late = ?, rewarded = 0 * ?, cancelled",
         (ON_FILE,),
     ),
     "a decision is taken to have changed as it usually does": Mutant(
@@ -1104,7 +1104,7 @@ DISK = {
     ),
     "decisions are loaded whatever their checksum": Mutant(
         "agent/disk/rows.py",
-        "            if _checksum_of_decision(*row) != found:\n",
+        "            if self.checksum_of(*row) != found:\n",
         "            if False:\n",
         ("test_damaged_files.py::test_rows_changed_by_hand_are_refused_with_words",),
     ),
@@ -1189,8 +1189,8 @@ LATE = {
     ),
     "rewards that wait lose their slot at a restart": Mutant(
         "agent/core/slots.py",
-        "if not decision.played and decision.number > by_arrival:",
-        "if decision.reward is None and not decision.played and decision.number > by_arrival:",
+        "if decision.is_open and decision.number > by_arrival:",
+        "if decision.reward is None and decision.is_open and decision.number > by_arrival:",
         ("test_late_rewards.py::test_a_restart_changes_no_release",),
     ),
     "a decision is forgotten before its window ends": Mutant(
@@ -1200,7 +1200,10 @@ LATE = {
         (EXPIRED_LATE,),
     ),
     "a decision is as old as itself, not as the end of its window": Mutant(
-        "agent/core/decisions.py", "(decision.at + window >= before and", "(decision.at >= before and", (EXPIRED_LATE,)
+        "agent/core/decisions.py",
+        "is_old = decision.at + window < before",
+        "is_old = decision.at < before",
+        (EXPIRED_LATE,),
     ),
     "a site's clock goes back": Mutant(
         "agent/core/decisions.py",
@@ -1215,7 +1218,7 @@ LATE = {
         (SET_BACK,),
     ),
     "an agent's clock goes back": Mutant(
-        "agent/clock.py", "return max(self._wall(), self._last + tick - self._tick)", "return self._wall()", (JUMPS,)
+        "agent/clock.py", "return at + max(ahead, 0.0), None", "return at + ahead, None", (JUMPS,)
     ),
     "an agent's clock does not go on from its file's": Mutant(
         "agent/clock.py", "if at > self.peek():", "if False:", (JUMPS,)
@@ -1233,7 +1236,10 @@ LATE = {
         (WHEN_THEY_COME,),
     ),
     "a reward moves the clock": Mutant(
-        "agent/runtime.py", "self._clock.peek()", "self._clock.now()", (WHEN_THEY_COME,)
+        "agent/runtime.py",
+        "site.report(decision_id, reward, self._clock.peek())",
+        "site.report(decision_id, reward, self._clock.now())",
+        (WHEN_THEY_COME,),
     ),
     "a decision does not wait for what is due": Mutant(
         "agent/disk/durable_site.py",
@@ -1585,6 +1591,240 @@ EXTRAS = {
 }
 
 
+KEYS = "test_requests.py::test_a_key_gets_the_same_decisions_again_also_after_a_restart"
+OTHER_REQUEST = "test_requests.py::test_a_key_belongs_to_its_request"
+SUBJECTS = "test_requests.py::test_a_subject_keeps_its_arm_while_it_is_remembered"
+CANCELLED = "test_requests.py::test_a_cancelled_decision_does_not_count"
+USED = "test_requests.py::test_a_decision_that_was_used_cannot_be_cancelled"
+JUMP = "test_decision_paths.py::test_a_clock_that_jumps_ahead_by_a_month_for_four_seconds_forgets_nothing"
+SCHEMA_5 = "test_schema5.py::test_a_migrated_site_shows_what_it_showed_and_goes_on"
+LOG = "test_decision_paths.py::test_the_log"
+
+REQUESTS = {
+    "a key is forgotten at a restart": Mutant(
+        "agent/core/site_view.py",
+        "RequestIndex(self._stored.decisions.values())",
+        "RequestIndex(())",
+        (KEYS, SUBJECTS),
+    ),
+    "a key is not stored": Mutant(
+        "agent/core/decisions.py",
+        "propensity, key, subject, eligible))",
+        'propensity, b"", subject, eligible))',
+        (KEYS,),
+    ),
+    "a key answers any request": Mutant(
+        "agent/core/decisions.py", "if any(it.key != key for it in found):", "if False:", (OTHER_REQUEST,)
+    ),
+    "a key stands for requests that differ in the excluded arms": Mutant(
+        "agent/core/requests.py",
+        "repr((request.eligible, request.exclude, request.subject, request.count))",
+        "repr((request.eligible, request.subject, request.count))",
+        (OTHER_REQUEST,),
+    ),
+    "a key outlives its decisions": Mutant(
+        "agent/core/decisions.py",
+        "            self._requests.drop(decision)\n",
+        "            pass\n",
+        ("test_requests.py::test_a_key_is_forgotten_with_its_decisions",),
+    ),
+    "some of a key's decisions are told for all": Mutant(
+        "agent/core/decisions.py",
+        "if found and len(found) < request.count:",
+        "if False:",
+        ("test_requests.py::test_a_key_is_forgotten_with_its_decisions",),
+    ),
+    "a key gives a stopped arm": Mutant(
+        "agent/core/decisions.py",
+        "if it.arm in self.stopped and not it.rewarded:",
+        "if False:",
+        ("test_requests.py::test_a_key_whose_arm_was_stopped_is_refused_until_it_is_rewarded",),
+    ),
+    "a subject is stored as it is": Mutant(
+        "agent/core/requests.py",
+        'return _hash(secret, b"subject", subject.encode(), _SUBJECT_SIZE)',
+        "return subject.encode()",
+        ("test_requests.py::test_only_hashes_are_stored_and_two_sites_have_different_ones",),
+    ),
+    "hashes are the same at every site": Mutant(
+        "agent/core/requests.py",
+        "digest_size=size, key=secret, person=person",
+        "digest_size=size, person=person",
+        ("test_requests.py::test_only_hashes_are_stored_and_two_sites_have_different_ones",),
+    ),
+    "a subject keeps the arm of its first decision": Mutant(
+        "agent/core/requests.py",
+        "self._subjects[decision.subject] = decision.id",
+        "self._subjects.setdefault(decision.subject, decision.id)",
+        (SUBJECTS,),
+    ),
+    "a subject keeps an arm that it may not have": Mutant(
+        "agent/core/decisions.py",
+        "if kept is not None and self._may_have(kept, allowed):",
+        "if kept is not None:",
+        ("test_requests.py::test_an_arm_that_may_not_be_given_is_not_kept", SUBJECTS),
+    ),
+    "a stopped arm is given": Mutant(
+        "agent/core/requests.py",
+        "if k not in self.exclude and k not in stopped)",
+        "if k not in self.exclude)",
+        ("test_requests.py::test_a_stopped_arm_is_given_to_nobody",),
+    ),
+    "half of a request that is refused has happened": Mutant(
+        "agent/core/decisions.py",
+        "            for one in chosen:\n                self._tried[one.arm] -= 1\n",
+        "",
+        ("test_requests.py::test_as_many_as_there_is_room_for_or_none",),
+    ),
+    "a cancelled decision counts as tried": Mutant(
+        "agent/core/decisions.py",
+        "        self._tried[decision.arm] -= 1\n        if decision",
+        "        if decision",
+        (CANCELLED,),
+    ),
+    "a cancelled decision counts as tried after a restart": Mutant(
+        "agent/core/records.py", "return not self.played and not self.cancelled", "return not self.played", (CANCELLED,)
+    ),
+    "a cancelled decision keeps its slot": Mutant(
+        "agent/core/decisions.py",
+        "            self._slots.remove(cancelled)\n",
+        "            pass\n",
+        ("test_requests.py::test_without_a_window_what_waited_for_a_cancelled_decision_counts", CANCELLED),
+    ),
+    "what waited for a cancelled decision waits on": Mutant(
+        "agent/core/decisions.py",
+        "if has_none else []",
+        "if False else []",
+        ("test_requests.py::test_without_a_window_what_waited_for_a_cancelled_decision_counts",),
+    ),
+    "while nothing is released cancelling plays": Mutant(
+        "agent/core/decisions.py",
+        "has_none = self.terms.reward_window == 0.0 and self.doubt is None",
+        "has_none = self.terms.reward_window == 0.0",
+        ("test_requests.py::test_while_nothing_is_released_a_decision_can_be_cancelled_and_nothing_is_played",),
+    ),
+    "a cancelled decision takes a reward": Mutant(
+        "agent/core/decisions.py",
+        '        if decision.cancelled:\n            raise Cancelled("this',
+        '        if False:\n            raise Cancelled("this',
+        (CANCELLED,),
+    ),
+    "a rewarded decision can be cancelled": Mutant(
+        "agent/core/decisions.py",
+        "        if decision.rewarded:\n            raise Rewarded",
+        "        if False:\n            raise Rewarded",
+        (USED,),
+    ),
+    "a decision can be cancelled after its window": Mutant(
+        "agent/core/decisions.py",
+        'if decision.played or self._slots.is_over(decision, max(self._clock, finite_number("at", at))):',
+        "if decision.played:",
+        (USED,),
+    ),
+    "a new life forgets what was cancelled": Mutant(
+        "agent/core/restore.py",
+        "if it.is_open]",
+        "if not it.played]",
+        ("test_requests.py::test_a_new_life_neither_counts_nor_forgets_what_was_cancelled",),
+    ),
+    "the file forgets that a decision was cancelled": Mutant(
+        "agent/disk/rows.py",
+        "flags = bool(played), bool(late), bool(rewarded), bool(cancelled)",
+        "flags = bool(played), bool(late), bool(rewarded), False",
+        (SCHEMA_5,),
+    ),
+    "migration trusts a file of schema 5": Mutant(
+        "agent/disk/journal.py", "self.was_migrated = found < 5", "self.was_migrated = True", (SCHEMA_5,)
+    ),
+    "a damaged file of schema 5 is migrated": Mutant(
+        "agent/disk/journal.py",
+        "            rows.check()\n        except",
+        "            version == 5 or rows.check()\n        except",
+        ("test_schema5.py::test_a_damaged_file_is_refused_and_not_migrated",),
+    ),
+    "one bad reward stops the others": Mutant(
+        "agent/core/decisions.py",
+        "                outcomes.append(error)\n",
+        "                raise error\n",
+        ("test_requests.py::test_many_rewards_in_one_step",),
+    ),
+    "rewards are kept though nobody asked": Mutant(
+        "agent/core/decisions.py",
+        "if self._keeps_rewards else []",
+        "if True else []",
+        ("test_requests.py::test_rewards_are_kept_for_the_log_only_if_the_site_says_so", LOG),
+    ),
+    "kept rewards outlive their decisions": Mutant(
+        "agent/disk/rows.py",
+        "                self._drop_kept(name)\n                for (before,)",
+        "                for (before,)",
+        ("test_requests.py::test_rewards_are_kept_for_the_log_only_if_the_site_says_so",),
+    ),
+    "kept rewards stay when they are no longer kept": Mutant(
+        "agent/core/site.py",
+        "[] if self._keeps_rewards else [Kept(it, 0, None) for it in self._stored.kept]",
+        "[]",
+        ("test_requests.py::test_rewards_are_kept_for_the_log_only_if_the_site_says_so",),
+    ),
+    "the log shows another moment for each line": Mutant(
+        "agent/core/site_view.py",
+        "decisions = [it for it in self._stored.decisions.values() if it.number > after]",
+        "decisions = list(self._stored.decisions.values())",
+        (LOG,),
+    ),
+    "anybody reads the log": Mutant(
+        "agent/http/access.py", '"log": "log",', '"log": "decide",', ("test_decision_paths.py::test_rights",)
+    ),
+    "a decision tells its reward": Mutant(
+        "agent/http/decision_paths.py",
+        "            at=it.at,\n",
+        "            at=it.at + (it.reward or 0.0),\n",
+        ("test_decision_paths.py::test_a_decision_as_it_stands",),
+    ),
+    "unknown query parameters are ignored": Mutant(
+        "agent/http/api.py",
+        'if query := request.scope["query_string"]:',
+        'if (query := request.scope["query_string"]) and False:',
+        ("test_decision_paths.py::test_unknown_query_parameters_are_422",),
+    ),
+    "unknown fields are ignored": Mutant(
+        "agent/http/schemas.py",
+        "        if name not in names:\n            says",
+        "        if False:\n            says",
+        ("test_decision_paths.py::test_a_request_that_makes_no_sense_is_422",),
+    ),
+    "a jump of the clock is believed at once": Mutant(
+        "agent/clock.py", "        if tick - since < LASTS:\n", "        if False:\n", (JUMP,)
+    ),
+    "what is forgotten follows the clock at once": Mutant(
+        "agent/runtime.py", "PatientClock(min(LASTS, 0.1 * config.expire_after))", "PatientClock(0.0)", (JUMP,)
+    ),
+    "more of a jump is believed than has lasted": Mutant(
+        "agent/clock.py",
+        "(self._jump[0], min(self._jump[1], ahead))",
+        "(self._jump[0], ahead)",
+        ("test_late_rewards.py::test_a_jump_ahead_is_believed_once_it_has_lasted",),
+    ),
+    "nobody counts what is forgotten": Mutant(
+        "agent/runtime.py",
+        "            self._forgotten.count(expired)\n",
+        "            pass\n",
+        ("test_decision_paths.py::test_what_is_forgotten_is_counted_said_and_shown",),
+    ),
+    "cancelled decisions count as forgotten": Mutant(
+        "agent/core/decisions.py",
+        "if not decision.rewarded and not decision.cancelled:",
+        "if not decision.rewarded:",
+        ("test_requests.py::test_expiry_says_how_many_had_no_reward_and_why",),
+    ),
+    "no warning before decisions are forgotten": Mutant(
+        "agent/core/forgetting.py",
+        "if left <= _SOON * limits.keep:",
+        "if left < 0:",
+        ("test_requests.py::test_a_warning_comes_before_a_pending_decision_is_forgotten",),
+    ),
+}
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -1604,5 +1844,6 @@ AREAS = {
     "neighbours that lie": LIARS,
     "old copies": OLD_COPIES,
     "extras": EXTRAS,
+    "requests": REQUESTS,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

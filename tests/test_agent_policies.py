@@ -580,13 +580,13 @@ def test_all_but_the_newest_are_forgotten_a_thousand_at_a_time():
         if i % 2:
             site.report(decision.id, 0.5)
     forgotten = []
-    while some := site.expire(10.0, keep=300).result:
+    while some := site.expire(10.0, keep=300).result.total:
         forgotten.append(some)
     assert forgotten == [MAX_EXPIRED, MAX_EXPIRED, 200]
     assert [decision.at for decision in site.stored.decisions.values()] == [float(i) for i in range(2200, 2500)]
     assert (site.pending, site.waiting, sum(site.rewards)) == (150, 0, 2350)
-    assert site.expire(2300.0, keep=300).result == 100
-    assert site.expire(0.0, keep=0).result == 200
+    assert site.expire(2300.0, keep=300).result.total == 100
+    assert site.expire(0.0, keep=0).result.total == 200
     with pytest.raises(InvalidArgument, match="keep"):
         site.expire(0.0, keep=-1)
 

@@ -1,8 +1,8 @@
 """Agents in memory: the simulator's trajectory without faults, and what holds in spite of them.
 
-Each seed is a schedule of its own: rewards, exchanges, lost, repeated, late and overtaking messages, partitions,
-crashes at every point of a write, lost disks (with the clock behind), sites that leave and come back. A failure prints
-its seed.
+Each seed is a schedule of its own: requests with keys that are repeated after crashes, subjects, exclusions and counts,
+rewards, cancelled decisions, exchanges, lost, repeated, late and overtaking messages, partitions, crashes at every
+point of a write, lost disks (with the clock behind), sites that leave and come back. A failure prints its seed.
 
 Can it fail? Bugs that were planted, and what noticed (``test_a_planted_bug_is_caught``):
 
@@ -24,11 +24,13 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, graph, replay
+from fedbandit.agent.core.events import Cancelled, KeyReused, NoArm, WindowOver
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import MemoryJournal
 from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
 from fedbandit.agent.core.messages import Answer
 from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.requests import Request, arms_in
 from fedbandit.agent.core.site import HorizonReached, Site, Step, UnknownDecision
 from fedbandit.rules import flow
 from grpc_network import GrpcNetwork
@@ -148,9 +150,10 @@ class Story:
         )
         faults = Faults(self.random.choice([0.0, 0.1, 0.4]), self.random.choice([0.0, 0.3]), (0.0, 5.0))
         self.network = kind(terms, links, seed, faults)
-        self.full = self.late = 0
+        self.full = self.late = self.repeated = self.cancels = self.requests = 0
         self.disks = []  # all that there ever were, so that no two have one id
         self.waiting, self.told, self.in_doubt, self.expired = {}, {}, {}, {}
+        self.keys, self.lost_keys, self.cancelled, self.lost_cancels = {}, {}, {}, {}
         for name in self.network.names:
             self.on_a_fresh_disk(name)
         self.away = None
@@ -160,6 +163,7 @@ class Story:
         self.disks.append(self.network._disks[name])
         self.waiting[name], self.told[name], self.in_doubt[name] = [], {}, {}
         self.expired[name] = [0] * self.network.terms.num_arms
+        self.keys[name], self.lost_keys[name], self.cancelled[name], self.lost_cancels[name] = {}, [], set(), []
 
     # ---- the application
 
@@ -170,12 +174,83 @@ class Story:
             if doubt and self.random.random() < 0.3:
                 self.report(name, *doubt[self.random.choice(list(doubt))])  # it asks again: was this counted?
             elif waiting and self.random.random() < 0.6:
-                self.report(name, *waiting.pop(self.random.randrange(len(waiting))))
+                one = waiting.pop(self.random.randrange(len(waiting)))
+                if self.random.random() < 0.9:
+                    self.report(name, *one)
+                else:
+                    self.cancel(name, one[0])
             else:
                 try:
-                    waiting.append((self.network.decide(name), self.random.random()))
-                except HorizonReached:
+                    waiting += [(it, self.random.random()) for it in self.decide(name)]
+                except (HorizonReached, NoArm):
                     self.full += 1
+
+    def decide(self, name):
+        """Without a request, or with one; an application whose call broke off repeats it with the same key."""
+        random, lost, keys = self.random, self.lost_keys[name], self.keys[name]
+        if self.lost_cancels[name] and random.random() < 0.3:
+            self.cancel(name, self.lost_cancels[name].pop())
+        if lost and random.random() < 0.5:
+            self.repeated += 1
+            return self.ask(name, lost.pop(random.randrange(len(lost))))
+        if keys and random.random() < 0.1:
+            self.ask(name, random.choice(list(keys.values()))[0])
+            return []
+        if random.random() < 0.7:
+            return [self.network.decide(name)]
+        self.requests += 1
+        arms = range(self.network.terms.num_arms)
+        subject = f"s{random.randrange(4)}" if random.random() < 0.5 else None
+        exclude = (random.choice(arms),) if random.random() < 0.5 else ()
+        key = f"k{self.requests}" if random.random() < 0.8 else None
+        return self.ask(name, Request(None, key, subject, random.choice([1, 1, 2, 3]), exclude))
+
+    def ask(self, name, request):
+        """The decisions of a request, if they are new to the application."""
+        before = self.keys[name].get(request.key)
+        try:
+            made = self.network.request(name, request)
+        except Down:
+            if request.key is not None:
+                self.lost_keys[name].append(request)
+            raise
+        except Cancelled:
+            known = self.cancelled[name] | {it.id for it in self.lost_cancels[name]}
+            assert before is not None
+            assert known & {it.id for it in before[1]}, f"{name}: cancelled by nobody"
+            return []
+        except KeyReused:  # some of its decisions are forgotten
+            self.is_forgotten(before[1])
+            return []
+        assert len(made) == request.count
+        for it in made:
+            assert it.arm not in request.exclude, f"{name} gave an arm that was excluded"
+        if before is not None:
+            if [it.id for it in made] == [it.id for it in before[1]]:
+                return []
+            self.is_forgotten(before[1])
+        if request.key is not None:
+            self.keys[name][request.key] = request, made
+        return made
+
+    def is_forgotten(self, decisions):
+        window = self.network.terms.reward_window
+        assert decisions[0].at + window < self.network.now - 100, "a key got other decisions before its time"
+
+    def cancel(self, name, decision):
+        try:
+            self.network.cancel(name, decision.id)
+        except Down:
+            self.lost_cancels[name].append(decision)
+            raise
+        except WindowOver:
+            window = self.network.terms.reward_window
+            assert 0 < window <= self.network.now - decision.at, "a decision could not be cancelled in its window"
+        except UnknownDecision:
+            assert decision.at + self.network.terms.reward_window < self.network.now - 100, "lost before its time"
+        else:
+            self.cancelled[name].add(decision.id)
+            self.cancels += 1
 
     def report(self, name, decision, reward):
         self.in_doubt[name][decision.id] = (decision, reward)
@@ -202,7 +277,7 @@ class Story:
             known = dict(self.network.site(name).stored.decisions)
             self.network.expire(name, before)
             for key in known.keys() - self.network.site(name).stored.decisions.keys():
-                self.expired[name][known[key].arm] += 1  # with its reward, or the default
+                self.expired[name][known[key].arm] += not known[key].cancelled  # with its reward, or the default
                 self.told[name].pop(key, None)
 
     # ---- the network
@@ -285,12 +360,35 @@ def check_rewards(story, name):
         assert (kept[key].arm, kept[key].reward) == (decision.arm, None if kept[key].played else reward)
     assert set(kept) <= set(told) | set(doubt), f"{name} counts rewards that nobody reported"
     for k in range(site.terms.num_arms):
-        slots = [decision for decision in site.stored.decisions.values() if decision.arm == k]
+        slots = [it for it in site.stored.decisions.values() if it.arm == k and not it.cancelled]
         played = [decision.played for decision in slots]
         assert played == sorted(played, reverse=True), f"{name}: a slot of arm {k} was left out"
         counted = story.expired[name][k] + sum(played)
         assert site.rewards[k] == counted, f"{name}: rewards of arm {k} lost or counted twice"
+        assert site.tried[k] == counted + len(slots) - sum(played), f"{name}: arm {k} was tried another number of times"
     assert max(site.tried) <= (site.terms.max_pulls or 10**9)
+    check_requests(story, site)
+
+
+def check_requests(story, site):
+    """P7: one decision per key, a subject keeps its arm, what was cancelled stays so and has no reward."""
+    name, keys, subjects = site.name, {}, {}
+    for it in site.stored.decisions.values():
+        assert 0.0 < it.propensity <= 1.0
+        assert not it.eligible or it.arm in arms_in(it.eligible)
+        assert it.cancelled or it.id not in story.cancelled[name], f"{name}: {it.id} is no longer cancelled"
+        assert not (it.cancelled and (it.rewarded or it.played)), f"{name}: {it.id} was cancelled, and counts"
+        if it.key:
+            same = keys.setdefault(it.key[:12], [])
+            same.append(it)
+            is_one = (same[0].key, same[0].number + len(same) - 1) == (it.key, it.number)
+            assert is_one, f"{name}: a key has two decisions"
+        if it.subject:
+            before = subjects.get(it.subject)
+            may_keep = before is not None and site.terms.max_pulls is None
+            if may_keep and (not it.eligible or before.arm in arms_in(it.eligible)):
+                assert it.arm == before.arm, f"{name}: a subject did not keep its arm"
+            subjects[it.subject] = it
 
 
 def check_releases(site):
@@ -377,12 +475,14 @@ def test_a_run_is_its_seed():
 
 def test_the_schedules_have_all_faults():
     """Otherwise the test above would say little."""
-    refused, lives, releases, gone = [], 0, 0, 0
+    refused, lives, releases, gone, repeated, cancels = [], 0, 0, 0, 0, 0
     for seed in range(20):
         story = Story(seed)
         story.faulty()
         network = story.network
         refused += network.refused
+        repeated += story.repeated
+        cancels += story.cancels
         lives += network._lives
         stored = [network._disks[name].load() for name in network.names]
         releases += sum(fields["releases"] for one in stored for k, fields in one.known.items() if k >= 0)
@@ -391,6 +491,8 @@ def test_the_schedules_have_all_faults():
     assert lives > 5 * 20 + 20
     assert releases > 20 * 20
     assert gone > 0
+    assert repeated > 20
+    assert cancels > 5 * 20
 
 
 # ---------------------------------------------------------------- planted bugs

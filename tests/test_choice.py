@@ -341,7 +341,7 @@ SHARES = Shares("b", 0.25, 0.05)
 def expected_with(shares, said, allowed, control=1):
     """p = floor + (1 - sum of floors) q, q the index's without the control arm: written out, for a certain index."""
     others = [k for k in allowed if k != control] or list(allowed)
-    floors = {k: shares.least_share for k in others}
+    floors = dict.fromkeys(others, shares.least_share)
     if control in allowed and len(allowed) > 1:
         floors[control] = shares.control_share
     return {k: floors[k] + (1.0 - sum(floors.values())) * (k == said) for k in allowed}

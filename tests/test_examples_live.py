@@ -143,7 +143,7 @@ class Browser:
 def clock(monkeypatch):
     """The agent's time, to be set."""
     wall = [1e9]
-    monkeypatch.setattr(runtime, "SteadyClock", partial(SteadyClock, lambda: wall[0], lambda: 0.0))
+    monkeypatch.setattr(runtime, "SteadyClock", partial(SteadyClock, lambda: wall[0], lambda: wall[0]))
     return wall
 
 

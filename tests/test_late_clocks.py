@@ -46,7 +46,7 @@ class Machine:
 
     async def keep_house(self):
         agent = self.agent
-        while await agent.site.do(lambda site: site.expire(agent._clock.now() - 100.0, 30)):
+        while (await agent.site.do(lambda site: site.expire(agent._clock.now() - 100.0, 30))).total:
             pass
 
     async def offer(self):

@@ -47,7 +47,8 @@ class Caller:
 
     def on_disk(self, decision):
         """Whether it has had a reward, was played, and was late."""
-        *_, played, late, rewarded, _ = next(row for row in self.served.rows()["decision"] if row[0] == decision)
+        found = next(row for row in self.served.rows()["decision"] if row[0] == decision)
+        played, late, rewarded = found[4:7]
         return rewarded, played, late
 
     def total(self, arm=0):
@@ -59,7 +60,7 @@ class Caller:
 def clock(monkeypatch):
     """The system's time, to be set."""
     wall = [1e9]
-    monkeypatch.setattr(runtime, "SteadyClock", partial(SteadyClock, lambda: wall[0], lambda: 0.0))
+    monkeypatch.setattr(runtime, "SteadyClock", partial(SteadyClock, lambda: wall[0], lambda: wall[0]))
     return wall
 
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
-from fedbandit.agent.clock import SteadyClock
+from fedbandit.agent.clock import LASTS, SteadyClock
 from fedbandit.agent.core.decisions import MAX_SETTLED
 from fedbandit.agent.core.federation import MAX_WINDOW, Federation
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
@@ -104,7 +104,7 @@ def test_an_expired_decision_counts_with_the_default_and_what_waited_follows():
     decisions = decided(site, 6)
     for decision in decisions[2::2]:
         site.report(decision.id, 1.0)
-    assert site.expire(1.0, NEVER).result == 1
+    assert site.expire(1.0, NEVER).result.total == 1
     assert total(site) == (3, 2.25)
     assert site.tried == (3, 3), "its slot is taken"
 
@@ -177,10 +177,10 @@ def test_a_value_out_of_range_is_refused_and_then_the_default_counts():
 def test_nothing_is_forgotten_before_its_window_is_over():
     site = site_of(WINDOW)
     decisions = decided(site, 6)
-    assert site.expire(1e6, 0).result == 0
+    assert site.expire(1e6, 0).result.total == 0
     site.settle(12.0)
-    assert site.expire(12.0, NEVER).result == 2, "age counts from the end of the window"
-    assert site.expire(0.0, 0).result == 1
+    assert site.expire(12.0, NEVER).result.total == 2, "age counts from the end of the window"
+    assert site.expire(0.0, 0).result.total == 1
     assert set(site.stored.decisions) == {it.id for it in decisions[3:]}
     assert (site.tried, site.rewards, site.pending) == ((3, 3), (2, 1), 3)
 
@@ -198,20 +198,22 @@ def test_a_clock_that_is_set_back_neither_reopens_nor_prolongs_a_window():
     assert again.decide(0.0, DRAWS).result.at == 11.0
 
 
-def test_a_clock_that_jumps_ahead_ends_windows_and_goes_on_from_there():
+def test_a_clock_that_jumps_ahead_for_good_ends_windows_and_goes_on_from_there():
     """Missing rewards count with the default; then the steady clock runs on, so that windows are as long as ever."""
     wall, steady = [1000.0], [0.0]
     clock = SteadyClock(lambda: wall[0], lambda: steady[0])
     site = site_of(WINDOW)
     site.decide(clock.now(), DRAWS)
-    wall[0] = 5000.0
+    wall[0] = 4940.0
+    assert clock.now() == 1000.0, "not yet"
+    wall[0], steady[0] = 5000.0, LASTS
     assert site.settle(clock.now()).result == 1
-    wall[0], steady[0] = 1001.0, 1.0  # set right
+    wall[0], steady[0] = 1061.0, LASTS + 1.0  # set right
     decision = site.decide(clock.now(), DRAWS).result
     assert decision.at == 5001.0
-    steady[0] = 10.9
+    steady[0] = LASTS + 10.9
     assert not site.is_due(clock.now())
-    steady[0] = 11.0
+    steady[0] = LASTS + 11.0
     assert site.is_due(clock.now())
     again = SteadyClock(lambda: 1010.0, lambda: 0.0)
     again.catch_up(site.clock)
@@ -221,15 +223,36 @@ def test_a_clock_that_jumps_ahead_ends_windows_and_goes_on_from_there():
 def test_a_clock_that_is_wrong_for_a_moment_stays_so_only_if_it_is_read_for_more_than_a_reward():
     wall, steady = [1000.0], [0.0]
     clock = SteadyClock(lambda: wall[0], lambda: steady[0])
-    wall[0], steady[0] = 9000.0, 1.0
-    assert clock.peek() == 9000.0
+    wall[0], steady[0] = 1001.9, 1.0
+    assert clock.peek() == 1001.9, "a small step is believed"
     clock.catch_up(500.0)
     wall[0], steady[0] = 1002.0, 2.0
     assert clock.now() == 1002.0
-    wall[0] = 9000.0
-    assert clock.now() == 9000.0
+    wall[0] = 1002.9
+    assert clock.now() == 1002.9
     wall[0], steady[0] = 1003.0, 3.0
-    assert (clock.peek(), clock.now()) == (9001.0, 9001.0)
+    assert (clock.peek(), clock.now()) == (pytest.approx(1003.9), pytest.approx(1003.9))
+
+
+def test_a_jump_ahead_is_believed_once_it_has_lasted():
+    """By what it was at least all the time; rewards that are reported meanwhile change nothing."""
+    wall, steady = [1000.0], [0.0]
+    clock = SteadyClock(lambda: wall[0], lambda: steady[0])
+
+    def at(second, ahead):
+        wall[0], steady[0] = 1000.0 + second + ahead, float(second)
+        return clock.peek() - 1000.0 - second
+
+    for second in range(1, 5):
+        assert at(second, 30 * 86_400.0) == 0.0
+        clock.now()
+    assert at(5, 0.0) == 0.0
+    clock.now()
+    for second in range(6, 66):
+        assert at(second, 100.0 if second % 7 else 5000.0) == 0.0
+        clock.now()
+    assert at(66, 5000.0) == 100.0, "what has lasted, and no more"
+    assert clock.now() == 1166.0
 
 
 def test_as_many_as_are_due_are_settled_a_thousand_at_a_time():

@@ -94,7 +94,7 @@ def test_an_expired_decision_is_forgotten_and_counts_with_the_default():
     first = site.decide(1.0, DRAWS).result
     second = site.decide(2.0, DRAWS).result
     step = site.expire(2.0, NEVER)
-    assert step.result == 1
+    assert step.result.total == 1
     assert step.records[0] == Forgotten(first.id)
     assert (site.tried, site.rewards) == ((1, 1, 0), (1, 0, 0))
     assert site.stored.known[0]["total"] == 0

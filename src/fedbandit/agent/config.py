@@ -76,7 +76,7 @@ class SiteConfig:
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
     * ``token_file``: holds a token with all rights; ``role_files``: those with the rights of a role
     * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
-      decisions kept
+      decisions kept; ``keep_rewards``: their rewards, too, for the site's log
     """
 
     name: str
@@ -91,6 +91,7 @@ class SiteConfig:
     neighbours: tuple[Neighbour, ...]
     path: Path
     role_files: dict[Role, Path] = field(default_factory=dict[Role, Path])
+    keep_rewards: bool = False
 
 
 T = TypeVar("T")
@@ -169,6 +170,7 @@ class _Tokens(Section):
 class _Decisions(Section):
     expire_after_hours: Annotated[float, AfterValidator(lambda v: number_between("", v, 0.0, MAX_HOURS))] = 720.0
     keep: Annotated[int, AfterValidator(lambda v: whole_number("", v, 1, MAX_KEPT))] = 20_000
+    keep_rewards: bool = False
 
 
 class _Neighbour(Section):
@@ -214,6 +216,7 @@ def read_config(path: Path) -> SiteConfig:
         neighbours=tuple(Neighbour(n.name, n.address, n.rate) for n in file.neighbours),
         path=path,
         role_files={role: folder / name for role in ROLES if (name := getattr(file.tokens, role)) is not None},
+        keep_rewards=file.decisions.keep_rewards,
     )
 
 

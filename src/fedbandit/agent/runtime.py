@@ -10,23 +10,28 @@ import re
 import secrets
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 
-from fedbandit.agent.clock import SteadyClock, epoch_now
+from fedbandit.agent.clock import LASTS, PatientClock, SteadyClock, epoch_now
 from fedbandit.agent.config import ConfigError, SiteConfig, check_insecure, read_config
-from fedbandit.agent.core.choice import draws_for
+from fedbandit.agent.core.choice import DecisionDraws, draws_for
+from fedbandit.agent.core.decisions import Outcome
 from fedbandit.agent.core.events import Step
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.forgetting import Limits, warnings_of_forgetting
 from fedbandit.agent.core.presence import Presence
 from fedbandit.agent.core.records import Decision, Forgotten, Life, Stored
+from fedbandit.agent.core.requests import Request
 from fedbandit.agent.core.restore import Restored
 from fedbandit.agent.core.seals import MAX_RUN
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
+from fedbandit.agent.forgotten import ForgottenDecisions
 from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.refusals import Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
@@ -73,7 +78,9 @@ class Agent:
         self._state_file: tuple[int, int] | None = None
         self._said_of_certificate: str | None = None
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._clock = SteadyClock()
+        self._clock, self._patient = SteadyClock(), PatientClock(min(LASTS, 0.1 * config.expire_after))
+        self.limits = Limits(config.keep, config.expire_after)
+        self._forgotten = ForgottenDecisions(_LOG, self.limits, config.terms.reward_window > 0.0)
         self._presence = Presence(self._new_run())
         self._said: dict[str, str] = {}
         self._confirmed: float | None = None
@@ -101,7 +108,8 @@ class Agent:
         return journal
 
     def _make_site(self, stored: Stored) -> Site:
-        site = Site(self.config.name, self.terms, stored, presence=self._presence)
+        keeps = self.config.keep_rewards
+        site = Site(self.config.name, self.terms, stored, presence=self._presence, keeps_rewards=keeps)
         self._clock.catch_up(site.clock)
         return site
 
@@ -114,14 +122,41 @@ class Agent:
 
     async def decide(self) -> Decision:
         """Hand out an arm."""
-        draws = draws_for(self.terms, self._random)
+        draws = self._draws()
         now = self._clock.now()  # before anything is settled: at this time nothing is due any more
         return await self.site.do(lambda site: site.decide(now, draws))
+
+    async def request(self, request: Request) -> tuple[Decision, ...]:
+        """Hand out the decisions of a request."""
+        draws = [self._draws() for _ in range(request.count)]
+        now = self._clock.now()
+        return await self.site.do(lambda site: site.decide(now, draws, request))
+
+    def _draws(self) -> DecisionDraws:
+        return draws_for(self.terms, self._random)
 
     async def report(self, decision_id: str, reward: float) -> bool:
         """Accept a reward; False if it came too late."""
         self._notice_pause()
         return await self.site.take(lambda site: site.report(decision_id, reward, self._clock.peek()))
+
+    async def report_all(self, rewards: Sequence[tuple[str, float]]) -> tuple[Outcome, ...]:
+        """Accept several rewards, in one transaction."""
+        self._notice_pause()
+        return await self.site.take(lambda site: site.report_all(rewards, self._clock.peek()))
+
+    async def cancel(self, decision_id: str) -> None:
+        """Take back a decision that was not used."""
+        now = self._clock.now()
+        await self.site.do(lambda site: site.cancel(decision_id, now))
+
+    def decision(self, decision_id: str) -> Decision:
+        """A decision that is remembered."""
+        return self.site.look().decision(decision_id)
+
+    def log(self, after: int) -> tuple[list[Decision], Mapping[str, float]]:
+        """All decisions beyond a number, and the rewards that are kept."""
+        return self.site.look().log(after)
 
     async def leave(self, neighbour: str) -> None:
         """Record that a neighbour has left for good."""
@@ -203,9 +238,7 @@ class Agent:
                 self._notice_expiry()
                 await self._wait_for_neighbours()
                 self._notice_warnings()
-                before = self._clock.now() - self.config.expire_after
-                while await self.site.do(lambda site, at=before: site.expire(at, self.config.keep)):
-                    pass
+                await self._forget_old()
                 self.site.erase()
                 if said is not None:
                     _LOG.info("resolved: %s", said)
@@ -215,6 +248,14 @@ class Agent:
                     said = str(error)
                     _LOG.error("%s", error, exc_info=not isinstance(error, JournalError))
             await asyncio.sleep(EXPIRY_EVERY)
+
+    async def _forget_old(self) -> None:
+        """By age only once the time is sure; before, because of ``keep`` alone."""
+        now, limits = self._patient.now(), self.limits
+        before = 0.0 if now is None else now - limits.expire_after
+        while (expired := await self.site.do(lambda site: site.expire(before, limits.keep))).total:
+            self._forgotten.count(expired)
+        self._forgotten.say(time.monotonic())
 
     async def _look_at_disk(self) -> None:
         if self._state_file not in (None, identity(self.config.data / STATE_FILE)):
@@ -291,7 +332,7 @@ class Agent:
 
     def _notice_warnings(self) -> None:
         """Log each warning of the site when it begins and when it ends; its numbers may change meanwhile."""
-        said = {_NUMBERS.sub("", warning): warning for warning in self.site.look().warnings()}
+        said = {_NUMBERS.sub("", warning): warning for warning in self._warnings(self.site.look())}
         for key, warning in said.items():
             if key not in self._said:
                 _LOG.warning("%s", warning)
@@ -305,7 +346,12 @@ class Agent:
     def state(self) -> SiteState:
         """The response of ``GET /v1/state``; everything in it is on disk."""
         seen, refused = self.site.look(), self.refusals.counts()
-        return site_state(seen, self._tls, self.links.statuses, refused, self._started, time.time())
+        forgotten, said = dict(self._forgotten.counts), self._warnings(seen)
+        times = self._started, time.time()
+        return site_state(seen, self._tls, self.links.statuses, refused, *times, self.limits, forgotten, said)
+
+    def _warnings(self, site: Site) -> list[str]:
+        return [*site.warnings(), *warnings_of_forgetting(site, self.limits, self._clock.peek())]
 
     def _notice_expiry(self) -> None:
         """Log once a day that the certificate expires soon."""

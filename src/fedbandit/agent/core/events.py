@@ -6,13 +6,19 @@ from typing import Generic, TypeVar
 from fedbandit.agent.core.records import Record
 
 __all__ = [
+    "ArmStopped",
+    "Cancelled",
     "HorizonReached",
+    "KeyReused",
+    "NoArm",
     "NotANeighbour",
     "NotNow",
     "OtherFederation",
     "Refused",
+    "Rewarded",
     "Step",
     "UnknownDecision",
+    "WindowOver",
 ]
 
 _Result = TypeVar("_Result")
@@ -32,6 +38,30 @@ class Refused(RuntimeError):
 
 class UnknownDecision(Refused):
     """The application's mistake: no decision has this id, or it has expired."""
+
+
+class NoArm(Refused):
+    """Nobody's mistake: no arm is left for this request."""
+
+
+class KeyReused(Refused):
+    """The application's mistake: the key belongs to another request."""
+
+
+class ArmStopped(Refused):
+    """Nobody's mistake: the arm of the decision that the key belongs to was stopped meanwhile."""
+
+
+class Cancelled(Refused):
+    """The application's mistake: the decision was cancelled."""
+
+
+class Rewarded(Refused):
+    """The application's mistake: the decision has a reward, and cannot be cancelled."""
+
+
+class WindowOver(Refused):
+    """Nobody's mistake: the decision counts already, with the default, and cannot be cancelled."""
 
 
 class HorizonReached(Refused):

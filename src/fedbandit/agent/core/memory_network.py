@@ -19,6 +19,7 @@ from fedbandit.agent.core.memory_journal import Crash, Crashed, MemoryJournal
 from fedbandit.agent.core.messages import Answer, Offer
 from fedbandit.agent.core.presence import Presence
 from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.requests import Request
 from fedbandit.agent.core.restore import Restored
 from fedbandit.agent.core.site import Refused, Site, Step
 from fedbandit.checks import InvalidArgument, instance
@@ -106,8 +107,20 @@ class MemoryNetwork:
 
     def decide(self, name: str, draws: DecisionDraws | None = None) -> Decision:
         """Ask an agent for an arm; ``draws`` come from the seed unless given."""
-        drawn = draws or draws_for(self.terms, self._random)
+        drawn = draws or self._draws()
         return self._do(name, lambda site: site.decide(self.now, drawn))
+
+    def request(self, name: str, request: Request) -> tuple[Decision, ...]:
+        """Ask an agent for the decisions of a request."""
+        drawn = [self._draws() for _ in range(request.count)]
+        return self._do(name, lambda site: site.decide(self.now, drawn, request))
+
+    def _draws(self) -> DecisionDraws:
+        return draws_for(self.terms, self._random)
+
+    def cancel(self, name: str, decision_id: str) -> None:
+        """Tell an agent that a decision was not used."""
+        self._do(name, lambda site: site.cancel(decision_id, self.now))
 
     def report(self, name: str, decision_id: str, reward: float) -> bool:
         """Tell an agent a reward. It is acknowledged if this returns; False: it came too late."""
@@ -116,7 +129,7 @@ class MemoryNetwork:
     def expire(self, name: str, before: float, keep: int = 10**9) -> int:
         """Let an agent forget old decisions, and all but the newest ``keep``."""
         forgotten = 0
-        while some := self._do(name, lambda site: site.expire(before, keep)):
+        while some := self._do(name, lambda site: site.expire(before, keep)).total:
             forgotten += some
         return forgotten
 

@@ -40,7 +40,7 @@ class Player:
         self.terms, self.me = self._own.terms, self._own.me
         self.me.tried[:] = self.me.n  # decisions so far: those that were played, and those that wait
         for decision in stored.decisions.values():
-            self.me.tried[decision.arm] += not decision.played
+            self.me.tried[decision.arm] += decision.is_open
         most = federation.max_pulls
         if most is not None and max(self.me.tried) > most:  # ``decide`` leaves room for each: a file was changed
             raise InvalidArgument("decisions of an arm", max(self.me.tried), f"at most {most}: policy.horizon's")

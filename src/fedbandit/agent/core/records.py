@@ -14,6 +14,7 @@ from fedbandit.rules.flow import Register
 __all__ = [
     "Decision",
     "Forgotten",
+    "Kept",
     "Known",
     "Life",
     "Link",
@@ -43,6 +44,10 @@ class Decision:
     * ``played``: the page has observed its reward, or the default
     * ``late``: a reward came after the window, and does not count
     * ``rewarded``: a reward came in time, and counts
+    * ``cancelled``: it was not used: it has no slot any more, and takes no reward
+    * ``propensity``: the probability with which its request got this arm; None: not known
+    * ``key``, ``subject``: hashes of those of its request (``requests``); empty: it had none
+    * ``eligible``: the arms among which it was chosen (``requests.as_bits``); empty: all that there were
     """
 
     id: str
@@ -53,14 +58,29 @@ class Decision:
     played: bool = False
     late: bool = False
     rewarded: bool = False
+    cancelled: bool = False
+    propensity: float | None = None
+    key: bytes = b""
+    subject: bytes = b""
+    eligible: bytes = b""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has yet to count."""
+        return not self.played and not self.cancelled
 
     def after_reward(self, reward: float) -> "Decision":
         """Its reward has come in time."""
-        return Decision(self.id, self.number, self.arm, self.at, reward, self.played, self.late, True)
+        return self._with(reward, self.played, True)
 
     def after_play(self) -> "Decision":
         """The page has observed it."""
-        return Decision(self.id, self.number, self.arm, self.at, None, True, self.late, self.rewarded)
+        return self._with(None, True, self.rewarded)
+
+    def _with(self, reward: float | None, played: bool, rewarded: bool) -> "Decision":
+        """By hand: ``dataclasses.replace`` takes several times as long, twice for every decision."""
+        seen = self.id, self.number, self.arm, self.at, reward, played, self.late, rewarded, self.cancelled
+        return Decision(*seen, self.propensity, self.key, self.subject, self.eligible)
 
 
 @dataclass(frozen=True)
@@ -77,6 +97,15 @@ class Forgotten:
     """A decision that has expired: with or without a reward, it is no longer known."""
 
     id: str
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A reward that a site keeps for its log until the decision is forgotten; None: it is kept no longer."""
+
+    id: str
+    number: int
+    reward: float | None
 
 
 @dataclass(frozen=True)
@@ -132,7 +161,7 @@ class Renewed:
     """A new life begins with an old file: what is known and released is told anew, in the records that follow."""
 
 
-Record = Life | Times | Decision | Forgotten | Known | Released | Link | Renewed | Opened
+Record = Life | Times | Decision | Forgotten | Kept | Known | Released | Link | Renewed | Opened
 
 
 @dataclass
@@ -143,6 +172,7 @@ class Stored:
     * ``by_arrival``: decisions up to this number are from before there were slots: their rewards count as they come
     * ``key``: makes the ids of decisions; each file has its own, and only one in memory may do without
     * ``run``: the process that opened the file last; 0: none of this version
+    * ``kept``: rewards that the site keeps for its log, by the id of the decision
     * ``known``: the fields of each arm; ``released``: the last pull released of each arm and level
     """
 
@@ -153,6 +183,7 @@ class Stored:
     key: bytes = b""
     run: int = 0
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
+    kept: dict[str, float] = field(default_factory=dict[str, float])
     known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     released: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     links: dict[str, Link] = field(default_factory=dict[str, Link])
@@ -169,6 +200,11 @@ class Stored:
                     self.decisions[record.id] = record
                 case Forgotten():
                     del self.decisions[record.id]
+                    self.kept.pop(record.id, None)
+                case Kept(name, _, reward):
+                    self.kept.pop(name, None)
+                    if reward is not None:
+                        self.kept[name] = reward
                 case Known():
                     self.known[record.arm] = record.fields
                 case Released():

@@ -48,7 +48,7 @@ def records_of_new_life(
     ``lives``: the next life on each link, which may be later than the site's: what one neighbour says of it moves no
     other link.
     """
-    unplayed = [it for it in stored.decisions.values() if not it.played]
+    unplayed = [it for it in stored.decisions.values() if it.is_open]
     doubtful = [it for it in unplayed if it.number <= first]
     known = dict(_known_by_releases(stored, terms))
     collected = sum(fields["n"] for arm, fields in stored.known.items() if arm != NO_ARM)

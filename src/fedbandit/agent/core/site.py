@@ -24,7 +24,7 @@ from fedbandit.agent.core.events import (
     UnknownDecision,
 )
 from fedbandit.agent.core.messages import MAX_COUNT, Answer, Message, Offer
-from fedbandit.agent.core.records import Link, Opened, Record
+from fedbandit.agent.core.records import Kept, Link, Opened, Record
 from fedbandit.agent.core.restore import Restored, records_of_new_life
 from fedbandit.agent.core.seals import Seal, Told, is_genuine, sealed
 from fedbandit.agent.core.standings import Standing
@@ -200,8 +200,14 @@ class Site(Decisions):
     # ---------------------------------------------------------------- old and copied files
 
     def open(self) -> Step[None]:
-        """A process begins: its run is written before anything else, so that a copy of the file tells whose it was."""
-        return self._step(None, Opened(self.run)) if self.run else Step(None)
+        """A process begins: its run is written before anything else, so that a copy of the file tells whose it was.
+
+        Rewards that were kept for the log leave the file if the site no longer keeps any.
+        """
+        records: list[Record] = [] if self._keeps_rewards else [Kept(it, 0, None) for it in self._stored.kept]
+        if self.run:
+            records.append(Opened(self.run))
+        return self._step(None, *records)
 
     def go_on(self) -> Step[None]:
         """The driver has waited long enough since a neighbour confirmed the file."""

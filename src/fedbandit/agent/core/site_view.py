@@ -4,9 +4,11 @@ Nothing here changes anything: ``site`` adds the events.
 """
 
 from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fedbandit.agent.core.bounds import DAY, Bounds
+from fedbandit.agent.core.events import UnknownDecision
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.link_watch import Carried, LinkWatch
 from fedbandit.agent.core.notices import (
@@ -19,7 +21,8 @@ from fedbandit.agent.core.notices import (
 )
 from fedbandit.agent.core.player import Player
 from fedbandit.agent.core.presence import Doubt, Presence
-from fedbandit.agent.core.records import Link, Stored
+from fedbandit.agent.core.records import Decision, Link, Stored
+from fedbandit.agent.core.requests import RequestIndex
 from fedbandit.agent.core.slots import Slots
 from fedbandit.agent.core.standings import Holdout, Standing, Standings, holdout
 from fedbandit.policies import FedBatch
@@ -31,7 +34,12 @@ __all__ = ["SiteView"]
 
 
 class SiteView:
-    """One agent as it stands. ``stored`` is what its journal holds; ``noise`` is OpenDP's but in tests."""
+    """One agent as it stands.
+
+    * ``stored``: what its journal holds
+    * ``noise``: OpenDP's but in tests
+    * ``keeps_rewards``: rewards stay in the file, for the site's log, until their decisions are forgotten
+    """
 
     def __init__(
         self,
@@ -40,8 +48,10 @@ class SiteView:
         stored: Stored,
         noise: NoiseSource = laplace,
         presence: Presence | None = None,
+        keeps_rewards: bool = False,
     ) -> None:
         """The site as it was when the last of its records was written; ``presence`` is the process's."""
+        self._keeps_rewards = keeps_rewards
         self.name, self.terms, self._noise = name, terms, noise
         self._digest, self._bounds = terms.digest(), Bounds.of(terms)
         self._presence = presence or Presence()
@@ -56,6 +66,7 @@ class SiteView:
         self._tried: list[int] = self._player.me.tried
         self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
         self._slots = Slots(terms, self._stored.decisions, stored.by_arrival)
+        self._requests = RequestIndex(self._stored.decisions.values())
         self._clock = max([stored.times.clock, *(decision.at for decision in stored.decisions.values())])
         self._since: float | None = stored.times.since  # when the rate's time begins
         for link in self._stored.links.values():  # of a version that had no limits
@@ -174,6 +185,30 @@ class SiteView:
     def remembered(self) -> int:
         """Decisions that have not expired."""
         return len(self._stored.decisions)
+
+    @property
+    def stopped(self) -> frozenset[int]:
+        """Arms that are given to nobody."""
+        return frozenset()
+
+    def decision(self, decision_id: str) -> Decision:
+        """A decision that is remembered."""
+        decision = self._stored.decisions.get(decision_id)
+        if decision is None:
+            raise UnknownDecision(f"no decision has the id {decision_id!r}, or it has expired")
+        return decision
+
+    def oldest_pending(self) -> Iterator[Decision]:
+        """The oldest decision of each arm that has no reward and does not count yet."""
+        return (decision for decision in self._slots.oldest() if not decision.rewarded)
+
+    def log(self, after: int = 0) -> tuple[list[Decision], Mapping[str, float]]:
+        """All decisions that are remembered with a number beyond ``after``, and the rewards that are kept.
+
+        As they are now: neither changes any more.
+        """
+        decisions = [it for it in self._stored.decisions.values() if it.number > after]
+        return decisions, dict(self._stored.kept)
 
     @property
     def links(self) -> tuple[Link, ...]:

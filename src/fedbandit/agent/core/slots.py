@@ -32,12 +32,16 @@ class Slots:
         self._window, self._decisions = terms.reward_window, decisions
         self._open: list[deque[str]] = [deque() for _ in terms.arms]
         for decision in decisions.values():
-            if not decision.played and decision.number > by_arrival:
+            if decision.is_open and decision.number > by_arrival:
                 self.add(decision)
 
     def add(self, decision: Decision) -> None:
         """Give the next slot of its arm to a decision."""
         self._open[decision.arm].append(decision.id)
+
+    def remove(self, decision: Decision) -> None:
+        """Take the slot of a cancelled decision out: those behind it move up."""
+        self._open[decision.arm].remove(decision.id)
 
     def is_over(self, decision: Decision, now: float) -> bool:
         """Whether a reward that comes now is too late."""
@@ -74,6 +78,10 @@ class Slots:
     def waiting(self) -> int:
         """Rewards that have been reported and not been played."""
         return sum(self._decisions[name].reward is not None for slots in self._open for name in slots)
+
+    def oldest(self) -> Iterator[Decision]:
+        """The first slot of each arm that has any."""
+        return (self._decisions[slots[0]] for slots in self._open if slots)
 
     def held_up(self) -> Iterator[HeldUp]:
         """Arms whose rewards wait for that of an earlier decision, which nobody has reported; none with a window."""

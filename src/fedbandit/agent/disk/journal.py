@@ -3,7 +3,7 @@
 ``commit`` returns when the records are on disk (WAL, synchronous=FULL) and the file is still in its place: until then
 nobody may be told. Refuses a file of another schema, federation or agent, one that another process holds, one that is
 open to others, and one that is damaged or lacks commits (``state_files``, ``checksums``, ``commit_counter``). A file of
-schema 2, 3 or 4 is migrated when it is opened. ``erase`` removes what has been overwritten or deleted from the files;
+schema 2 to 5 is migrated when it is opened. ``erase`` removes what has been overwritten or deleted from the files;
 ``raw_values`` says how.
 """
 
@@ -20,6 +20,7 @@ from fedbandit.agent.core.records import Record, Stored
 from fedbandit.agent.disk.commit_counter import IDENTITY_SIZE, CommitCounter
 from fedbandit.agent.disk.migration import make_file, migrate
 from fedbandit.agent.disk.rows import BadRows, Rows, check_pages, check_tables
+from fedbandit.agent.disk.schema5 import RowsOfSchema5
 from fedbandit.agent.disk.state_files import (
     JournalError,
     Place,
@@ -62,7 +63,7 @@ class SqliteJournal:
         self._place: Place | None = None
         self._is_accepted = False
         self.was_migrated = False
-        """Whether the file had an earlier schema when it was opened."""
+        """Whether the file was of a version without seals when it was opened: no neighbour can tell how old it is."""
         epoch = whole_number("epoch", epoch, 1, 2**62)
         check_files(self._path)
         self._counter = CommitCounter(self._path)
@@ -115,19 +116,20 @@ class SqliteJournal:
         except BadRows as error:
             raise BadRows(f"{error}. {what_to_do(self._path, is_readable=False)}") from error
         (version,) = file.execute("PRAGMA user_version").fetchone()
-        if version in MIGRATED:
+        if version in MIGRATED and version < 5:
             self._check_owner(file, name)
             if not accept_old:
                 self._counter.check_new(f"its schema is {version}")
             return version
-        if version != SCHEMA:
+        if version not in (5, SCHEMA):
             raise self._refuse(
                 f"its schema is {version}, this version of the agent reads {SCHEMA} and migrates "
                 f"{', '.join(map(str, MIGRATED[:-1]))} and {MIGRATED[-1]}"
             )
-        check_tables(file)
+        if version == SCHEMA:
+            check_tables(file)
         try:
-            rows = Rows(file)
+            rows = RowsOfSchema5(file) if version == 5 else Rows(file)
             if not accept_old:
                 self._counter.check(rows.agent.identity, rows.agent.commits)
             rows.check()
@@ -135,17 +137,18 @@ class SqliteJournal:
             damage = "" if isinstance(error, BadRows) else "it is damaged: "
             raise BadRows(f"{damage}{error}. {what_to_do(self._path, is_readable=False)}") from error
         self._check_owner(file, name)
-        return rows
+        return version if version == 5 else rows
 
     def _migrated(self, found: Rows | int, accept_old: bool) -> Rows:
         """The rows in the present schema; those of an old file that is accepted are counted anew."""
         if isinstance(found, int):
-            self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
+            self.was_migrated = found < 5
+            if self.was_migrated:
+                self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
             migrate(self._file, found, self._terms, self._counter.identity)
             check_tables(self._file)
             found = Rows(self._file)
             found.check()
-            self.was_migrated = True
         self._is_accepted = accept_old and not self.was_migrated
         return found
 

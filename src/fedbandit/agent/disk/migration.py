@@ -1,4 +1,4 @@
-"""Makes state files, and migrates those of the schemas 2, 3 and 4.
+"""Makes state files, and migrates those of the schemas 2, 3, 4 and 5.
 
 No noise is drawn and nothing is lost: releases, sums and noise are those of the file. ``SqliteJournal`` holds the
 transaction in which a file is migrated.
@@ -13,9 +13,9 @@ from fedbandit.agent.core.decision_ids import KEY_SIZE
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_COUNT
 from fedbandit.agent.core.records import Known, Life, Record, Released, Stored
-from fedbandit.agent.disk.raw_values import RAW_TABLES, make_known
+from fedbandit.agent.disk.raw_values import KEPT_TABLE, RAW_TABLES, make_known
 from fedbandit.agent.disk.rows import AgentRow, BadRows, Rows, insert_agent
-from fedbandit.agent.disk.tables import RELEASED, SCHEMA, TABLES, statements
+from fedbandit.agent.disk.tables import DECISION, RELEASED, SCHEMA, TABLES, statements
 from fedbandit.checks import InvalidArgument, whole_number
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.fed_batch import add_release, keep_safe_radius
@@ -37,7 +37,7 @@ INSERT INTO agent (one, name, federation, terms, born, by_arrival, epoch, decisi
 """
 
 _DECISIONS = """
-INSERT INTO decision SELECT id, number, arm, at, {flags}, 0 FROM old_decision
+INSERT INTO decision SELECT id, number, arm, at, {flags}, 0, NULL, x'', x'', x'', 0 FROM old_decision
 """
 
 _LINKS = "INSERT INTO link SELECT neighbour, epoch, flow, version, writer, has_left, 0, '' FROM old_link ORDER BY rowid"
@@ -62,6 +62,9 @@ def migrate(file: sqlite3.Connection, version: int, terms: Federation, identity:
 
     Raises ``BadRows`` if an old file makes no sense.
     """
+    if version == 5:
+        _migrate_5(file)
+        return
     records: list[Record] = []
     if version == 2:
         records = _checked_records_of_schema_2(file, terms)
@@ -72,7 +75,7 @@ def migrate(file: sqlite3.Connection, version: int, terms: Federation, identity:
         file.execute("DROP TABLE known")
     for table in _RENAMED:
         file.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
-    _make(file, TABLES)
+    _make(file, TABLES + DECISION + KEPT_TABLE)
     for statement in _FROM_SCHEMA_4 if version == 4 else _FROM_SCHEMA_3:
         file.execute(statement)
     for table in _RENAMED:
@@ -84,11 +87,20 @@ def migrate(file: sqlite3.Connection, version: int, terms: Federation, identity:
     _finish(file, records)
 
 
+def _migrate_5(file: sqlite3.Connection) -> None:
+    """Decisions get columns; identity and number of commits stay: its neighbours know it, and its counter."""
+    file.execute("ALTER TABLE decision RENAME TO old_decision")
+    _make(file, DECISION + KEPT_TABLE)
+    file.execute(_DECISIONS.format(flags="played, late, rewarded"))
+    file.execute("DROP TABLE old_decision")
+    _finish(file, [])
+
+
 def make_file(name: str, terms: Federation, epoch: int, identity: bytes) -> bytes:
     """The content of a new state file, whose life begins with this epoch."""
     file = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        _make(file, TABLES + RELEASED)
+        _make(file, TABLES + DECISION + RELEASED + KEPT_TABLE)
         _make_raw(file, terms)
         shown = terms.digest(), json.dumps(terms.terms())
         insert_agent(file, AgentRow(name, *shown, epoch, 0, token_bytes(KEY_SIZE), identity, epoch, 0))

@@ -5,6 +5,7 @@ behind. So no row here ever moves or changes its size:
 
 * ``waiting``: a reward that has been reported and not been played, and the number of its decision; zeros where a place
   is free. Places are used again, and added at the end only.
+* ``kept``: the same, of rewards that a site keeps for its log until their decisions are forgotten.
 * ``known``: what the page of the policy knows of an arm, with blanks up to a whole number of ``BLOCK`` bytes. Every
   arm has its row from the start. A row that needs more blocks moves: then the file is *stale*, and is rewritten as a
   whole when it is erased.
@@ -14,16 +15,20 @@ import json
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from fedbandit.agent.disk.checksums import Checksums
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["BLOCK", "RAW_TABLES", "KnownRows", "WaitingRewards", "make_known"]
+__all__ = ["BLOCK", "KEPT_TABLE", "RAW_TABLES", "KnownRows", "RewardPlaces", "make_known"]
 
 RAW_TABLES = """
 CREATE TABLE waiting (place INTEGER PRIMARY KEY, content BLOB) STRICT;
 CREATE TABLE known (arm INTEGER PRIMARY KEY, fields TEXT) STRICT;
+"""
+
+KEPT_TABLE = """
+CREATE TABLE kept (place INTEGER PRIMARY KEY, content BLOB) STRICT;
 """
 
 BLOCK = 1024
@@ -31,33 +36,40 @@ BLOCK = 1024
 
 _ROW = struct.Struct("<qd")  # number of the decision, which is never 0, and its reward
 _FREE = bytes(_ROW.size)
-_WRITE_WAITING = "INSERT INTO waiting VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET content = excluded.content"
 
 
-class WaitingRewards:
-    """The table ``waiting``, by the id of the decision."""
+class RewardPlaces:
+    """A table of rewards, by the id of the decision."""
 
-    def __init__(self, file: sqlite3.Connection, sums: Checksums) -> None:
+    def __init__(self, file: sqlite3.Connection, sums: Checksums, table: Literal["waiting", "kept"]) -> None:
         """Read which places are taken."""
-        self._file, self._sums = file, sums
+        self._file, self._sums, self._table = file, sums, table
+        which = "rewarded AND NOT played" if table == "waiting" else "rewarded"
+        self._read_ids = f"SELECT number, id FROM decision WHERE {which}"  # noqa: S608  # two constants
+        self._read = f"SELECT place, content FROM {table} ORDER BY place"  # noqa: S608
+        self._write_place = (
+            f"INSERT INTO {table} VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET content = excluded.content"  # noqa: S608
+        )
         self.read()
 
     def read(self) -> dict[str, float]:
-        """The reward of each decision that waits."""
+        """The reward of each decision that has one here."""
         self._free: list[int] = []
         self._places: dict[str, int] = {}
         rewards: dict[str, float] = {}
-        ids: dict[int, str] = dict(self._file.execute("SELECT number, id FROM decision WHERE rewarded AND NOT played"))
         self._end = 0
-        for place, content in self._file.execute("SELECT place, content FROM waiting ORDER BY place"):
+        found = self._file.execute(self._read).fetchall()
+        ids: dict[int, str] = dict(self._file.execute(self._read_ids)) if found else {}
+        for place, content in found:
             self._end = place + 1
             if content == _FREE:
                 self._free.append(place)
                 continue
             number, reward = _ROW.unpack(content) if len(content) == _ROW.size else (0, 0.0)
             if number not in ids:
+                what = "that waits" if self._table == "waiting" else "that has one"
                 raise InvalidArgument(
-                    f"waiting[{place}]", f"{len(content)} bytes", "the reward of a decision that waits"
+                    f"{self._table}[{place}]", f"{len(content)} bytes", f"the reward of a decision {what}"
                 )
             self._places[ids[number]], rewards[ids[number]] = place, reward
         return rewards
@@ -81,8 +93,8 @@ class WaitingRewards:
         return True
 
     def _write(self, place: int, content: bytes) -> None:
-        self._file.execute(_WRITE_WAITING, (place, content))
-        self._sums.put("waiting", place, repr((content,)))
+        self._file.execute(self._write_place, (place, content))
+        self._sums.put(self._table, place, repr((content,)))
 
 
 class KnownRows:

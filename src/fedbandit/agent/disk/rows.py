@@ -15,6 +15,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
     Decision,
     Forgotten,
+    Kept,
     Known,
     Life,
     Link,
@@ -27,7 +28,7 @@ from fedbandit.agent.core.records import (
 )
 from fedbandit.agent.core.seals import as_text, from_text
 from fedbandit.agent.disk.checksums import Checksums, checksum
-from fedbandit.agent.disk.raw_values import KnownRows, WaitingRewards
+from fedbandit.agent.disk.raw_values import KnownRows, RewardPlaces
 from fedbandit.agent.disk.tables import EVERY_TABLE
 
 __all__ = ["AgentRow", "BadRows", "Rows", "check_pages", "check_tables", "insert_agent"]
@@ -76,11 +77,24 @@ def _as_json(numbers: Sequence[float]) -> str:
 
 
 _AGENT_NUMBERS = Struct("<qqdqdqqq")
-_DECISION_NUMBERS = Struct("<qqdqqq")
+_DECISION_NUMBERS = Struct("<qqdqqqqd")
 
 
-def _checksum_of_decision(name: str, number: int, arm: int, at: float, *flags: int) -> int:
-    return checksum(_DECISION_NUMBERS.pack(number, arm, at + 0.0, *flags) + name.encode())  # SQLite has no -0.0
+def _checksum_of_decision(
+    name: str,
+    number: int,
+    arm: int,
+    at: float,
+    played: int,
+    late: int,
+    rewarded: int,
+    cancelled: int,
+    propensity: float | None,
+    *hashes: bytes,
+) -> int:
+    chance = nan if propensity is None else propensity + 0.0
+    numbers = _DECISION_NUMBERS.pack(number, arm, at + 0.0, played, late, rewarded, cancelled, chance)
+    return checksum(b"".join((numbers, name.encode(), *hashes)))  # SQLite has no -0.0
 
 
 _AGENT = "name, federation, terms, born, by_arrival, key, identity"
@@ -88,10 +102,12 @@ _CHANGING = ("epoch", "decisions", "clock", "late", "since", "is_stale", "commit
 _READ_AGENT = f"SELECT {_AGENT}, {', '.join(_CHANGING)}, checksum FROM agent"  # noqa: S608  # names of columns
 _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, checksum = ?"  # noqa: S608
 
-_DECISION = "id, number, arm, at, played, late, rewarded"
+_DECISION = "id, number, arm, at, played, late, rewarded, cancelled, propensity, key, subject, eligible"
 _READ_DECISIONS = f"SELECT {_DECISION} FROM decision ORDER BY number"  # noqa: S608
-_ADD_DECISION = "INSERT INTO decision VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
-_CHANGE_DECISION = "UPDATE decision SET played = ?, late = ?, rewarded = ?, checksum = ? WHERE id = ? AND checksum = ?"
+_ADD_DECISION = f"INSERT INTO decision VALUES (?{', ?' * 12}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
+_CHANGE_DECISION = (
+    "UPDATE decision SET played = ?, late = ?, rewarded = ?, cancelled = ?, checksum = ? WHERE id = ? AND checksum = ?"
+)
 _CHECKSUM_OF = "SELECT checksum FROM decision WHERE id = ?"
 _DROP_DECISION = "DELETE FROM decision WHERE id = ? RETURNING checksum"
 _WRITE_LINK = (
@@ -107,7 +123,15 @@ _WRITE_RELEASED = (  # later pulls or nothing: an interval has one release, for 
 
 
 class Rows:
-    """The rows of a file that has all tables; ``agent`` is the row of the agent."""
+    """The rows of a file that has all tables; ``agent`` is the row of the agent.
+
+    ``small`` are tables whose checksums are in memory; ``decision`` the columns of a decision, and ``checksum_of`` the
+    checksum of these.
+    """
+
+    small: Sequence[str] = ("link", "waiting", "kept")
+    decision = _DECISION
+    checksum_of = staticmethod(_checksum_of_decision)
 
     def __init__(self, file: sqlite3.Connection) -> None:
         """Read the row of the agent. Before anything is written: ``check``, or ``seal`` if nothing has been yet."""
@@ -121,15 +145,16 @@ class Rows:
         self.agent = AgentRow(*row)
         self._fixed = self.agent.fixed()
         self._known = KnownRows(file, self._sums)
-        self._waiting = WaitingRewards(file, self._sums)
+        self._waiting = RewardPlaces(file, self._sums, "waiting")
+        self._kept = RewardPlaces(file, self._sums, "kept") if "kept" in self.small else None
 
     # ---------------------------------------------------------------- checksums
 
     def check(self) -> None:
         """Refuse rows that are not those of the last commit."""
         self._add_up()
-        for *row, found in self._file.execute(f"SELECT {_DECISION}, checksum FROM decision"):  # noqa: S608
-            if _checksum_of_decision(*row) != found:
+        for *row, found in self._file.execute(f"SELECT {self.decision}, checksum FROM decision"):  # noqa: S608
+            if self.checksum_of(*row) != found:
                 raise BadRows("it is damaged: a row of the table decision has another checksum")
             self._sums.change(0, found)
         _, changing = self.agent.changing()
@@ -149,7 +174,7 @@ class Rows:
 
     def _add_up(self) -> None:
         rows = self._file.execute
-        for table in ("link", "waiting"):
+        for table in self.small:
             for key, *row in rows(f"SELECT * FROM {table}"):  # noqa: S608
                 self._sums.put(table, key, repr(tuple(row)))
         for arm, fields in rows("SELECT arm, fields FROM known"):
@@ -171,8 +196,10 @@ class Rows:
         times = Times(agent.clock, agent.late, agent.since)
         stored = Stored(Life(agent.epoch, agent.decisions), agent.born, times, agent.by_arrival, agent.key, agent.run)
         waiting = self._waiting.read()
-        for name, number, arm, at, *flags in rows(_READ_DECISIONS):
-            stored.apply([Decision(name, number, arm, at, waiting.get(name), *map(bool, flags))])
+        for name, number, arm, at, played, late, rewarded, cancelled, *asked in rows(_READ_DECISIONS):
+            flags = bool(played), bool(late), bool(rewarded), bool(cancelled)
+            stored.decisions[name] = Decision(name, number, arm, at, waiting.get(name), *flags, *asked)
+        stored.kept = {} if self._kept is None else self._kept.read()
         stored.apply(Known(arm, fields) for arm, fields in self._known.read())
         stored.apply(Released(*row) for row in rows("SELECT * FROM released"))
         for neighbour, epoch, flow, version, writer, left, own, told in rows("SELECT * FROM link ORDER BY rowid"):
@@ -221,8 +248,13 @@ class Rows:
                 self._known.clear()
                 self._file.execute("DELETE FROM released")
                 self._sums.drop("released")
+            case Kept(name, number, reward):
+                self._drop_kept(name)
+                if self._kept is not None and reward is not None:
+                    self._kept.keep(name, number, reward)
             case Forgotten(name):
                 self.has_old_values |= self._waiting.drop(name)
+                self._drop_kept(name)
                 for (before,) in self._file.execute(_DROP_DECISION, (name,)).fetchall():
                     self._sums.change(before, 0)
 
@@ -231,17 +263,23 @@ class Rows:
         if it.reward is not None:
             self._waiting.keep(it.id, it.number, it.reward)
         row = it.id, it.number, it.arm, it.at
-        flags = played, late, rewarded = int(it.played), int(it.late), int(it.rewarded)
-        after = _checksum_of_decision(*row, *flags)
+        asked = it.propensity, it.key, it.subject, it.eligible
+        flags = played, late, rewarded, cancelled = int(it.played), int(it.late), int(it.rewarded), int(it.cancelled)
+        after = _checksum_of_decision(*row, *flags, *asked)
         write, before = self._file.execute, 0
         if any(flags):  # nearly always a reward has come, or it has been played: what it was needs not be read
-            before = _checksum_of_decision(*row, 0, *((late, rewarded) if played else (0, 0)))
+            was = (0, late, rewarded, cancelled) if played else (0, 0, 0, 0)
+            before = _checksum_of_decision(*row, *was, *asked)
         if not before or write(_CHANGE_DECISION, (*flags, after, it.id, before)).rowcount != 1:
             before = 0
-            if write(_ADD_DECISION, (*row, *flags, after)).rowcount != 1:
+            if write(_ADD_DECISION, (*row, *flags, *asked, after)).rowcount != 1:
                 (before,) = write(_CHECKSUM_OF, (it.id,)).fetchone()
                 write(_CHANGE_DECISION, (*flags, after, it.id, before))
         self._sums.change(before, after)
+
+    def _drop_kept(self, name: str) -> None:
+        if self._kept is not None:
+            self.has_old_values |= self._kept.drop(name)
 
 
 def insert_agent(file: sqlite3.Connection, row: AgentRow) -> None:

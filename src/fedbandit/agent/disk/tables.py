@@ -4,14 +4,14 @@ Every row of ``decision`` has its checksum in it, since there are too many to ho
 sum of the checksums of all rows, itself included. Without row ids a decision is in one tree, not in two.
 """
 
-from fedbandit.agent.disk.raw_values import RAW_TABLES
+from fedbandit.agent.disk.raw_values import KEPT_TABLE, RAW_TABLES
 
-__all__ = ["EVERY_TABLE", "MIGRATED", "RELEASED", "SCHEMA", "TABLES", "statements"]
+__all__ = ["DECISION", "EVERY_TABLE", "MIGRATED", "RELEASED", "SCHEMA", "TABLES", "as_made", "statements"]
 
-SCHEMA = 5
+SCHEMA = 6
 """The version of the tables."""
 
-MIGRATED = (2, 3, 4)
+MIGRATED = (2, 3, 4, 5)
 """Versions that are migrated when a file is opened."""
 
 TABLES = """
@@ -24,9 +24,12 @@ CREATE TABLE link (
     neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER,
     own_epoch INTEGER, told TEXT
 ) STRICT;
+"""
+
+DECISION = """
 CREATE TABLE decision (
     id TEXT PRIMARY KEY, number INTEGER, arm INTEGER, at REAL, played INTEGER, late INTEGER, rewarded INTEGER,
-    checksum INTEGER
+    cancelled INTEGER, propensity REAL, key BLOB, subject BLOB, eligible BLOB, checksum INTEGER
 ) STRICT, WITHOUT ROWID;
 """
 
@@ -40,5 +43,10 @@ def statements(tables: str) -> list[str]:
     return [found for statement in tables.split(";\n") if (found := statement.strip())]
 
 
-EVERY_TABLE = {" ".join(it.split()) for it in statements(TABLES + RELEASED + RAW_TABLES)}
-"""The statements that made a file, with single blanks."""
+def as_made(tables: str) -> set[str]:
+    """Statements as SQLite keeps them, with single blanks."""
+    return {" ".join(it.split()) for it in statements(tables)}
+
+
+EVERY_TABLE = as_made(TABLES + DECISION + RELEASED + RAW_TABLES + KEPT_TABLE)
+"""The statements that made a file."""

@@ -25,7 +25,11 @@ OPEN = ("/healthz", "/readyz")
 
 RIGHT_FOR: Mapping[str, Right | None] = {
     "decide": "decide",
+    "decision": "report",  # it tells whether a reward has come
+    "cancel": "decide",
     "reward": "report",
+    "rewards": "report",
+    "log": "log",
     "federation": "decide",
     "leave": "neighbours",
     "rejoin": "neighbours",

@@ -15,9 +15,11 @@ from fedbandit.agent.http.access import LOOPBACK, RIGHT_FOR, AccessControl, chec
 from fedbandit.agent.http.decision_paths import add_decisions
 from fedbandit.agent.http.error_answers import answer_errors
 from fedbandit.agent.http.local_agent import LocalAgent
+from fedbandit.agent.http.log_path import add_log
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.http.openapi import describe, errors
 from fedbandit.agent.http.operator_paths import add_lives, add_neighbours
+from fedbandit.agent.http.query import query_of
 from fedbandit.agent.http.schemas import Alive, HttpError, Ready
 from fedbandit.agent.http.snapshot import federation_state
 from fedbandit.agent.http.state import FederationState, SiteState
@@ -53,6 +55,7 @@ def make_app(
     metrics = Metrics(agent.state, agent.not_ready)
     answer_errors(app)
     add_decisions(app, agent, metrics)
+    add_log(app, agent)
     add_neighbours(app, agent)
     add_lives(app, agent)
     _add_views(app, agent, metrics)
@@ -61,14 +64,17 @@ def make_app(
 
 
 class _Direct(APIRoute):
-    """A route that checks the caller's right and calls its function directly, without injection or conversion."""
+    """A route that checks the caller's right and query and calls its function, without injection or conversion."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The function, for callers with the right that it requires."""
-        right, answer = RIGHT_FOR[self.operation_id or ""], self.endpoint
+        operation, answer = self.operation_id or "", self.endpoint
+        right = RIGHT_FOR[operation]
 
         async def checked(request: Request) -> Response:
             check_right(right, request.scope["rights"])
+            if query := request.scope["query_string"]:
+                query_of(operation, query)
             return await answer(request)
 
         return checked

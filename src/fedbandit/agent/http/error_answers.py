@@ -5,20 +5,32 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from fedbandit.agent.core.events import HorizonReached, NotANeighbour, NotNow, Refused, UnknownDecision
+from fedbandit.agent.core.events import (
+    ArmStopped,
+    Cancelled,
+    HorizonReached,
+    KeyReused,
+    NoArm,
+    NotANeighbour,
+    NotNow,
+    Refused,
+    Rewarded,
+    UnknownDecision,
+    WindowOver,
+)
 from fedbandit.agent.core.presence import FileIsCurrent, FileIsOld
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.http.schemas import HttpError
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["answer_errors"]
+__all__ = ["answer_errors", "error_of"]
 
 
 def answer_errors(app: FastAPI) -> None:
     """Give every error the same form."""
 
     def turned_away(_: Request, error: Exception) -> Response:
-        return _told(error).response()
+        return error_of(error).response()
 
     for kind in (HttpError, Refused, InvalidArgument, JournalError, Exception):
         app.add_exception_handler(kind, turned_away)
@@ -34,12 +46,25 @@ def answer_errors(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, not_routed)
 
 
-def _told(error: Exception) -> HttpError:
+def error_of(error: Exception) -> HttpError:
+    """The error of the API for an exception."""
     match error:
         case HttpError():
             return error
         case UnknownDecision():
             return HttpError(404, "unknown_decision", str(error), "decision_id")
+        case NoArm():
+            return HttpError(409, "no_arm", str(error), "eligible")
+        case KeyReused():
+            return HttpError(409, "key_reused", str(error), "key", "another key for another request")
+        case ArmStopped():
+            return HttpError(409, "arm_stopped", str(error), "key", "another key: a new decision")
+        case Cancelled():
+            return HttpError(409, "cancelled", str(error))
+        case Rewarded():
+            return HttpError(409, "rewarded", str(error), "decision_id")
+        case WindowOver():
+            return HttpError(409, "window_over", str(error), "decision_id")
         case NotANeighbour():
             return HttpError(404, "not_a_neighbour", str(error), "name")
         case FileIsOld():

@@ -1,9 +1,13 @@
 """What the HTTP API calls of an agent."""
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from fedbandit.agent.core.decisions import Outcome
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.forgetting import Limits
 from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.requests import Request
 from fedbandit.agent.core.restore import Restored
 from fedbandit.agent.http.state import SiteState
 
@@ -19,6 +23,31 @@ class LocalAgent(Protocol):
 
     async def report(self, decision_id: str, reward: float) -> bool:
         """Accept a reward; False: too late. Raises ``UnknownDecision`` or ``InvalidArgument``."""
+        ...
+
+    async def request(self, request: Request) -> tuple[Decision, ...]:
+        """Hand out the decisions of a request; raises ``NoArm``, ``KeyReused``, ``ArmStopped`` or ``Cancelled``."""
+        ...
+
+    async def report_all(self, rewards: Sequence[tuple[str, float]]) -> tuple[Outcome, ...]:
+        """Accept several rewards in one transaction: what came of each."""
+        ...
+
+    async def cancel(self, decision_id: str) -> None:
+        """Take back a decision; raises ``UnknownDecision``, ``Rewarded`` or ``WindowOver``."""
+        ...
+
+    def decision(self, decision_id: str) -> Decision:
+        """A decision that is remembered; raises ``UnknownDecision``."""
+        ...
+
+    def log(self, after: int) -> tuple[list[Decision], Mapping[str, float]]:
+        """All decisions beyond a number, and the rewards that are kept; neither changes any more."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """How much is remembered, and for how long."""
         ...
 
     async def leave(self, neighbour: str) -> None:

@@ -88,6 +88,11 @@ def _decisions(state: SiteState) -> Iterator[Metric]:
     yield _gauge("fedbandit_rewards_waiting", "Rewards that do not count yet.", decisions.waiting)
     yield CounterMetricFamily("fedbandit_rewards_late", "Rewards that came too late to count.", decisions.late)
     yield _gauge("fedbandit_decisions_remembered", "Decisions that have not expired.", decisions.remembered)
+    yield _gauge("fedbandit_decisions_keep", "Most decisions that are remembered.", decisions.keep)
+    says = "Time after its window until a decision is forgotten."
+    yield _gauge("fedbandit_decisions_expire_after_seconds", says, decisions.expire_after)
+    forgotten = decisions.forgotten.items()
+    yield _counters("fedbandit_decisions_forgotten", "Decisions forgotten without a reward.", "reason", forgotten)
 
 
 def _arms(state: SiteState) -> Iterator[Metric]:

@@ -20,7 +20,7 @@ _MEANINGS = {
     413: "The body is too large.",
     415: "The body is not application/json.",
     421: "The Host header does not name this agent.",
-    422: "The body is JSON, but is not accepted here.",
+    422: "The body is JSON, but is not accepted here; or a query parameter is not.",
     500: "Internal error; see the agent's log.",
     503: "The agent cannot serve now. Nothing has changed; try again.",
 }
@@ -45,7 +45,7 @@ def describe(app: FastAPI, with_token: bool) -> None:
     for path, operations in document["paths"].items():
         is_open = path in OPEN
         for operation in operations.values():
-            for status in (400, 401, 403, 405, 413, 421, 500):
+            for status in (400, 401, 403, 405, 413, 421, 422, 500):
                 if status != 401 or (with_token and not is_open):
                     operation["responses"][str(status)] = {"description": _MEANINGS[status], "content": error}
             if with_token and not is_open:

@@ -4,19 +4,21 @@ Bodies are parsed strictly: a reward is never NaN or infinity, which some JSON a
 """
 
 import json
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import Response
 
 from fedbandit.agent import strict_json
 from fedbandit.agent.core.federation import Federation
-from fedbandit.checks import shortened
+from fedbandit.checks import closest, shortened
 
 __all__ = [
     "EXAMPLE_ID",
     "MAX_BODY",
     "Alive",
+    "Body",
     "Code",
     "DecisionBody",
     "ErrorBody",
@@ -25,58 +27,74 @@ __all__ = [
     "LateBody",
     "Ready",
     "RewardBody",
+    "check_fields",
+    "not_json",
     "read_nothing",
+    "read_object",
     "read_reward",
     "reward_range",
     "reward_schema",
 ]
 
-MAX_BODY = 64 * 1024
-"""The most bytes of a body; a reward needs about twenty."""
+MAX_BODY = 256 * 1024
+"""The most bytes of a body; a reward needs about twenty, and a thousand of them with their ids 100,000."""
 
 EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"
 
 Code = Literal[
+    "arm_stopped",
+    "cancelled",
     "file_is_current",
     "file_is_old",
     "forbidden",
     "internal",
     "invalid",
     "invalid_json",
+    "key_reused",
     "method_not_allowed",
     "not_a_neighbour",
     "not_found",
     "not_ready",
     "horizon_reached",
+    "no_arm",
+    "rewarded",
     "too_large",
     "unauthorised",
     "unavailable",
     "unknown_decision",
     "unsupported_type",
+    "window_over",
     "wrong_host",
     "wrong_origin",
 ]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """A body: no other fields, no conversions."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class DecisionBody(_Body):
+class DecisionBody(Body):
     """A decision: use this arm, and report its reward under this id."""
 
     id: str = Field(description="Report the reward under this id.", examples=[EXAMPLE_ID])
     arm: int = Field(ge=0, description="Number of the arm, from 0.", examples=[2])
     name: str = Field(description="Name of the arm.", examples=["glipizide"])
+    propensity: float | None = Field(
+        description="Probability with which this agent gives this arm to this request, given what it remembers: 1 "
+        "where a subject keeps its arm. null: not known.",
+        examples=[0.25],
+    )
 
 
-class RewardBody(_Body):
+class RewardBody(Body):
     """The reward of a decision."""
 
     value: float = Field(allow_inf_nan=False, description="In the federation's range.", examples=[0.5])
 
 
-class LateBody(_Body):
+class LateBody(Body):
     """The reward came after its window: it does not count, and need not be reported again."""
 
     counted: Literal[False] = False
@@ -84,19 +102,19 @@ class LateBody(_Body):
     message: str = "the reward window of this decision is over: the federation's default counts"
 
 
-class Alive(_Body):
+class Alive(Body):
     """The process is alive."""
 
     alive: Literal[True] = True
 
 
-class Ready(_Body):
+class Ready(Body):
     """The agent hands out decisions."""
 
     ready: Literal[True] = True
 
 
-class ErrorDetail(_Body):
+class ErrorDetail(Body):
     """What was wrong."""
 
     code: Code = Field(description="For programs.")
@@ -105,7 +123,7 @@ class ErrorDetail(_Body):
     accepted: str | None = Field(default=None, description="What it accepts.", examples=["a number from 0 to 1"])
 
 
-class ErrorBody(_Body):
+class ErrorBody(Body):
     """The body of every unsuccessful response. Nothing has changed."""
 
     error: ErrorDetail
@@ -149,17 +167,46 @@ def reward_schema(terms: Federation) -> dict[str, Any]:
 def read_reward(raw: bytes, terms: Federation) -> float:
     """The value in a body; the site checks its range."""
     body = '{"value": a number}'
-    try:
-        strict_json.parse(raw)
-    except strict_json.DuplicateKey as error:
-        says = f"{shortened(repr(error.key))} stands twice in the body"
-        raise HttpError(422, "invalid", says, shortened(error.key), body) from None
-    except (ValueError, RecursionError):
-        pass  # said below
+    read_object(raw, ("value",), body, only_twice=True)
     try:
         return RewardBody.model_validate_json(raw).value
     except ValidationError as error:
         raise _mistake(error, "value", reward_range(terms), body) from None
+
+
+def read_object(raw: bytes, known: Iterable[str], body: str, only_twice: bool = False) -> dict[str, Any]:
+    """The fields of a JSON object; refuses keys that stand twice, and unknown ones with the nearest that is known."""
+    try:
+        found = strict_json.parse(raw)
+    except strict_json.DuplicateKey as error:
+        says = f"{shortened(repr(error.key))} stands twice in the body"
+        raise HttpError(422, "invalid", says, shortened(error.key), body) from None
+    except (ValueError, RecursionError):
+        if only_twice:
+            return {}  # the caller says what else is wrong
+        raise not_json(body) from None
+    if only_twice:
+        return {}
+    if not isinstance(found, dict):
+        raise HttpError(422, "invalid", f"the body must be {body}", "body", body)
+    fields = cast("dict[str, Any]", found)
+    check_fields(fields, known, "")
+    return fields
+
+
+def check_fields(fields: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Refuse unknown fields of an object, with the nearest one that is known."""
+    names = tuple(known)
+    for name in fields:
+        if name not in names:
+            says = f"{shortened(repr(name))} is not a field{f' of {where}' if where else ''}; {_known(name, names)}"
+            raise HttpError(422, "invalid", says, shortened(f"{where}.{name}" if where else name), ", ".join(names))
+
+
+def _known(name: str, names: tuple[str, ...]) -> str:
+    hint = closest(name.lower(), names)
+    listed = f"the only one is {names[0]}" if len(names) == 1 else f"there are {', '.join(names)}"
+    return f"{listed}. {hint}" if hint and len(names) > 1 else listed
 
 
 def read_nothing(raw: bytes) -> None:
@@ -169,7 +216,7 @@ def read_nothing(raw: bytes) -> None:
     try:
         said = json.loads(raw)
     except (ValueError, RecursionError):
-        raise _not_json("no body, or {}") from None
+        raise not_json("no body, or {}") from None
     if said != {} or not isinstance(said, dict):
         raise HttpError(422, "invalid", "the body must be left out, or be {}", "body", "no body, or {}")
 
@@ -179,7 +226,7 @@ def _mistake(error: ValidationError, name: str, accepted: str, body: str) -> Htt
     first = error.errors(include_url=False)[0]
     kind, place = first["type"], first["loc"]
     if kind == "json_invalid":
-        return _not_json(body)
+        return not_json(body)
     if not place:
         return HttpError(422, "invalid", f"the body must be {body}", "body", body)
     if kind == "extra_forbidden":
@@ -192,5 +239,6 @@ def _mistake(error: ValidationError, name: str, accepted: str, body: str) -> Htt
     return HttpError(422, "invalid", says, name, accepted)
 
 
-def _not_json(accepted: str) -> HttpError:
+def not_json(accepted: str) -> HttpError:
+    """A body that is not JSON."""
     return HttpError(400, "invalid_json", f"the body is not JSON; it must be {accepted}", "body", accepted)

@@ -1,10 +1,11 @@
 """Fills the models of ``state`` from a site and the status of its neighbours."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.forgetting import Limits
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
@@ -34,8 +35,11 @@ def site_state(
     refused: dict[str, int],
     started: float,
     now: float,
+    limits: Limits,
+    forgotten: dict[str, int],
+    warnings: Iterable[str],
 ) -> SiteState:
-    """A site as ``GET /v1/state`` shows it."""
+    """A site as ``GET /v1/state`` shows it; ``warnings`` are those of the site."""
     until = None if tls is None else tls.until
     return SiteState(
         name=site.name,
@@ -53,12 +57,15 @@ def site_state(
             late=site.late,
             per_day=site.per_day,
             remembered=site.remembered,
+            keep=limits.keep,
+            expire_after=limits.expire_after,
+            forgotten=forgotten,
         ),
         arms=_arm_states(site),
         neighbours=_neighbour_states(site, statuses),
         privacy=PrivacyState(**asdict(site.privacy())),
         refused=refused,
-        warnings=[*site.warnings(), *_warnings(tls, statuses, now)],
+        warnings=[*warnings, *_warnings(tls, statuses, now)],
     )
 
 

@@ -137,6 +137,15 @@ class DecisionState(_Shown):
         "or where sites count alike"
     )
     remembered: int = Field(description="decisions that have not expired: their reward can be reported or repeated")
+    keep: int = Field(default=0, description="most decisions that are remembered")
+    expire_after: float = Field(
+        default=0.0, description="seconds after the end of its reward window until a decision is forgotten"
+    )
+    forgotten: dict[str, int] = Field(
+        default={},
+        description="decisions forgotten without a reward since this process started, by reason: `time` "
+        "(`expire_after`) and `keep`; cancelled ones are not among them",
+    )
 
 
 class RestoredBody(_Shown):
@@ -179,7 +188,8 @@ class SiteState(_Shown):
     )
     warnings: list[str] = Field(
         description="conditions that the operator should know: rewards that wait for that of an "
-        "earlier decision; a policy without privacy, one that makes a slow site "
+        "earlier decision; a decision that is forgotten soon and waits for its reward; a policy without privacy, one "
+        "that makes a slow site "
         "chase a fast one, a radius without a theorem, a horizon that is nearly used up, too few expected decisions "
         "for epsilon; a site that alone leaves the answer open, gossip that is slower than decisions; "
         "a neighbour whose link carries too much or jumps, an estimate outside the range, a weight that cannot be, "
