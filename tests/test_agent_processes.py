@@ -131,7 +131,7 @@ class TestWhatIsRefusedAtTheStart:
 
     def test_without_the_extra(self, tmp_path):
         config = LocalFederation(tmp_path, terms(), [("east", "north")]).config("north")
-        modules = ("grpc", "google", "fastapi", "uvicorn", "httpx", "cryptography", "prometheus_client", "httptools")
+        modules = ("grpc", "google", "fastapi", "uvicorn", "httpcore", "cryptography", "prometheus_client", "httptools")
         hidden = {
             name: spawn("agent", "-c", config, before=f"import sys; sys.modules[{name!r}] = None") for name in modules
         }

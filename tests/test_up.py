@@ -205,7 +205,7 @@ def test_hospitals_of_any_number_share_the_records():
     assert np.abs(setting.problem.means - whole.arm_means).max() < 5 * sqrt(0.24 / 1700)
 
 
-@pytest.mark.parametrize("missing", ["httpx", "grpc"])
+@pytest.mark.parametrize("missing", ["httpcore", "grpc"])
 def test_without_the_extra_it_says_what_to_install(missing, monkeypatch, tmp_path):
     there = cli_up._is_there
     monkeypatch.setattr(cli_up, "_is_there", lambda name: name != missing and there(name))

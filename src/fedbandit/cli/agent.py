@@ -171,7 +171,8 @@ def _its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Cl
     from fedbandit.agent.client import Client
     from fedbandit.agent.config import token_with
 
-    with Client(f"http://{site.http}", token=token_with(site, right)) as client:
+    # Somebody waits at a terminal, not a web page.
+    with Client(f"http://{site.http}", token_with(site, right), timeout=5.0, deadline=15.0) as client:
         its_name = client.state().name
         if its_name != site.name:
             raise FileError(f"{path}: listen.http: the agent of {its_name!r} listens at {site.http}")

@@ -1,0 +1,237 @@
+"""The calls of an agent's HTTP API, each described once: request, and how its answer is read. Both clients make them."""
+
+import json
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from fedbandit.agent.client_errors import InvalidRequest
+from fedbandit.agent.http.state import FederationState, RestoredBody, SiteState
+from fedbandit.checks import InvalidArgument, finite_number, instance, whole_number
+
+__all__ = ["LOG", "Call", "Decision"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Use this arm, and report its reward under this id."""
+
+    id: str
+    arm: int
+    name: str
+    propensity: float | None = None
+    """The probability with which the agent gives this arm to this request; None if it does not say."""
+
+
+@dataclass(frozen=True)
+class Call(Generic[_T]):
+    """A request, and the parser of its answer."""
+
+    method: str
+    path: str
+    read: Callable[[bytes], _T]
+    body: bytes | None = None
+    repeats: bool = True
+    """Whether to repeat it changes nothing. Otherwise it is repeated only if no server accepted the connection."""
+
+
+# ---------------------------------------------------------------- decisions
+
+
+class _DecisionBody(BaseModel):
+    model_config = ConfigDict(strict=True)
+    id: str
+    arm: int
+    name: str
+    propensity: float | None = None
+
+    def decision(self) -> Decision:
+        return Decision(self.id, self.arm, self.name, self.propensity)
+
+
+class _DecisionsBody(BaseModel):
+    model_config = ConfigDict(strict=True)
+    decisions: list[_DecisionBody]
+
+
+class _CountedBody(BaseModel):
+    model_config = ConfigDict(strict=True)
+    counted: bool
+
+
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
+def _nothing(_: bytes) -> None:
+    return None
+
+
+def _read_decision(content: bytes) -> Decision:
+    return _DecisionBody.model_validate_json(content).decision()
+
+
+def _read_decisions(content: bytes) -> list[Decision]:
+    return [it.decision() for it in _DecisionsBody.model_validate_json(content).decisions]
+
+
+def _read_counted(content: bytes) -> bool:
+    return not content or _CountedBody.model_validate_json(content).counted
+
+
+def decide(
+    eligible: Iterable[str] | None = None,
+    exclude: Iterable[str] | None = None,
+    key: str | None = None,
+    subject: str | None = None,
+) -> Call[Decision]:
+    """Ask for an arm.
+
+    * ``eligible``, or ``exclude``: names of the arms that may, or may not, be given to this request
+    * ``key``: a repeated call with the same key gets the same decision. Without one the client makes one, so that it
+      may repeat the call itself; give your own if *you* repeat calls, such as the id of the request that you serve
+    * ``subject``: the same subject gets the same arm while its decision is remembered
+    """
+    return Call("POST", "/v1/decisions", _read_decision, _request(eligible, exclude, key, subject))
+
+
+def decide_many(
+    count: int,
+    eligible: Iterable[str] | None = None,
+    exclude: Iterable[str] | None = None,
+    key: str | None = None,
+    subject: str | None = None,
+) -> Call[list[Decision]]:
+    """Ask for several decisions at once: all of them, or none. Otherwise as ``decide``."""
+    body = _request(eligible, exclude, key, subject, count=whole_number("count", count, 1, 1_000_000))
+    return Call("POST", "/v1/decisions", _read_decisions, body)
+
+
+def _request(
+    eligible: Iterable[str] | None, exclude: Iterable[str] | None, key: str | None, subject: str | None, **more: int
+) -> bytes:
+    said: dict[str, Any] = {"key": secrets.token_hex(16) if key is None else _text("key", key, "a text")}
+    for name, arms in (("eligible", eligible), ("exclude", exclude)):
+        if arms is not None:
+            if isinstance(arms, str):
+                raise InvalidArgument(name, arms, "a list of names of arms")
+            said[name] = list(arms)
+    if subject is not None:
+        said["subject"] = _text("subject", subject, "a text")
+    return _json({**said, **more})
+
+
+def decision(decision: Decision | str) -> Call[dict[str, Any]]:
+    """Look at a decision: its arm, when it was made, its propensity, whether and until when it takes a reward."""
+    return Call("GET", _path_of(decision), _OBJECT.validate_json)
+
+
+def cancel(decision: Decision | str) -> Call[None]:
+    """Take a decision back that nobody has used: it is no longer pending, and no reward is expected. Idempotent."""
+    return Call("DELETE", _path_of(decision), _nothing)
+
+
+def reward(decision: Decision | str, value: float) -> Call[bool]:
+    """Report the reward of a decision; it is on disk when this returns. Safe to repeat: the first report counts.
+
+    False: the federation's reward window was over, and it does not count.
+    """
+    return Call("PUT", f"{_path_of(decision)}/reward", _read_counted, _json({"value": _value(value)}))
+
+
+def rewards(reports: Sequence[tuple[Decision | str, float]]) -> Call[dict[str, Any]]:
+    """Report the rewards of many decisions at once. Safe to repeat. Returns what the agent says of each."""
+    said = [{"id": _id_of(decision), "value": _value(value)} for decision, value in reports]
+    return Call("POST", "/v1/rewards", _OBJECT.validate_json, _json({"rewards": said}))
+
+
+def _id_of(decision: Decision | str) -> str:
+    name = decision.id if isinstance(decision, Decision) else decision
+    return _text("decision", name, "a Decision or its id")
+
+
+def _path_of(decision: Decision | str) -> str:
+    return f"/v1/decisions/{quote(_id_of(decision), safe='')}"
+
+
+def _value(value: float) -> float:
+    try:
+        return finite_number("value", value)
+    except InvalidArgument as error:  # the agent would refuse it, but JSON has no such numbers
+        raise InvalidRequest(str(error), "invalid", "value", error.accepted) from None
+
+
+def _text(argument: str, value: str, accepted: str) -> str:
+    instance(argument, value, str, accepted)
+    return value
+
+
+def _json(said: dict[str, Any]) -> bytes:
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+# ---------------------------------------------------------------- what can be seen
+
+
+def federation() -> Call[FederationState]:
+    """Read the terms that all sites share: arms, range, reward window. For whoever may decide."""
+    return Call("GET", "/v1/federation", FederationState.model_validate_json)
+
+
+def state() -> Call[SiteState]:
+    """Read the agent's state."""
+    return Call("GET", "/v1/state", SiteState.model_validate_json)
+
+
+def arms() -> Call[dict[str, Any]]:
+    """Read the list of arms with its version: which are stopped, who changed what, and what waits to be accepted."""
+    return Call("GET", "/v1/arms", _OBJECT.validate_json)
+
+
+LOG = Call("GET", "/v1/log", _OBJECT.validate_json)
+"""Its answer is a stream; this reads one line."""
+
+
+# ---------------------------------------------------------------- operators
+
+
+def change_arm(kind: Literal["add", "suspend", "resume", "retire"], name: str) -> Call[dict[str, Any]]:
+    """Change the list of arms; a stop (``suspend``, ``retire``) takes effect at every site that hears of it."""
+    said = {"kind": kind, "name": _text("name", name, "the name of an arm")}
+    return Call("POST", "/v1/arms", _OBJECT.validate_json, _json(said), repeats=False)
+
+
+def accept_arm(name: str) -> Call[None]:
+    """Accept a change of an arm that another site has made."""
+    path = quote(_text("name", name, "the name of an arm"), safe="")
+    return Call("POST", f"/v1/arms/{path}/accept", _nothing)
+
+
+def leave(name: str) -> Call[None]:
+    """Tell the agent that a neighbour has left for good."""
+    return _neighbour("DELETE", name)
+
+
+def rejoin(name: str) -> Call[None]:
+    """Tell the agent to accept a neighbour that had left."""
+    return _neighbour("PUT", name)
+
+
+def _neighbour(method: str, name: str) -> Call[None]:
+    path = quote(_text("name", name, "the name of a neighbour"), safe="")
+    return Call(method, f"/v1/neighbours/{path}", _nothing)
+
+
+def confirm() -> Call[None]:
+    """Tell the agent that it is the one that lives, and that its data folder is the latest."""
+    return Call("POST", "/v1/confirm", _nothing)
+
+
+def restore() -> Call[RestoredBody]:
+    """Let the agent begin a new life with an old data folder."""
+    return Call("POST", "/v1/restore", RestoredBody.model_validate_json, repeats=False)
