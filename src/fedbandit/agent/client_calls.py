@@ -202,14 +202,14 @@ LOG = Call("GET", "/v1/log", _OBJECT.validate_json)
 
 def change_arm(kind: Literal["add", "suspend", "resume", "retire"], name: str) -> Call[dict[str, Any]]:
     """Change the list of arms; a stop (``suspend``, ``retire``) takes effect at every site that hears of it."""
-    said = {"kind": kind, "name": _text("name", name, "the name of an arm")}
+    said = {"change": kind, "arm": _text("name", name, "the name of an arm")}
     return Call("POST", "/v1/arms", _OBJECT.validate_json, _json(said), repeats=False)
 
 
-def accept_arm(name: str) -> Call[None]:
-    """Accept a change of an arm that another site has made."""
-    path = quote(_text("name", name, "the name of an arm"), safe="")
-    return Call("POST", f"/v1/arms/{path}/accept", _nothing)
+def accept_arm(name: str) -> Call[dict[str, Any]]:
+    """Accept the changes of an arm that other sites have made and that wait; returns the arms as they are now."""
+    said = {"arm": _text("name", name, "the name of an arm")}
+    return Call("POST", "/v1/arms/accept", _OBJECT.validate_json, _json(said))
 
 
 def leave(name: str) -> Call[None]:

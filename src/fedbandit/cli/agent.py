@@ -1,4 +1,4 @@
-"""The commands ``agent``, ``leave``, ``rejoin``, ``confirm`` and ``restore`` of a live agent.
+"""The commands ``agent``, ``leave``, ``rejoin``, ``confirm``, ``restore`` and ``openapi`` of a live agent.
 
 Heavy imports happen inside commands.
 """
@@ -147,6 +147,15 @@ def restore(config: Config = SITE_FILE) -> None:
         except Unreachable:
             restored = restore_stopped(site)
     typer.echo(f"{site.name}: a new life has begun: {restored.in_words()}")
+
+
+@live.command()
+@errors_exit_with_2
+def openapi() -> None:
+    """Print the OpenAPI document of an agent's HTTP API, to generate a client from. A running agent has its own."""
+    from importlib.resources import files
+
+    typer.echo(files("fedbandit.agent.http").joinpath("openapi.json").read_text(encoding="utf-8"), nl=False)
 
 
 def _tell(path: Path, name: str, comes_back: bool) -> None:
