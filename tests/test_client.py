@@ -134,7 +134,7 @@ def test_every_error_is_an_agent_error():
     kinds = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if issubclass(kind, Exception)]
     own = {kind for kind in kinds if kind.__module__.startswith("fedbandit.agent")}
     assert {kind.__name__ for kind in own} <= set(module.__all__)
-    assert len(own) == 11
+    assert len(own) == 13
     assert all(issubclass(kind, AgentError) for kind in own)
 
 

@@ -16,15 +16,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from pydantic import ValidationError
 
 from fedbandit.agent import client_calls as calls
-from fedbandit.agent.client_calls import Call, Decision
+from fedbandit.agent.client_calls import Call, Decision, KnownDecision, LoggedDecision, Reported
 from fedbandit.agent.client_errors import (
     AgentError,
     ArmStopped,
+    Cancelled,
     Forbidden,
     InvalidRequest,
     KeyReused,
     NoArm,
     NotANeighbour,
+    TooLateToCancel,
     Unauthorised,
     Unavailable,
     UnknownDecision,
@@ -44,13 +46,18 @@ __all__ = [
     "AgentError",
     "ArmStopped",
     "AsyncClient",
+    "Cancelled",
     "Client",
     "Decision",
     "Forbidden",
     "InvalidRequest",
     "KeyReused",
+    "KnownDecision",
+    "LoggedDecision",
     "NoArm",
     "NotANeighbour",
+    "Reported",
+    "TooLateToCancel",
     "Unauthorised",
     "Unavailable",
     "UnknownDecision",
@@ -189,9 +196,12 @@ class Client:
     confirm = _blocking(calls.confirm)
     restore = _blocking(calls.restore)
 
-    def log(self) -> Generator[dict[str, Any]]:
-        """Iterate over the site's decisions, oldest first, as they arrive. Only ``timeout`` bounds it, per read."""
-        call, settings = calls.LOG, self._settings
+    def log(self, after: int = 0) -> Generator[LoggedDecision]:
+        """Iterate over the decisions that the site remembers, oldest first, as they arrive.
+
+        ``after``: only those with a larger number. No deadline: ``timeout`` bounds each read.
+        """
+        call, settings = calls.log(after), self._settings
         try:
             with self._pool.stream(**settings.request(call, settings.timeout)) as answer:
                 if answer.status != 200:
@@ -262,9 +272,9 @@ class AsyncClient:
     confirm = _awaited(calls.confirm)
     restore = _awaited(calls.restore)
 
-    async def log(self) -> AsyncGenerator[dict[str, Any]]:
-        """Iterate over the site's decisions, oldest first, as they arrive. Only ``timeout`` bounds it, per read."""
-        call, settings = calls.LOG, self._settings
+    async def log(self, after: int = 0) -> AsyncGenerator[LoggedDecision]:
+        """As ``Client.log``, for ``async for``."""
+        call, settings = calls.log(after), self._settings
         try:
             async with self._pool.stream(**settings.request(call, settings.timeout)) as answer:
                 if answer.status != 200:

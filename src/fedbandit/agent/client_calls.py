@@ -2,20 +2,21 @@
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from fedbandit.agent.client_errors import InvalidRequest
 from fedbandit.agent.http.state import FederationState, RestoredBody, SiteState
 from fedbandit.checks import InvalidArgument, finite_number, instance, whole_number
 
-__all__ = ["LOG", "Call", "Decision"]
+__all__ = ["Call", "Decision", "KnownDecision", "LoggedDecision", "Reported"]
 
 _T = TypeVar("_T")
+Arms = Iterable[str | int]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,54 @@ class Decision:
     arm: int
     name: str
     propensity: float | None = None
-    """The probability with which the agent gives this arm to this request; None if it does not say."""
+    """The probability with which the agent gives this arm to this request; None if it does not know."""
+
+
+@dataclass(frozen=True)
+class KnownDecision(Decision):
+    """A decision as it stands. Times are in seconds since 1970."""
+
+    number: int = field(kw_only=True)
+    at: float = field(kw_only=True)
+    rewarded: bool = field(kw_only=True)
+    """A reward was reported in time."""
+    counted: bool = field(kw_only=True)
+    """It counts already, with its reward or the default."""
+    late: bool = field(kw_only=True)
+    """A reward came too late, and does not count."""
+    cancelled: bool = field(kw_only=True)
+    reward_until: float | None = field(kw_only=True)
+    """Until when a reward counts; None: until the decision is forgotten."""
+    remembered_until: float = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What came of one of many rewards."""
+
+    id: str
+    counted: bool
+    code: str | None = None
+    """Why it does not count; None: it does."""
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class LoggedDecision(Decision):
+    """A decision of the log."""
+
+    number: int = field(kw_only=True)
+    at: float = field(kw_only=True)
+    eligible: list[int] | None = field(kw_only=True)
+    """Numbers of the arms among which it was chosen; None: all that there were."""
+    subject: str | None = field(kw_only=True)
+    """A keyed hash: the same text for the same subject."""
+    rewarded: bool = field(kw_only=True)
+    late: bool = field(kw_only=True)
+    cancelled: bool = field(kw_only=True)
+    counted: bool = field(kw_only=True)
+    reward: float | None = field(kw_only=True)
+    """None, unless the site keeps rewards."""
 
 
 @dataclass(frozen=True)
@@ -44,27 +92,23 @@ class Call(Generic[_T]):
 # ---------------------------------------------------------------- decisions
 
 
-class _DecisionBody(BaseModel):
-    model_config = ConfigDict(strict=True)
-    id: str
-    arm: int
-    name: str
-    propensity: float | None = None
-
-    def decision(self) -> Decision:
-        return Decision(self.id, self.arm, self.name, self.propensity)
+@dataclass(frozen=True)
+class _Decisions:
+    decisions: list[Decision]
 
 
-class _DecisionsBody(BaseModel):
-    model_config = ConfigDict(strict=True)
-    decisions: list[_DecisionBody]
+@dataclass(frozen=True)
+class _Results:
+    results: list[Reported]
 
 
-class _CountedBody(BaseModel):
-    model_config = ConfigDict(strict=True)
+@dataclass(frozen=True)
+class _Counted:
     counted: bool
 
 
+_DECISION, _DECISIONS, _KNOWN = TypeAdapter(Decision), TypeAdapter(_Decisions), TypeAdapter(KnownDecision)
+_COUNTED, _RESULTS, _LOGGED = TypeAdapter(_Counted), TypeAdapter(_Results), TypeAdapter(LoggedDecision)
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
@@ -72,63 +116,55 @@ def _nothing(_: bytes) -> None:
     return None
 
 
-def _read_decision(content: bytes) -> Decision:
-    return _DecisionBody.model_validate_json(content).decision()
-
-
-def _read_decisions(content: bytes) -> list[Decision]:
-    return [it.decision() for it in _DecisionsBody.model_validate_json(content).decisions]
-
-
-def _read_counted(content: bytes) -> bool:
-    return not content or _CountedBody.model_validate_json(content).counted
+def _reader(kind: TypeAdapter[_T]) -> Callable[[bytes], _T]:
+    return lambda content: kind.validate_json(content, strict=True)
 
 
 def decide(
-    eligible: Iterable[str] | None = None,
-    exclude: Iterable[str] | None = None,
+    eligible: Arms | None = None,
+    exclude: Arms | None = None,
     key: str | None = None,
     subject: str | None = None,
 ) -> Call[Decision]:
     """Ask for an arm.
 
-    * ``eligible``, or ``exclude``: names of the arms that may, or may not, be given to this request
+    * ``eligible``, or ``exclude``: names or numbers of the arms that may, or may not, be given to this request
     * ``key``: a repeated call with the same key gets the same decision. Without one the client makes one, so that it
       may repeat the call itself; give your own if *you* repeat calls, such as the id of the request that you serve
     * ``subject``: the same subject gets the same arm while its decision is remembered
     """
-    return Call("POST", "/v1/decisions", _read_decision, _request(eligible, exclude, key, subject))
+    return Call("POST", "/v1/decisions", _reader(_DECISION), _request(eligible, exclude, key, subject))
 
 
 def decide_many(
     count: int,
-    eligible: Iterable[str] | None = None,
-    exclude: Iterable[str] | None = None,
+    eligible: Arms | None = None,
+    exclude: Arms | None = None,
     key: str | None = None,
     subject: str | None = None,
 ) -> Call[list[Decision]]:
     """Ask for several decisions at once: all of them, or none. Otherwise as ``decide``."""
     body = _request(eligible, exclude, key, subject, count=whole_number("count", count, 1, 1_000_000))
-    return Call("POST", "/v1/decisions", _read_decisions, body)
+    return Call("POST", "/v1/decisions", lambda said: _DECISIONS.validate_json(said, strict=True).decisions, body)
 
 
 def _request(
-    eligible: Iterable[str] | None, exclude: Iterable[str] | None, key: str | None, subject: str | None, **more: int
+    eligible: Arms | None, exclude: Arms | None, key: str | None, subject: str | None, **more: int
 ) -> bytes:
     said: dict[str, Any] = {"key": secrets.token_hex(16) if key is None else _text("key", key, "a text")}
     for name, arms in (("eligible", eligible), ("exclude", exclude)):
         if arms is not None:
             if isinstance(arms, str):
-                raise InvalidArgument(name, arms, "a list of names of arms")
+                raise InvalidArgument(name, arms, "a list of names or numbers of arms")
             said[name] = list(arms)
     if subject is not None:
         said["subject"] = _text("subject", subject, "a text")
     return _json({**said, **more})
 
 
-def decision(decision: Decision | str) -> Call[dict[str, Any]]:
+def decision(decision: Decision | str) -> Call[KnownDecision]:
     """Look at a decision: its arm, when it was made, its propensity, whether and until when it takes a reward."""
-    return Call("GET", _path_of(decision), _OBJECT.validate_json)
+    return Call("GET", _path_of(decision), _reader(_KNOWN))
 
 
 def cancel(decision: Decision | str) -> Call[None]:
@@ -141,13 +177,18 @@ def reward(decision: Decision | str, value: float) -> Call[bool]:
 
     False: the federation's reward window was over, and it does not count.
     """
-    return Call("PUT", f"{_path_of(decision)}/reward", _read_counted, _json({"value": _value(value)}))
+    body = _json({"value": _value(value)})
+    return Call("PUT", f"{_path_of(decision)}/reward", lambda said: not said or _reader(_COUNTED)(said).counted, body)
 
 
-def rewards(reports: Sequence[tuple[Decision | str, float]]) -> Call[dict[str, Any]]:
-    """Report the rewards of many decisions at once. Safe to repeat. Returns what the agent says of each."""
+def rewards(reports: Iterable[tuple[Decision | str, float]]) -> Call[list[Reported]]:
+    """Report the rewards of up to 1,000 decisions at once. Safe to repeat. Returns what came of each, in order.
+
+    One that is refused does not stop the others: its ``code`` says why.
+    """
     said = [{"id": _id_of(decision), "value": _value(value)} for decision, value in reports]
-    return Call("POST", "/v1/rewards", _OBJECT.validate_json, _json({"rewards": said}))
+    body = _json({"rewards": said})
+    return Call("POST", "/v1/rewards", lambda said: _RESULTS.validate_json(said, strict=True).results, body)
 
 
 def _id_of(decision: Decision | str) -> str:
@@ -193,8 +234,9 @@ def arms() -> Call[dict[str, Any]]:
     return Call("GET", "/v1/arms", _OBJECT.validate_json)
 
 
-LOG = Call("GET", "/v1/log", _OBJECT.validate_json)
-"""Its answer is a stream; this reads one line."""
+def log(after: int = 0) -> Call[LoggedDecision]:
+    """Read the log from the decision after this number; the answer is a stream, of which this reads one line."""
+    return Call("GET", f"/v1/log?after={whole_number('after', after, 0, 2**62)}", _reader(_LOGGED))
 
 
 # ---------------------------------------------------------------- operators

@@ -5,11 +5,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 __all__ = [
     "AgentError",
     "ArmStopped",
+    "Cancelled",
     "Forbidden",
     "InvalidRequest",
     "KeyReused",
     "NoArm",
     "NotANeighbour",
+    "TooLateToCancel",
     "Unauthorised",
     "Unavailable",
     "UnknownDecision",
@@ -49,6 +51,14 @@ class ArmStopped(AgentError):
     """This key had a decision, which the message names, and its arm was stopped meanwhile. Ask with another key."""
 
 
+class Cancelled(AgentError):
+    """The decision was cancelled: it takes no reward, and its key gives no other."""
+
+
+class TooLateToCancel(AgentError):
+    """The decision has had a reward, or counts already."""
+
+
 class InvalidRequest(AgentError):
     """The agent refused the request, and says what it accepts."""
 
@@ -75,6 +85,7 @@ class Unreachable(AgentError):
 
 _KINDS: dict[str, type[AgentError]] = {
     "arm_stopped": ArmStopped,
+    "cancelled": Cancelled,
     "forbidden": Forbidden,
     "invalid": InvalidRequest,
     "invalid_json": InvalidRequest,
@@ -82,10 +93,12 @@ _KINDS: dict[str, type[AgentError]] = {
     "no_arm": NoArm,
     "not_a_neighbour": NotANeighbour,
     "not_ready": Unavailable,
+    "rewarded": TooLateToCancel,
     "too_large": InvalidRequest,
     "unauthorised": Unauthorised,
     "unavailable": Unavailable,
     "unknown_decision": UnknownDecision,
+    "window_over": TooLateToCancel,
 }
 
 
