@@ -31,9 +31,9 @@ class Blocking:
     def __getattr__(self, name):
         return lambda *arguments, **named: self._runner.run(getattr(self._client, name)(*arguments, **named))
 
-    def log(self):
+    def log(self, after=0):
         async def lines():
-            return [line async for line in self._client.log()]
+            return [line async for line in self._client.log(after)]
 
         return self._runner.run(lines())
 

@@ -12,7 +12,7 @@ from fedbandit import Client, InvalidArgument
 from fedbandit.agent import client as module
 from fedbandit.agent import client_calls
 from live import TERMS, serving
-from test_client import Blocking
+from test_client import Blocking, scripted
 
 both = pytest.mark.parametrize("kind", [Client, Blocking], ids=["blocking", "asyncio"])
 
@@ -199,8 +199,10 @@ def test_refusals_are_kinds_of_errors(kind, code, error):
 
 
 @both
-def test_a_log_that_breaks_off_is_noticed(kind):
-    """The server promises more bytes than it sends."""
+def test_a_log_that_breaks_off_or_is_none_is_noticed(kind):
+    with scripted(b"HTTP/1.1 200 X\r\nContent-Length: 1000\r\n\r\n") as (url, _), kind(url) as client:
+        with pytest.raises(module.Unreachable, match="no answer from"):
+            list(client.log())
     line = json.dumps({"id": "1-1"}).encode() + b"\n"
     with answering({("GET", "/v1/log?after=0"): (200, line)}) as (url, _), kind(url) as client:
         with pytest.raises(module.AgentError, match="does not answer like an agent"):
