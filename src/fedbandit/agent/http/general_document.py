@@ -43,5 +43,7 @@ def _generalised(part: Any) -> Any:
         for limit in ("minimum", "maximum"):
             known.get("value", {}).pop(limit, None)
         for arms in ("eligible", "exclude"):
-            known.get(arms, {}).get("items", {}).pop("enum", None)
+            for arm in known.get(arms, {}).get("items", {}).get("anyOf", ()):  # a name, or a number
+                arm.pop("enum", None)
+                arm.pop("maximum", None)
     return whole
