@@ -93,8 +93,10 @@ def test_a_generated_client_decides_rewards_and_reads(tmp_path):
     """openapi-python-client writes it; it understands answers and errors of a real agent."""
     here = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}  # ruff
     command = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none", "--fail-on-warning"]
+    config = tmp_path / "config.yaml"
+    config.write_text("content_type_overrides: {application/x-ndjson: text/plain}\n")  # the log: it knows no JSON lines
     made = subprocess.run(
-        [*command, "--path", SHIPPED, "--output-path", tmp_path / "agent_api"],
+        [*command, "--config", config, "--path", SHIPPED, "--output-path", tmp_path / "agent_api"],
         env={**here, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
