@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-wheel lint audit-dependencies lock bench reliability clean
+.PHONY: demo test test-all test-wheel lint audit-dependencies lock openapi bench reliability clean
 
 demo: .venv/user
 	$(BIN)/fedbandit demo
@@ -35,6 +35,10 @@ audit-dependencies: .venv/developer
 # Writes requirements.lock from constraints.txt; downloads every wheel.
 lock: .venv/developer
 	$(BIN)/python scripts/lock.py
+
+# Writes the OpenAPI document that the wheel ships, after a change of the HTTP API.
+openapi: .venv/developer
+	$(BIN)/python scripts/openapi.py
 
 bench: .venv/developer
 	$(BIN)/python benchmarks/engine.py

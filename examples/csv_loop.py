@@ -1,15 +1,19 @@
-"""Asks an agent for an arm for each row of a table, and reports the outcome under that arm.
+"""Asks an agent for an arm for each row of a table, and reports the outcomes under these arms, in batches.
 
 Each row is a patient, and has the outcome under every arm. So the example can look up any arm; in real life only the
 outcome of the chosen arm is known. Make a table, then run the loop:
 
     python examples/csv_loop.py --make patients.csv
     python examples/csv_loop.py patients.csv --agent http://127.0.0.1:8400
+
+A batch has a key, made of the run's name and its first row. So a run that was interrupted may be started again under the
+same name (--run): no patient gets a second decision, and no outcome counts twice.
 """
 
 import argparse
 import csv
 import random
+import secrets
 import sys
 
 from fedbandit import AgentError, Client
@@ -28,7 +32,7 @@ def make_table(path, arms, rows, seed=1):
             table.writerow([patient, *(int(draw.random() < chance) for chance in chances)])
 
 
-def run(path, client):
+def run(path, client, name, batch):
     """Ask and report for every row; return the number of patients and the sum of outcomes for each arm."""
     arms = client.federation().arms
     seen = {arm: [0, 0.0] for arm in arms}
@@ -39,10 +43,15 @@ def run(path, client):
             raise InvalidArgument(
                 "table", str(path), f"a CSV with a column for each arm; missing: {', '.join(missing)}"
             )
-        for row in table:
-            decision = client.decide()
-            outcome = float(row[decision.name])
-            client.reward(decision, outcome)
+        rows = list(table)
+    for first in range(0, len(rows), batch):
+        some = rows[first : first + batch]
+        decisions = client.decide_many(len(some), key=f"{name} {first}")
+        outcomes = [float(row[decision.name]) for row, decision in zip(some, decisions, strict=True)]
+        for said in client.rewards(zip(decisions, outcomes, strict=True)):
+            if said.code not in (None, "too_late"):
+                raise AgentError(said.message, said.code)
+        for decision, outcome in zip(decisions, outcomes, strict=True):
             seen[decision.name][0] += 1
             seen[decision.name][1] += outcome
     return seen
@@ -67,16 +76,18 @@ def main():
     parser.add_argument("--token", help="the agent's token, if it has one")
     parser.add_argument("--make", metavar="CSV", help="write a table for this agent's arms, and stop")
     parser.add_argument("--rows", type=int, default=1000, help="number of rows to write with --make")
+    parser.add_argument("--batch", type=int, default=20, help="patients at once; the agent learns between batches")
+    parser.add_argument("--run", default=secrets.token_hex(8), help="name of the run, to go on with one")
     options = parser.parse_args()
     if (options.table is None) == (options.make is None):
         parser.error("name a table, or --make one")
-    with Client(options.agent, options.token) as client:
+    with Client(options.agent, options.token, timeout=10.0, deadline=30.0) as client:  # nobody waits at a web page
         if options.make:
             arms = client.federation().arms
             make_table(options.make, arms, options.rows)
             print(f"wrote {options.make}: {options.rows} patients, outcomes under {', '.join(arms)}")
         else:
-            seen = run(options.table, client)
+            seen = run(options.table, client, options.run, options.batch)
             try:
                 state = client.state()
             except Forbidden:  # an application's token may not look at estimates

@@ -10,7 +10,8 @@ no purchase. Instead the federation agrees how long a purchase counts, and what 
     reward_window = "30 minutes"
     default_reward = 0
 
-The shop refuses other terms. While the agent is down it shows its usual page. Run it, then open http://127.0.0.1:8000:
+The shop refuses other terms. While the agent is down, or takes longer than a second, it shows its usual page. Run it,
+then open http://127.0.0.1:8000:
 
     python examples/web_shop.py --agent http://127.0.0.1:8400
 """
@@ -47,7 +48,7 @@ class Shop:
         try:
             if not self._checked:
                 self.check()
-            return self.agent.decide()
+            return self.agent.decide()  # asked again by itself, with the same key: a visitor is one decision
         except (AgentError, InvalidArgument):
             return None
 
@@ -111,7 +112,7 @@ def main():
     parser.add_argument("--token", help="the agent's token, if it has one")
     parser.add_argument("--port", type=int, default=8000)
     options = parser.parse_args()
-    with Client(options.agent, options.token) as agent:
+    with Client(options.agent, options.token, timeout=0.5, deadline=1.0) as agent:  # no visitor waits longer
         shop = Shop(agent)
         try:
             shop.check()

@@ -42,6 +42,13 @@ class Driver(Agent):
         self.reported.setdefault(decision_id, reward)
         return counts
 
+    async def report_all(self, rewards):
+        outcomes = await super().report_all(rewards)
+        for (decision_id, reward), outcome in zip(rewards, outcomes, strict=True):
+            if outcome in (True, False):
+                self.reported.setdefault(decision_id, reward)
+        return outcomes
+
     def _make_site(self, stored):
         keeps = self.config.keep_rewards
         site = Site("north", self.terms, stored, lambda epsilon, count: [0] * count, keeps_rewards=keeps)

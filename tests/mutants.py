@@ -932,8 +932,8 @@ DISK = {
     ),
     "a refusal is told before its reason is on disk": Mutant(
         "agent/disk/durable_site.py",
-        "            self._commit()  # the reason of a refusal must survive a crash\n            raise\n",
-        "            raise\n",
+        "            await self._on_disk(())  # the reason of a refusal must survive a crash\n",
+        "",
         ("test_durable_site.py::test_the_reason_of_a_refusal_is_on_disk",),
     ),
     "what is shown is not on disk": Mutant(
@@ -944,8 +944,8 @@ DISK = {
     ),
     "memory survives a disk that failed": Mutant(
         "agent/disk/durable_site.py",
-        "            self._forget()\n            self.problem = _told(error)\n",
-        "            self.problem = _told(error)\n",
+        "        self._forget()\n        self.problem = _told(error)\n",
+        "        self.problem = _told(error)\n",
         ("test_durable_site.py::test_what_a_failed_disk_has_not_taken_has_not_happened",),
     ),
     "half an event stays in memory": Mutant(
@@ -953,6 +953,36 @@ DISK = {
         "            self._forget()  # half of the event may be in memory\n",
         "",
         ("test_durable_site.py::test_an_event_that_breaks_leaves_nothing_behind",),
+    ),
+    "who looks does not wait for the thread": Mutant(
+        "agent/disk/durable_site.py",
+        "        self._join()\n        if self._waiting:\n",
+        "        if self._waiting:\n",
+        ("test_durable_site.py::test_who_looks_waits_for_the_thread",),
+    ),
+    "events after a write that failed have happened": Mutant(
+        "agent/disk/durable_site.py",
+        "            self._fail([*group, *self._gathered()], error)",
+        "            self._fail(group, error)",
+        ("test_durable_site.py::test_what_ran_after_a_write_that_failed_has_not_happened",),
+    ),
+    "a refusal does not wait for the thread": Mutant(
+        "agent/disk/durable_site.py",
+        "if not records and not self._waiting and self._writing is None:",
+        "if not records and not self._waiting:",
+        ("test_durable_site.py::test_a_refusal_waits_for_what_it_tells_of",),
+    ),
+    "a slow disk stops the loop": Mutant(
+        "agent/disk/durable_site.py",
+        "        if self._pace <= SLOW:\n",
+        "        if True:\n",
+        ("test_durable_site.py::test_the_disk_decides_where_it_is_written",),
+    ),
+    "callers are told when the thread begins to write": Mutant(
+        "agent/disk/durable_site.py",
+        "        self._writing = _Writing(group, done)\n",
+        "        self._writing = _Writing(group, done)\n        _resume(group)\n",
+        ("test_durable_site.py::test_a_hundred_callers_share_one_commit",),
     ),
     "records of an event are written one by one": Mutant(
         "agent/disk/journal.py",
@@ -1011,8 +1041,8 @@ DISK = {
     ),
     "what is not on disk is told by an event that changes nothing": Mutant(
         "agent/disk/durable_site.py",
-        "if not step.records and not self._waiting:",
-        "if not step.records:",
+        "if not records and not self._waiting and self._writing is None:",
+        "if not records:",
         ("test_durable_site.py::test_an_event_that_changes_nothing_waits_for_those_that_it_may_tell_of",),
     ),
     "expired decisions stay on disk": Mutant(

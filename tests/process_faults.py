@@ -133,7 +133,7 @@ def _is_rewarded(stored: Stored, decision_id: str) -> bool:
 def an_application(url: str, told: Told, seed: int, stop: threading.Event, pause: float) -> None:
     """Asks, rewards, and remembers what it was told. It does not give up."""
     random = Random(seed)  # noqa: S311  # faults and load from an explicit seed
-    with Client(url, timeout=2.0) as client:
+    with Client(url, timeout=2.0, deadline=12.0, retries=4) as client:
         while not stop.is_set():
             try:
                 decision = client.decide()

@@ -1,10 +1,12 @@
-"""Nothing is told before it is on disk, and what the disk has not taken has not happened."""
+"""Nothing is told before it is on disk, and what the disk has not taken has not happened; on fast disks and slow ones."""
 
 import asyncio
+import threading
 
 import pytest
 
 from fedbandit.agent.core.site import DecisionDraws, Site, Step, UnknownDecision
+from fedbandit.agent.disk import durable_site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from live import TERMS
@@ -17,23 +19,47 @@ class Disk(SqliteJournal):
 
     fails = False
     written = 0
+    commits = 0
+    gate = None
+    """Commits begin when it is open."""
 
     def commit(self, records):
+        if Disk.gate is not None:
+            assert threading.current_thread() is not threading.main_thread()
+            assert Disk.gate.wait(10)
         if Disk.fails:
             raise JournalError("the disk is full")
         super().commit(records)
         Disk.written += len(records)
+        Disk.commits += 1
 
 
-@pytest.fixture
-def site(tmp_path):
-    Disk.fails, Disk.written = False, 0
-    made = DurableSite(
+def make_site(tmp_path):
+    Disk.fails, Disk.written, Disk.commits, Disk.gate = False, 0, 0, None
+    return DurableSite(
         lambda: Disk(tmp_path / "here.db", "here", TERMS, 1),
         lambda stored: Site("here", TERMS, stored, lambda epsilon, count: [0] * count),
         lambda: 0.0,
     )
+
+
+@pytest.fixture(params=[float("inf"), -1.0], ids=["fast disk", "slow disk"])
+def site(tmp_path, monkeypatch, request):
+    monkeypatch.setattr(durable_site, "SLOW", request.param)
+    made = make_site(tmp_path)
     yield made
+    made.close()
+
+
+@pytest.fixture
+def slow(tmp_path, monkeypatch):
+    """A site whose commits wait at a gate."""
+    monkeypatch.setattr(durable_site, "SLOW", -1.0)
+    made = make_site(tmp_path)
+    Disk.gate = threading.Event()
+    yield made
+    Disk.gate.set()
+    Disk.gate = None
     made.close()
 
 
@@ -129,3 +155,143 @@ def test_an_event_that_breaks_leaves_nothing_behind(site):
         assert len(site.look().stored.decisions) == 1
 
     asyncio.run(scenario())
+
+
+# ---------------------------------------------------------------- while a slow disk is written to
+
+
+async def being_written(site):
+    """A decision whose records the thread is writing."""
+    task = asyncio.create_task(site.do(decide))
+    while site._writing is None:
+        await asyncio.sleep(0)
+    return task
+
+
+def test_a_hundred_callers_share_one_commit(slow):
+    """They come while another is being written: the loop goes on meanwhile, and nobody is told before its end."""
+
+    async def scenario():
+        first = await being_written(slow)
+        others = [asyncio.create_task(slow.do(decide)) for _ in range(100)]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in (first, *others))
+        assert Disk.commits == 0
+        Disk.gate.set()
+        numbers = [decision.number for decision in await asyncio.gather(first, *others)]
+        assert numbers == list(range(1, 102))
+        assert Disk.commits == 2
+        assert len(slow._journal.load().decisions) == 101
+
+    asyncio.run(scenario())
+
+
+def test_what_ran_after_a_write_that_failed_has_not_happened(slow):
+    """A full disk, noticed in the thread: those that were being written and those that came later hear of it."""
+
+    async def scenario():
+        tasks = [await being_written(slow), *(asyncio.create_task(slow.do(decide)) for _ in range(3))]
+        await asyncio.sleep(0.05)
+        Disk.fails = True
+        Disk.gate.set()
+        said = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [str(error) for error in said] == ["the disk is full"] * 4
+        assert all(isinstance(error, JournalError) for error in said)
+        assert slow.problem is not None
+        Disk.fails = False
+        assert (await slow.do(decide)).number == 1
+        assert len(slow._journal.load().decisions) == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_looks_waits_for_the_thread(slow, fails):
+    """And sees nothing that the disk has not taken."""
+
+    async def scenario():
+        tasks = [await being_written(slow), asyncio.create_task(slow.do(decide))]
+        await asyncio.sleep(0.01)
+        Disk.fails = fails
+        gate, Disk.gate = Disk.gate, None  # the second commit is made by who looks
+        threading.Timer(0.1, gate.set).start()
+        if fails:
+            with pytest.raises(JournalError, match="full"):
+                slow.look()
+            Disk.fails = False
+            assert slow.look().decided == 0
+            assert all(isinstance(it, JournalError) for it in await asyncio.gather(*tasks, return_exceptions=True))
+        else:
+            assert slow.look().decided == 2
+            assert len(slow._journal.load().decisions) == 2
+            assert [decision.number for decision in await asyncio.gather(*tasks)] == [1, 2]
+
+    gate = Disk.gate
+    asyncio.run(scenario())
+    Disk.gate = gate
+
+
+def test_a_refusal_waits_for_what_it_tells_of(slow):
+    async def scenario():
+        first = await being_written(slow)
+        refused = asyncio.create_task(slow.do(lambda it: it.report("1-77", 0.5)))
+        nothing = asyncio.create_task(slow.do(lambda it: Step(it.decided)))
+        await asyncio.sleep(0.05)
+        assert not refused.done()
+        assert not nothing.done()
+        Disk.gate.set()
+        with pytest.raises(UnknownDecision):
+            await refused
+        assert await nothing == 1
+        await first
+
+    asyncio.run(scenario())
+
+
+def test_a_caller_who_is_gone_harms_nobody(slow):
+    async def scenario():
+        first = await being_written(slow)
+        second = asyncio.create_task(slow.do(decide))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        second.cancel()
+        third = asyncio.create_task(slow.do(decide))
+        await asyncio.sleep(0.01)
+        Disk.gate.set()
+        assert (await third).number == 3
+
+    asyncio.run(scenario())
+
+
+def test_it_closes_when_the_thread_has_written(slow):
+    async def scenario():
+        tasks = [await being_written(slow), asyncio.create_task(slow.do(decide))]
+        await asyncio.sleep(0.01)
+        gate, Disk.gate = Disk.gate, None
+        threading.Timer(0.1, gate.set).start()
+        slow.close()
+        assert [decision.number for decision in await asyncio.gather(*tasks)] == [1, 2]
+
+    gate = Disk.gate
+    asyncio.run(scenario())
+    Disk.gate = gate
+
+
+def test_the_disk_decides_where_it_is_written(tmp_path, monkeypatch):
+    """In the loop while it is fast, in the thread after a slow commit, and in the loop again."""
+    site, seen, delays = make_site(tmp_path), [], [0.0, 0.05, 0.05, 0.0, 0.0]
+
+    def commit(self, records):
+        threading.Event().wait(delays[len(seen)])
+        seen.append(threading.current_thread() is threading.main_thread())
+
+    monkeypatch.setattr(Disk, "commit", commit)
+    monkeypatch.setattr(durable_site, "SLOW", 0.02)
+
+    async def scenario():
+        for _ in delays:
+            await site.do(decide)
+
+    asyncio.run(scenario())
+    assert seen == [True, True, False, False, True]
+    site.close()

@@ -102,6 +102,57 @@ def test_mistakes_with_the_table_are_one_line(served, tmp_path):
     assert len(served.rows()["decision"]) == 1, "of the reward that was refused"
 
 
+def test_the_loop_goes_on_where_it_was_interrupted(served, tmp_path):
+    """Under the same name no patient gets a second decision; under another one the table is played again."""
+    table = tmp_path / "patients.csv"
+    assert run_example("csv_loop.py", "--make", table, "--rows", 50, "--agent", served.url).returncode == 0
+    lines = table.read_text().splitlines(keepends=True)
+    half = tmp_path / "half.csv"
+    half.write_text("".join(lines[:31]))  # 30 patients, and then it was interrupted
+    for path, name, decisions in ((half, "a", 30), (table, "a", 50), (table, "a", 50), (table, "b", 100)):
+        ran = run_example("csv_loop.py", path, "--run", name, "--batch", 10, "--agent", served.url)
+        assert ran.returncode == 0, ran.stderr
+        assert len(served.rows()["decision"]) == decisions
+
+
+# ---------------------------------------------------------------- from Azure Personalizer
+
+
+def test_an_application_of_personalizer(served):
+    """Rank with excluded actions, reward, and events that were ranked and never shown."""
+    ran = run_example("from_personalizer.py", "--agent", served.url, "--events", 30)
+    assert ran.returncode == 0, ran.stderr
+    with fedbandit.Client(served.url) as client:
+        log = list(client.log())
+    assert len(log) == 30, "an event that is ranked twice is one decision"
+    assert sum(line.cancelled for line in log) == 3
+    assert all(line.rewarded != line.cancelled for line in log)
+    without_first = [line for line in log if line.eligible == [1, 2]]
+    assert len(without_first) == 10
+    assert all(line.arm != 0 for line in without_first)
+    *counts, last = ran.stdout.splitlines()
+    shown = {line.rsplit(None, 1)[0]: int(line.rsplit(None, 1)[1]) for line in counts}
+    assert shown == {
+        arm: sum(line.name == arm and not line.cancelled for line in log) for arm in TERMS.arms
+    }
+    assert last == "3 events were never shown: cancelled"
+
+
+def test_an_action_that_is_no_arm_is_named(served):
+    ran = run_example("from_personalizer.py", "--agent", served.url, "--actions", "none,pizza")
+    assert_one_line(ran, 1, "pizza")
+
+
+def test_the_page_on_personalizer_names_what_there_is():
+    """Calls, terms and errors on the page exist, and the example is quoted as it is."""
+    page = (ROOT / "docs" / "from-personalizer.md").read_text()
+    example = (ROOT / "examples" / "from_personalizer.py").read_text()
+    (quoted,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert quoted in example
+    for call in re.findall(r"`client\.(\w+)", page):
+        assert hasattr(fedbandit.Client, call), call
+
+
 @pytest.mark.parametrize("arguments", [["--make", "new.csv"], ["some.csv"]])
 def test_the_loop_without_an_agent(tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)

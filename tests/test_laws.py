@@ -119,7 +119,7 @@ def test_a_site_loads_nothing_of_the_simulator_and_the_base_nothing_of_a_site(ro
     roots = {extra: {name.split(".")[0] for name in names} for extra, names in extras.EXTRAS.items()}
     # Packages that these bring, and that we import ourselves.
     roots["agent"].add("starlette")
-    allowed = {"httpx", "pydantic", "rich", "typer"} | (roots["agent"] if room in SITE else {"opendp"})
+    allowed = {"httpcore", "pydantic", "rich", "typer"} | (roots["agent"] if room in SITE else {"opendp"})
     assert {name: by for name, by in packages_of(room).items() if name not in allowed} == {}
 
 

@@ -1,35 +1,63 @@
 """Python client of an agent's HTTP API, blocking and for asyncio.
 
-It imports only the state model of the server. A reward is idempotent and is retried freely. A decision is
-not: a request that arrived has handed one out. So it is retried only if no server accepted the connection.
+It imports only the state model of the server. Calls are described in ``client_calls``; here two runners make them, and
+repeat those that broke off. A reward is idempotent, and so is a decision, which has a key: a repeated request gets the
+decision that the first one has handed out. A call ends by its deadline, whatever the agent does.
 """
 
 import asyncio
+import functools
+import inspect
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Generic, TypeVar
-from urllib.parse import quote
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from fedbandit.agent.http.state import FederationState, RestoredBody, SiteState
-from fedbandit.checks import InvalidArgument, finite_number, instance, number_above
+from fedbandit.agent import client_calls as calls
+from fedbandit.agent.client_calls import Call, Decision, KnownDecision, LoggedDecision, Reported
+from fedbandit.agent.client_errors import (
+    AgentError,
+    ArmStopped,
+    Cancelled,
+    Forbidden,
+    InvalidRequest,
+    KeyReused,
+    NoArm,
+    NotANeighbour,
+    TooLateToCancel,
+    Unauthorised,
+    Unavailable,
+    UnknownDecision,
+    Unreachable,
+    error_of,
+)
+from fedbandit.checks import InvalidArgument, instance, number_above, whole_number
 
 try:
-    import httpx
+    import httpcore
+
+    from fedbandit.agent.client_network import BoundedBackend
 except ImportError as error:
-    raise ImportError("the client of an agent needs httpx: pip install 'fedbandit[agent]'", name="httpx") from error
+    raise ImportError("the client of an agent needs httpcore: pip install 'fedbandit[agent]'", name="httpcore") from error
 
 __all__ = [
     "AgentError",
+    "ArmStopped",
     "AsyncClient",
+    "Cancelled",
     "Client",
     "Decision",
     "Forbidden",
     "InvalidRequest",
+    "KeyReused",
+    "KnownDecision",
+    "LoggedDecision",
+    "NoArm",
     "NotANeighbour",
+    "Reported",
+    "TooLateToCancel",
     "Unauthorised",
     "Unavailable",
     "UnknownDecision",
@@ -37,212 +65,158 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-_WAITS = (0.05, 0.2, 0.5, 1.0)  # seconds between attempts: an agent is back in less than a second
+_P = ParamSpec("_P")
+
+_WAITS = (0.05, 0.2, 0.5, 1.0)
+"""Seconds between attempts: an agent is back in less than a second. The last is repeated."""
+
 _IDLE = 2.0  # seconds; the server closes idle connections after 5, and a request must not race with that
+_NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout)
+_BROKEN = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, TimeoutError, OSError)
 
-
-class AgentError(RuntimeError):
-    """A failed call, with the agent's message; ``code`` is for programs."""
-
-    code: str | None = None
-
-
-class UnknownDecision(AgentError):
-    """No decision has this id, or it has expired."""
-
-
-class InvalidRequest(AgentError):
-    """The agent refused the request, and says what it accepts."""
-
-
-class NotANeighbour(AgentError):
-    """There is no such neighbour, or it has left."""
-
-
-class Unauthorised(AgentError):
-    """The token is missing or wrong."""
-
-
-class Forbidden(AgentError):
-    """The token lacks a right, which the message names."""
-
-
-class Unavailable(AgentError):
-    """The agent cannot serve now; nothing has changed."""
-
-
-class Unreachable(AgentError):
-    """No answer. A reward may or may not have arrived; reporting it again is safe."""
-
-
-_KINDS: dict[str, type[AgentError]] = {
-    "forbidden": Forbidden,
-    "invalid": InvalidRequest,
-    "invalid_json": InvalidRequest,
-    "not_a_neighbour": NotANeighbour,
-    "not_ready": Unavailable,
-    "too_large": InvalidRequest,
-    "unauthorised": Unauthorised,
-    "unavailable": Unavailable,
-    "unknown_decision": UnknownDecision,
-}
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Use this arm, and report its reward under this id."""
-
-    id: str
-    arm: int
-    name: str
-
-
-class _DecisionBody(BaseModel):
-    model_config = ConfigDict(strict=True)
-    id: str
-    arm: int
-    name: str
-
-
-class _RewardBody(BaseModel):
-    model_config = ConfigDict(strict=True)
-    counted: bool
-
-
-@dataclass(frozen=True)
-class _Call(Generic[_T]):
-    """A request, the parser of its answer, and the errors after which it may be retried."""
-
-    method: str
-    path: str
-    read: Callable[[bytes], _T]
-    again_after: tuple[type[Exception], ...]
-    body: dict[str, float] | None = None
-
-
-_NOT_SENT = (httpx.ConnectError,)
-_NO_HARM = (httpx.TransportError, Unavailable)
-
-
-def _nothing(_: bytes) -> None:
-    return None
-
-
-def _read_counted(content: bytes) -> bool:
-    return not content or _RewardBody.model_validate_json(content).counted
-
-
-def _read_decision(content: bytes) -> Decision:
-    return Decision(**_DecisionBody.model_validate_json(content).model_dump())
-
-
-_DECIDE = _Call("POST", "/v1/decisions", _read_decision, _NOT_SENT)
-_FEDERATION = _Call("GET", "/v1/federation", FederationState.model_validate_json, _NO_HARM)
-_CONFIRM = _Call("POST", "/v1/confirm", _nothing, _NO_HARM)
-_RESTORE = _Call("POST", "/v1/restore", RestoredBody.model_validate_json, _NOT_SENT)
-_STATE = _Call("GET", "/v1/state", SiteState.model_validate_json, _NO_HARM)
-
-
-def _reward(decision: Decision | str, value: float) -> _Call[bool]:
-    name = decision.id if isinstance(decision, Decision) else decision
-    instance("decision", name, str, "a Decision or its id")
-    try:
-        body = {"value": finite_number("value", value)}
-    except InvalidArgument as error:  # the agent would refuse it, but JSON has no such numbers
-        raise InvalidRequest(str(error)) from None
-    return _Call("PUT", f"/v1/decisions/{quote(name, safe='')}/reward", _read_counted, _NO_HARM, body)
-
-
-def _neighbour(method: str, name: str) -> _Call[None]:
-    instance("name", name, str, "the name of a neighbour")
-    return _Call(method, f"/v1/neighbours/{quote(name, safe='')}", _nothing, _NO_HARM)
+_URL, _TIMEOUT, _DEADLINE, _RETRIES = "http://127.0.0.1:8400", 1.0, 2.0, 3
 
 
 class _Settings:
-    """Settings shared by both clients."""
+    """What both clients do alike: settings, headers, what an answer means, and whether to try again."""
 
-    def __init__(self, url: str, token: str | None, timeout: float) -> None:
-        instance("url", url, str, "an address such as http://127.0.0.1:8400")
+    def __init__(self, url: str, token: str | None, timeout: float, deadline: float, retries: int) -> None:
+        instance("url", url, str, f"an address such as {_URL}")
         if not url.startswith(("http://", "https://")):
-            raise InvalidArgument("url", url, "an address such as http://127.0.0.1:8400")
+            raise InvalidArgument("url", url, f"an address such as {_URL}")
         self.url = url.rstrip("/")
         token = None if token is None else token.strip()  # as a file ends with a newline
         if token is not None and (not token.isascii() or not token.isprintable() or not token):
             raise InvalidArgument("token", "what was given", "visible ASCII characters")  # never shown
-        self.options: dict[str, Any] = {
-            "base_url": self.url,
-            "timeout": number_above("timeout", timeout, 0.0),
-            "headers": {} if token is None else {"Authorization": f"Bearer {token}"},
-            "limits": httpx.Limits(keepalive_expiry=_IDLE),
-            "trust_env": False,  # an agent is beside the application: no proxy
+        self.timeout = number_above("timeout", timeout, 0.0)
+        self.deadline = number_above("deadline", deadline, 0.0)
+        self.retries = whole_number("retries", retries, 0, 1_000_000)
+        self._headers = {"Accept": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        # No proxy: an agent is beside the application.
+        self.pool: dict[str, Any] = {"max_connections": None, "keepalive_expiry": _IDLE}
+
+    def request(self, call: Call[Any], within: float) -> dict[str, Any]:
+        """The arguments of a request."""
+        has_body = call.body is not None
+        return {
+            "method": call.method,
+            "url": self.url + call.path,
+            "headers": {**self._headers, "Content-Type": "application/json"} if has_body else self._headers,
+            "content": call.body,
+            "extensions": {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), within)},
         }
 
-    def value(self, call: _Call[_T], answer: httpx.Response) -> _T:
+    def value(self, call: Call[_T], status: int, content: bytes) -> _T:
         """The value of an answer; raises the error that it carries."""
-        try:
-            if answer.is_success:
-                return call.read(answer.content)
-            detail = answer.json()["error"]
-            told, code = str(detail["message"]), str(detail["code"])
-        except (ValidationError, ValueError, KeyError, TypeError):
-            raise AgentError(f"{self.url} does not answer like an agent (status {answer.status_code})") from None
-        error = _KINDS.get(code, AgentError)(told)
-        error.code = code
-        raise error
+        if 200 <= status < 300:
+            try:
+                return call.read(content)
+            except (ValidationError, ValueError):
+                said = None
+        else:
+            said = error_of(content)
+        raise said or AgentError(f"{self.url} does not answer like an agent (status {status})")
+
+    def pause(self, call: Call[Any], error: Exception, attempt: int, left: float) -> float:
+        """Seconds until the next attempt; raises what the caller sees if there is none."""
+        wait = _WAITS[min(attempt, len(_WAITS) - 1)]
+        if attempt < self.retries and wait < left and (call.repeats or isinstance(error, _NOT_SENT)):
+            return wait
+        raise self.told(error) from None
 
     def told(self, error: Exception) -> AgentError:
         """The error that the caller sees."""
         if isinstance(error, AgentError):
             return error
-        return Unreachable(f"no answer from {self.url}: {error or type(error).__name__}")
+        return Unreachable(f"no answer from {self.url}: {error or 'timed out'}")
+
+
+def _blocking(make: Callable[_P, Call[_T]]) -> "Callable[Concatenate[Client, _P], _T]":
+    def method(client: "Client", *arguments: _P.args, **named: _P.kwargs) -> _T:
+        return client._run(make(*arguments, **named))  # pyright: ignore[reportPrivateUsage]
+
+    return _described(method, make)
+
+
+def _awaited(make: Callable[_P, Call[_T]]) -> "Callable[Concatenate[AsyncClient, _P], Coroutine[Any, Any, _T]]":
+    async def method(client: "AsyncClient", *arguments: _P.args, **named: _P.kwargs) -> _T:
+        return await client._run(make(*arguments, **named))  # pyright: ignore[reportPrivateUsage]
+
+    return _described(method, make)
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _described(method: _Method, make: Callable[..., Any]) -> _Method:
+    """The method with name, docstring and parameters of its call."""
+    functools.update_wrapper(method, make, assigned=("__name__", "__doc__"), updated=())
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    parameters = inspect.signature(make).parameters.values()
+    method.__signature__ = inspect.Signature([first, *parameters])  # pyright: ignore[reportFunctionMemberAccess]
+    return method
 
 
 class Client:
     """A blocking client. Usable from several threads."""
 
-    def __init__(self, url: str = "http://127.0.0.1:8400", token: str | None = None, timeout: float = 5.0) -> None:
-        """``timeout``: seconds per attempt."""
-        self._settings = _Settings(url, token, timeout)
-        self._http = httpx.Client(**self._settings.options)
+    def __init__(
+        self,
+        url: str = _URL,
+        token: str | None = None,
+        timeout: float = _TIMEOUT,
+        deadline: float = _DEADLINE,
+        retries: int = _RETRIES,
+    ) -> None:
+        """Connects when it is first used.
 
-    def decide(self) -> Decision:
-        """Ask for an arm."""
-        return self._run(_DECIDE)
-
-    def reward(self, decision: Decision | str, value: float) -> bool:
-        """Report the reward of a decision; it is on disk when this returns. Safe to repeat: the first report counts.
-
-        False: the federation's reward window was over, and it does not count.
+        * ``timeout``: seconds per attempt
+        * ``deadline``: seconds per call, with all attempts and the pauses between them
+        * ``retries``: attempts after the first, within the deadline
         """
-        return self._run(_reward(decision, value))
+        self._settings = _Settings(url, token, timeout, deadline, retries)
+        self._network = BoundedBackend()
+        self._pool = httpcore.ConnectionPool(**self._settings.pool, network_backend=self._network)
 
-    def federation(self) -> FederationState:
-        """The terms that all sites share: arms, range, reward window. For whoever may decide."""
-        return self._run(_FEDERATION)
+    decide = _blocking(calls.decide)
+    decide_many = _blocking(calls.decide_many)
+    decision = _blocking(calls.decision)
+    cancel = _blocking(calls.cancel)
+    reward = _blocking(calls.reward)
+    rewards = _blocking(calls.rewards)
+    federation = _blocking(calls.federation)
+    state = _blocking(calls.state)
+    arms = _blocking(calls.arms)
+    change_arm = _blocking(calls.change_arm)
+    accept_arm = _blocking(calls.accept_arm)
+    leave = _blocking(calls.leave)
+    rejoin = _blocking(calls.rejoin)
+    confirm = _blocking(calls.confirm)
+    restore = _blocking(calls.restore)
 
-    def state(self) -> SiteState:
-        """The agent's state."""
-        return self._run(_STATE)
+    def log(self, after: int = 0) -> Generator[LoggedDecision]:
+        """Iterate over the decisions that the site remembers, oldest first, as they arrive.
 
-    def leave(self, name: str) -> None:
-        """Tell the agent that a neighbour has left for good."""
-        self._run(_neighbour("DELETE", name))
-
-    def rejoin(self, name: str) -> None:
-        """Tell the agent to accept a neighbour that had left."""
-        self._run(_neighbour("PUT", name))
-
-    def confirm(self) -> None:
-        """Tell the agent that it is the one that lives, and that its data folder is the latest."""
-        self._run(_CONFIRM)
-
-    def restore(self) -> RestoredBody:
-        """Let the agent begin a new life with an old data folder."""
-        return self._run(_RESTORE)
+        ``after``: only those with a larger number. No deadline: ``timeout`` bounds each read.
+        """
+        call, settings = calls.log(after), self._settings
+        try:
+            with self._pool.stream(**settings.request(call, settings.timeout)) as answer:
+                if answer.status != 200:
+                    settings.value(call, answer.status, answer.read())
+                left = b""
+                for chunk in answer.iter_stream():
+                    *lines, left = (left + chunk).split(b"\n")
+                    for line in lines:
+                        yield settings.value(call, 200, line)
+        except _BROKEN as error:
+            raise settings.told(error) from None
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._pool.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -252,63 +226,70 @@ class Client:
     ) -> None:
         self.close()
 
-    def _run(self, call: _Call[_T]) -> _T:
-        for wait in (*_WAITS, None):
+    def _run(self, call: Call[_T]) -> _T:
+        settings, attempt = self._settings, 0
+        ends = time.monotonic() + settings.deadline
+        while True:
+            within = min(settings.timeout, max(0.001, ends - time.monotonic()))
             try:
-                return self._settings.value(call, self._http.request(call.method, call.path, json=call.body))
-            except (httpx.TransportError, AgentError) as error:
-                if wait is None or not isinstance(error, call.again_after):
-                    raise self._settings.told(error) from None
-            time.sleep(wait)
-        raise AssertionError("the last attempt returns or raises")
+                with self._network.bound(within):
+                    answer = self._pool.request(**settings.request(call, within))
+                return settings.value(call, answer.status, answer.content)
+            except (*_BROKEN, Unavailable) as error:
+                pause = settings.pause(call, error, attempt, ends - time.monotonic())
+            time.sleep(pause)
+            attempt += 1
 
 
 class AsyncClient:
     """A client for asyncio, with the methods of ``Client`` as coroutines."""
 
-    def __init__(self, url: str = "http://127.0.0.1:8400", token: str | None = None, timeout: float = 5.0) -> None:
-        """``timeout``: seconds per attempt."""
-        self._settings = _Settings(url, token, timeout)
-        self._http = httpx.AsyncClient(**self._settings.options)
+    def __init__(
+        self,
+        url: str = _URL,
+        token: str | None = None,
+        timeout: float = _TIMEOUT,
+        deadline: float = _DEADLINE,
+        retries: int = _RETRIES,
+    ) -> None:
+        """As ``Client``."""
+        self._settings = _Settings(url, token, timeout, deadline, retries)
+        self._pool = httpcore.AsyncConnectionPool(**self._settings.pool)
 
-    async def decide(self) -> Decision:
-        """Ask for an arm."""
-        return await self._run(_DECIDE)
+    decide = _awaited(calls.decide)
+    decide_many = _awaited(calls.decide_many)
+    decision = _awaited(calls.decision)
+    cancel = _awaited(calls.cancel)
+    reward = _awaited(calls.reward)
+    rewards = _awaited(calls.rewards)
+    federation = _awaited(calls.federation)
+    state = _awaited(calls.state)
+    arms = _awaited(calls.arms)
+    change_arm = _awaited(calls.change_arm)
+    accept_arm = _awaited(calls.accept_arm)
+    leave = _awaited(calls.leave)
+    rejoin = _awaited(calls.rejoin)
+    confirm = _awaited(calls.confirm)
+    restore = _awaited(calls.restore)
 
-    async def reward(self, decision: Decision | str, value: float) -> bool:
-        """Report the reward of a decision; it is on disk when this returns. Safe to repeat: the first report counts.
-
-        False: the federation's reward window was over, and it does not count.
-        """
-        return await self._run(_reward(decision, value))
-
-    async def federation(self) -> FederationState:
-        """The terms that all sites share: arms, range, reward window. For whoever may decide."""
-        return await self._run(_FEDERATION)
-
-    async def state(self) -> SiteState:
-        """The agent's state."""
-        return await self._run(_STATE)
-
-    async def leave(self, name: str) -> None:
-        """Tell the agent that a neighbour has left for good."""
-        await self._run(_neighbour("DELETE", name))
-
-    async def rejoin(self, name: str) -> None:
-        """Tell the agent to accept a neighbour that had left."""
-        await self._run(_neighbour("PUT", name))
-
-    async def confirm(self) -> None:
-        """Tell the agent that it is the one that lives, and that its data folder is the latest."""
-        await self._run(_CONFIRM)
-
-    async def restore(self) -> RestoredBody:
-        """Let the agent begin a new life with an old data folder."""
-        return await self._run(_RESTORE)
+    async def log(self, after: int = 0) -> AsyncGenerator[LoggedDecision]:
+        """As ``Client.log``, for ``async for``."""
+        call, settings = calls.log(after), self._settings
+        try:
+            async with self._pool.stream(**settings.request(call, settings.timeout)) as answer:
+                if answer.status != 200:
+                    settings.value(call, answer.status, await answer.aread())
+                left = b""
+                async for chunk in answer.aiter_stream():
+                    *lines, left = (left + chunk).split(b"\n")
+                    for line in lines:
+                        yield settings.value(call, 200, line)
+        except _BROKEN as error:
+            raise settings.told(error) from None
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._pool.aclose()
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -318,12 +299,16 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _run(self, call: _Call[_T]) -> _T:
-        for wait in (*_WAITS, None):
+    async def _run(self, call: Call[_T]) -> _T:
+        settings, attempt = self._settings, 0
+        ends = time.monotonic() + settings.deadline
+        while True:
+            within = min(settings.timeout, max(0.001, ends - time.monotonic()))
             try:
-                return self._settings.value(call, await self._http.request(call.method, call.path, json=call.body))
-            except (httpx.TransportError, AgentError) as error:
-                if wait is None or not isinstance(error, call.again_after):
-                    raise self._settings.told(error) from None
-            await asyncio.sleep(wait)
-        raise AssertionError("the last attempt returns or raises")
+                async with asyncio.timeout(within):
+                    answer = await self._pool.request(**settings.request(call, within))
+                return settings.value(call, answer.status, answer.content)
+            except (*_BROKEN, Unavailable) as error:
+                pause = settings.pause(call, error, attempt, ends - time.monotonic())
+            await asyncio.sleep(pause)
+            attempt += 1

@@ -5,9 +5,9 @@ from typing import Literal, get_args
 
 __all__ = ["ALL_RIGHTS", "ROLES", "Right", "Rights", "Role"]
 
-Right = Literal["decide", "report", "view", "neighbours", "lives", "log"]
-"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file lives, to read
-the log of decisions."""
+Right = Literal["decide", "report", "view", "neighbours", "lives", "arms", "log"]
+"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file lives, to change
+arms, to read the log of decisions and rewards."""
 
 Rights = frozenset[Right]
 
@@ -18,6 +18,7 @@ ALL_RIGHTS: Rights = frozenset(get_args(Right))
 ROLES: Mapping[Role, Rights] = {
     "application": frozenset({"decide", "report"}),
     "viewer": frozenset({"view"}),
-    "operator": frozenset({"view", "neighbours", "lives", "log"}),
+    "operator": frozenset({"view", "neighbours", "lives", "arms", "log"}),
 }
-"""An operator reads the state, too: whoever drops a neighbour must see whose agent answers."""
+"""An operator reads the state, too: whoever drops a neighbour must see whose agent answers. Only an operator reads the
+log: it has raw rewards."""

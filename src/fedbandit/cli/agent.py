@@ -1,4 +1,4 @@
-"""The commands ``agent``, ``leave``, ``rejoin``, ``confirm`` and ``restore`` of a live agent.
+"""The commands ``agent``, ``leave``, ``rejoin``, ``confirm``, ``restore`` and ``openapi`` of a live agent.
 
 Heavy imports happen inside commands.
 """
@@ -152,6 +152,15 @@ def restore(config: Config = SITE_FILE) -> None:
     typer.echo(f"{site.name}: a new life has begun: {restored.in_words()}")
 
 
+@live.command()
+@errors_exit_with_2
+def openapi() -> None:
+    """Print the OpenAPI document of an agent's HTTP API, to generate a client from. A running agent has its own."""
+    from importlib.resources import files
+
+    typer.echo(files("fedbandit.agent.http").joinpath("openapi.json").read_text(encoding="utf-8"), nl=False)
+
+
 def _tell(path: Path, name: str, comes_back: bool) -> None:
     """Tell the running agent; if none runs, write to its state file."""
     from fedbandit.agent.client import Unreachable
@@ -174,7 +183,8 @@ def _its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Cl
     from fedbandit.agent.client import Client
     from fedbandit.agent.config import token_with
 
-    with Client(f"http://{site.http}", token=token_with(site, right)) as client:
+    # Somebody waits at a terminal, not a web page.
+    with Client(f"http://{site.http}", token_with(site, right), timeout=5.0, deadline=15.0) as client:
         its_name = client.state().name
         if its_name != site.name:
             raise FileError(f"{path}: listen.http: the agent of {its_name!r} listens at {site.http}")

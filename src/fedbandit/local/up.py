@@ -243,7 +243,7 @@ async def _all_ready(federation: LocalFederation) -> None:
 async def _serve(run: Run, seconds: float | None, asked: asyncio.Event, show: Callable[[Run], None]) -> None:
     """Send patients and poll, then poll every agent a last time."""
     began = asyncio.get_running_loop().time()
-    clients = [AsyncClient(run.federation.url(name)) for name in run.setting.names]
+    clients = [AsyncClient(run.federation.url(name), timeout=5.0, deadline=10.0) for name in run.setting.names]
     try:
         await _ended(_busy(run, clients, began, show), asked, seconds)
         run.seconds = asyncio.get_running_loop().time() - began

@@ -1,13 +1,15 @@
 """Runs events on a site and returns each result only after its records are on disk.
 
-Events that arrive together share a transaction: while one is being written, the next requests queue up. So a slow disk
-costs latency, not throughput.
+Events that arrive together share a transaction. A fast disk is written to at once. While a slow one is being written to,
+in a thread, the next events run and gather: so a hundred callers wait for two commits at most, not for a hundred.
 """
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from time import monotonic  # noqa: TID251  # how long a commit takes decides where the next is written
+from typing import NamedTuple, TypeVar
 
 from fedbandit.agent.core.events import Refused, Step
 from fedbandit.agent.core.records import Record, Stored
@@ -19,12 +21,30 @@ __all__ = ["DurableSite"]
 
 _Result = TypeVar("_Result")
 
+SLOW = 0.003
+"""Seconds: where the last commit took longer, the next is written in a thread. To wake one up costs a tenth of that."""
+
+
+class _Waiting(NamedTuple):
+    """The records of an event, and who waits until they are on disk."""
+
+    records: tuple[Record, ...]
+    written: "asyncio.Future[None] | None"
+
+
+class _Writing(NamedTuple):
+    """Events whose records a thread is writing."""
+
+    group: list[_Waiting]
+    done: "Future[float]"
+
 
 class DurableSite:
     """Runs the events of one site in order of arrival, in one asyncio loop.
 
-    If the disk fails, none of the affected events has happened: the site is discarded, and reloaded
-    from the file at the next event. So a full disk requires no restart.
+    The site is ahead of the disk, and nobody is told of that. If the disk fails, none of the events has happened that
+    were being written, and none that ran after them: the site is discarded, and reloaded from the file at the next
+    event. So a full disk requires no restart.
     """
 
     def __init__(
@@ -35,12 +55,17 @@ class DurableSite:
     ) -> None:
         """Open the file and load the site; raises ``JournalError`` if that fails. ``now`` tells what is due."""
         self._open_journal, self._make_site, self._now = open_journal, make_site, now
-        self._waiting: list[tuple[tuple[Record, ...], asyncio.Future[None] | None]] = []
+        self._waiting: list[_Waiting] = []
+        self._writing: _Writing | None = None
+        self._thread = ThreadPoolExecutor(1, "journal")
+        self._pace = 0.0  # seconds that the last commit took
         self._journal: SqliteJournal | None = None
         self._site: Site | None = None
         self.problem: JournalError | None = None
         """Why a write failed; the runtime clears it when the disk accepts writes again."""
         self._loaded()
+
+    # ---------------------------------------------------------------- events
 
     async def do(self, event: Callable[[Site], Step[_Result]]) -> _Result:
         """Run an event and return its result. ``Refused`` and ``InvalidArgument`` mean that nothing has changed.
@@ -49,17 +74,17 @@ class DurableSite:
         """
         now = self._now()
         while self._loaded().is_due(now):
-            self._wait(self._stepped(lambda site: site.settle(now)), None)
+            self._wait(self._stepped(lambda site: site.settle(now)).records, None)
         return await self.take(event)
 
     async def take(self, event: Callable[[Site], Step[_Result]]) -> _Result:
         """The same, and nothing is settled before it: for a reward, whose time must not show."""
-        step = self._stepped(event)
-        if not step.records and not self._waiting:
-            return step.result  # all that it can tell of is on disk
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._wait(step, written)
-        await written
+        try:
+            step = self._stepped(event)
+        except (Refused, InvalidArgument):
+            await self._on_disk(())  # the reason of a refusal must survive a crash
+            raise
+        await self._on_disk(step.records)
         return step.result
 
     def _stepped(self, event: Callable[[Site], Step[_Result]]) -> Step[_Result]:
@@ -67,17 +92,26 @@ class DurableSite:
         try:
             return event(site)
         except (Refused, InvalidArgument):
-            self._commit()  # the reason of a refusal must survive a crash
             raise
         except BaseException:
             self._commit()
             self._forget()  # half of the event may be in memory
             raise
 
-    def _wait(self, step: Step[Any], written: asyncio.Future[None] | None) -> None:
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._commit_quietly)
-        self._waiting.append((step.records, written))
+    async def _on_disk(self, records: tuple[Record, ...]) -> None:
+        """Wait until these records are on disk, and all from before them."""
+        if not records and not self._waiting and self._writing is None:
+            return  # all that the event can tell of is on disk
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wait(records, written)
+        await written
+
+    def _wait(self, records: tuple[Record, ...], written: "asyncio.Future[None] | None") -> None:
+        if not self._waiting and self._writing is None:
+            asyncio.get_running_loop().call_soon(self._write_next)
+        self._waiting.append(_Waiting(records, written))
+
+    # ---------------------------------------------------------------- what is shown
 
     def look(self) -> Site:
         """The site, for reading: everything it shows is on disk."""
@@ -111,29 +145,83 @@ class DurableSite:
         if journal is not None:
             journal.close()
 
-    def _commit(self) -> None:
-        """Write all pending records in one transaction, then resume the waiting callers, with an error if it fails."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
-        try:
-            if self._journal is None:
-                raise JournalError("the file was closed after an error")
-            self._journal.commit([record for records, _ in waiting for record in records])
-        except BaseException as error:
-            self._forget()
-            self.problem = _told(error)
-            for _, written in waiting:
-                if written is not None and not written.done():
-                    written.set_exception(_told(error))
-            raise
-        for _, written in waiting:
-            if written is not None and not written.done():
-                written.set_result(None)
+    # ---------------------------------------------------------------- the disk
 
-    def _commit_quietly(self) -> None:
-        with suppress(JournalError):  # the waiting callers have received it
-            self._commit()
+    def _write_next(self) -> None:
+        """Write what has gathered: here if the disk is fast, else in the thread."""
+        if self._writing is not None or not self._waiting:
+            return  # somebody has looked meanwhile
+        if self._pace <= SLOW:
+            with suppress(JournalError):  # the waiting callers have received it
+                self._commit()
+            return
+        loop, group = asyncio.get_running_loop(), self._gathered()
+        done = self._thread.submit(self._written, group)
+        self._writing = _Writing(group, done)
+        done.add_done_callback(lambda _: _soon(loop, lambda: self._finish(done)))
+
+    def _finish(self, done: "Future[float]") -> None:
+        """The thread has written: resume the callers, and go on with what has gathered."""
+        if self._writing is not None and self._writing.done is done:
+            with suppress(JournalError):
+                self._join()
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._write_next)
+
+    def _commit(self) -> None:
+        """Write all pending records now, then resume the waiting callers, with an error if it fails."""
+        self._join()
+        if self._waiting:
+            group = self._gathered()
+            try:
+                self._pace = self._written(group)
+            except BaseException as error:
+                self._fail(group, error)
+                raise
+            _resume(group)
+
+    def _join(self) -> None:
+        """Wait for the thread. The journal is nobody's but this loop's afterwards."""
+        if self._writing is None:
+            return
+        error = self._writing.done.exception()
+        (group, done), self._writing = self._writing, None
+        if error is not None:
+            self._fail([*group, *self._gathered()], error)  # those that ran after it have not happened, either
+            raise error
+        self._pace = done.result()
+        _resume(group)
+
+    def _gathered(self) -> list[_Waiting]:
+        group, self._waiting = self._waiting, []
+        return group
+
+    def _written(self, group: list[_Waiting]) -> float:
+        """Write the records of some events in one transaction; how long the last one took."""
+        if self._journal is None:
+            raise JournalError("the file was closed after an error")
+        records = [record for records, _ in group for record in records]
+        began = monotonic()
+        self._journal.commit(records)
+        return monotonic() - began if records else self._pace
+
+    def _fail(self, group: list[_Waiting], error: BaseException) -> None:
+        self._forget()
+        self.problem = _told(error)
+        for _, written in group:
+            if written is not None and not written.done():
+                written.set_exception(_told(error))
+
+
+def _soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop was closed; ``close`` joins the thread
+        loop.call_soon_threadsafe(callback)
+
+
+def _resume(group: list[_Waiting]) -> None:
+    for _, written in group:
+        if written is not None and not written.done():
+            written.set_result(None)
 
 
 def _told(error: BaseException) -> JournalError:

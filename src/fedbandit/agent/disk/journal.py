@@ -77,7 +77,8 @@ class SqliteJournal:
                 uri = f"{self._path.absolute().as_uri()}?mode=ro"
                 with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as file:
                     self._examined(file, name, accept_old)
-            self._file = sqlite3.connect(self._path, isolation_level=None, timeout=1.0)
+            # One thread at a time uses it (``durable_site``), not always the one that opened it.
+            self._file = sqlite3.connect(self._path, isolation_level=None, timeout=1.0, check_same_thread=False)
             try:
                 self._open(name, accept_old)
             except BaseException:

@@ -7,6 +7,7 @@ from fastapi.openapi.utils import get_openapi
 
 from fedbandit.agent.http.access import OPEN, RIGHT_FOR
 from fedbandit.agent.http.schemas import ErrorBody
+from fedbandit.agent.rights import Right
 
 __all__ = ["describe", "errors", "path_parameter"]
 
@@ -24,6 +25,18 @@ _MEANINGS = {
     500: "Internal error; see the agent's log.",
     503: "The agent cannot serve now. Nothing has changed; try again.",
 }
+
+_TAGS: dict[Right | None, str] = {
+    "decide": "application",
+    "report": "application",
+    "view": "viewer",
+    "neighbours": "operator",
+    "lives": "operator",
+    "arms": "operator",
+    "log": "operator",
+    None: "health",
+}
+"""Whose operations they are, by the right that they require."""
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -48,8 +61,10 @@ def describe(app: FastAPI, with_token: bool) -> None:
             for status in (400, 401, 403, 405, 413, 421, 422, 500):
                 if status != 401 or (with_token and not is_open):
                     operation["responses"][str(status)] = {"description": _MEANINGS[status], "content": error}
+            right = RIGHT_FOR[operation["operationId"]]
+            operation["tags"] = [_TAGS[right]]
             if with_token and not is_open:
-                operation["security"] = [{"token": [RIGHT_FOR[operation["operationId"]]]}]
+                operation["security"] = [{"token": [right]}]
     if with_token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     app.openapi = lambda: document

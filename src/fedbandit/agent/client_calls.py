@@ -1,0 +1,279 @@
+"""The calls of an agent's HTTP API, each described once: request, and how its answer is read. Both clients make them."""
+
+import json
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import quote
+
+from pydantic import TypeAdapter
+
+from fedbandit.agent.client_errors import InvalidRequest
+from fedbandit.agent.http.state import FederationState, RestoredBody, SiteState
+from fedbandit.checks import InvalidArgument, finite_number, instance, whole_number
+
+__all__ = ["Call", "Decision", "KnownDecision", "LoggedDecision", "Reported"]
+
+_T = TypeVar("_T")
+Arms = Iterable[str | int]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Use this arm, and report its reward under this id."""
+
+    id: str
+    arm: int
+    name: str
+    propensity: float | None = None
+    """The probability with which the agent gives this arm to this request; None if it does not know."""
+
+
+@dataclass(frozen=True)
+class KnownDecision(Decision):
+    """A decision as it stands. Times are in seconds since 1970."""
+
+    number: int = field(kw_only=True)
+    at: float = field(kw_only=True)
+    rewarded: bool = field(kw_only=True)
+    """A reward was reported in time."""
+    counted: bool = field(kw_only=True)
+    """It counts already, with its reward or the default."""
+    late: bool = field(kw_only=True)
+    """A reward came too late, and does not count."""
+    cancelled: bool = field(kw_only=True)
+    reward_until: float | None = field(kw_only=True)
+    """Until when a reward counts; None: until the decision is forgotten."""
+    remembered_until: float = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What came of one of many rewards."""
+
+    id: str
+    counted: bool
+    code: str | None = None
+    """Why it does not count; None: it does."""
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class LoggedDecision(Decision):
+    """A decision of the log."""
+
+    number: int = field(kw_only=True)
+    at: float = field(kw_only=True)
+    eligible: list[int] | None = field(kw_only=True)
+    """Numbers of the arms among which it was chosen; None: all that there were."""
+    subject: str | None = field(kw_only=True)
+    """A keyed hash: the same text for the same subject."""
+    rewarded: bool = field(kw_only=True)
+    late: bool = field(kw_only=True)
+    cancelled: bool = field(kw_only=True)
+    counted: bool = field(kw_only=True)
+    reward: float | None = field(kw_only=True)
+    """None, unless the site keeps rewards."""
+
+
+@dataclass(frozen=True)
+class Call(Generic[_T]):
+    """A request, and the parser of its answer."""
+
+    method: str
+    path: str
+    read: Callable[[bytes], _T]
+    body: bytes | None = None
+    repeats: bool = True
+    """Whether to repeat it changes nothing. Otherwise it is repeated only if no server accepted the connection."""
+
+
+# ---------------------------------------------------------------- decisions
+
+
+@dataclass(frozen=True)
+class _Decisions:
+    decisions: list[Decision]
+
+
+@dataclass(frozen=True)
+class _Results:
+    results: list[Reported]
+
+
+@dataclass(frozen=True)
+class _Counted:
+    counted: bool
+
+
+_DECISION, _DECISIONS, _KNOWN = TypeAdapter(Decision), TypeAdapter(_Decisions), TypeAdapter(KnownDecision)
+_COUNTED, _RESULTS, _LOGGED = TypeAdapter(_Counted), TypeAdapter(_Results), TypeAdapter(LoggedDecision)
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
+def _nothing(_: bytes) -> None:
+    return None
+
+
+def _reader(kind: TypeAdapter[_T]) -> Callable[[bytes], _T]:
+    return lambda content: kind.validate_json(content, strict=True)
+
+
+def decide(
+    eligible: Arms | None = None,
+    exclude: Arms | None = None,
+    key: str | None = None,
+    subject: str | None = None,
+) -> Call[Decision]:
+    """Ask for an arm.
+
+    * ``eligible``, or ``exclude``: names or numbers of the arms that may, or may not, be given to this request
+    * ``key``: a repeated call with the same key gets the same decision. Without one the client makes one, so that it
+      may repeat the call itself; give your own if *you* repeat calls, such as the id of the request that you serve
+    * ``subject``: the same subject gets the same arm while its decision is remembered
+    """
+    return Call("POST", "/v1/decisions", _reader(_DECISION), _request(eligible, exclude, key, subject))
+
+
+def decide_many(
+    count: int,
+    eligible: Arms | None = None,
+    exclude: Arms | None = None,
+    key: str | None = None,
+    subject: str | None = None,
+) -> Call[list[Decision]]:
+    """Ask for several decisions at once: all of them, or none. Otherwise as ``decide``."""
+    body = _request(eligible, exclude, key, subject, count=whole_number("count", count, 1, 1_000_000))
+    return Call("POST", "/v1/decisions", lambda said: _DECISIONS.validate_json(said, strict=True).decisions, body)
+
+
+def _request(
+    eligible: Arms | None, exclude: Arms | None, key: str | None, subject: str | None, **more: int
+) -> bytes:
+    said: dict[str, Any] = {"key": secrets.token_hex(16) if key is None else _text("key", key, "a text")}
+    for name, arms in (("eligible", eligible), ("exclude", exclude)):
+        if arms is not None:
+            if isinstance(arms, str):
+                raise InvalidArgument(name, arms, "a list of names or numbers of arms")
+            said[name] = list(arms)
+    if subject is not None:
+        said["subject"] = _text("subject", subject, "a text")
+    return _json({**said, **more})
+
+
+def decision(decision: Decision | str) -> Call[KnownDecision]:
+    """Look at a decision: its arm, when it was made, its propensity, whether and until when it takes a reward."""
+    return Call("GET", _path_of(decision), _reader(_KNOWN))
+
+
+def cancel(decision: Decision | str) -> Call[None]:
+    """Take a decision back that nobody has used: it is no longer pending, and no reward is expected. Idempotent."""
+    return Call("DELETE", _path_of(decision), _nothing)
+
+
+def reward(decision: Decision | str, value: float) -> Call[bool]:
+    """Report the reward of a decision; it is on disk when this returns. Safe to repeat: the first report counts.
+
+    False: the federation's reward window was over, and it does not count.
+    """
+    body = _json({"value": _value(value)})
+    return Call("PUT", f"{_path_of(decision)}/reward", lambda said: not said or _reader(_COUNTED)(said).counted, body)
+
+
+def rewards(reports: Iterable[tuple[Decision | str, float]]) -> Call[list[Reported]]:
+    """Report the rewards of up to 1,000 decisions at once. Safe to repeat. Returns what came of each, in order.
+
+    One that is refused does not stop the others: its ``code`` says why.
+    """
+    said = [{"id": _id_of(decision), "value": _value(value)} for decision, value in reports]
+    body = _json({"rewards": said})
+    return Call("POST", "/v1/rewards", lambda said: _RESULTS.validate_json(said, strict=True).results, body)
+
+
+def _id_of(decision: Decision | str) -> str:
+    name = decision.id if isinstance(decision, Decision) else decision
+    return _text("decision", name, "a Decision or its id")
+
+
+def _path_of(decision: Decision | str) -> str:
+    return f"/v1/decisions/{quote(_id_of(decision), safe='')}"
+
+
+def _value(value: float) -> float:
+    try:
+        return finite_number("value", value)
+    except InvalidArgument as error:  # the agent would refuse it, but JSON has no such numbers
+        raise InvalidRequest(str(error), "invalid", "value", error.accepted) from None
+
+
+def _text(argument: str, value: str, accepted: str) -> str:
+    instance(argument, value, str, accepted)
+    return value
+
+
+def _json(said: dict[str, Any]) -> bytes:
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+# ---------------------------------------------------------------- what can be seen
+
+
+def federation() -> Call[FederationState]:
+    """Read the terms that all sites share: arms, range, reward window. For whoever may decide."""
+    return Call("GET", "/v1/federation", FederationState.model_validate_json)
+
+
+def state() -> Call[SiteState]:
+    """Read the agent's state."""
+    return Call("GET", "/v1/state", SiteState.model_validate_json)
+
+
+def arms() -> Call[dict[str, Any]]:
+    """Read the list of arms with its version: which are stopped, who changed what, and what waits to be accepted."""
+    return Call("GET", "/v1/arms", _OBJECT.validate_json)
+
+
+def log(after: int = 0) -> Call[LoggedDecision]:
+    """Read the log from the decision after this number; the answer is a stream, of which this reads one line."""
+    return Call("GET", f"/v1/log?after={whole_number('after', after, 0, 2**62)}", _reader(_LOGGED))
+
+
+# ---------------------------------------------------------------- operators
+
+
+def change_arm(kind: Literal["add", "suspend", "resume", "retire"], name: str) -> Call[dict[str, Any]]:
+    """Change the list of arms; a stop (``suspend``, ``retire``) takes effect at every site that hears of it."""
+    said = {"change": kind, "arm": _text("name", name, "the name of an arm")}
+    return Call("POST", "/v1/arms", _OBJECT.validate_json, _json(said), repeats=False)
+
+
+def accept_arm(name: str) -> Call[dict[str, Any]]:
+    """Accept the changes of an arm that other sites have made and that wait; returns the arms as they are now."""
+    said = {"arm": _text("name", name, "the name of an arm")}
+    return Call("POST", "/v1/arms/accept", _OBJECT.validate_json, _json(said))
+
+
+def leave(name: str) -> Call[None]:
+    """Tell the agent that a neighbour has left for good."""
+    return _neighbour("DELETE", name)
+
+
+def rejoin(name: str) -> Call[None]:
+    """Tell the agent to accept a neighbour that had left."""
+    return _neighbour("PUT", name)
+
+
+def _neighbour(method: str, name: str) -> Call[None]:
+    path = quote(_text("name", name, "the name of a neighbour"), safe="")
+    return Call(method, f"/v1/neighbours/{path}", _nothing)
+
+
+def confirm() -> Call[None]:
+    """Tell the agent that it is the one that lives, and that its data folder is the latest."""
+    return Call("POST", "/v1/confirm", _nothing)
+
+
+def restore() -> Call[RestoredBody]:
+    """Let the agent begin a new life with an old data folder."""
+    return Call("POST", "/v1/restore", RestoredBody.model_validate_json, repeats=False)
