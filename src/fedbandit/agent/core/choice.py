@@ -39,15 +39,22 @@ class DecisionDraws:
             raise InvalidArgument("u", self.u, "a number in [0, 1)")
 
 
-def choice(terms: Federation, player: Player, n_max: Sequence[int], draws: DecisionDraws) -> int:
-    """The arm of a decision.
+def choice(
+    terms: Federation,
+    player: Player,
+    n_max: Sequence[int],
+    draws: DecisionDraws,
+    allowed: Sequence[int] | None = None,
+) -> int:
+    """The arm of a decision, one of those ``allowed``; None: of all.
 
     An arm whose pending decisions would fill its tree is not handed out. ``n_max`` is empty without the consistency
     rule.
     """
-    _check_normals(terms, draws)
-    page, me, seen, arms = player.page, player.me, player.seen, range(terms.num_arms)
-    room = [terms.max_pulls is None or me.tried[k] < terms.max_pulls for k in arms]
+    _check_normals(terms, player.num_arms, draws)
+    page, me, seen, arms = player.page, player.me, player.seen, range(player.num_arms)
+    may = range(player.num_arms) if allowed is None else frozenset(allowed)
+    room = [k in may and (terms.max_pulls is None or me.tried[k] < terms.max_pulls) for k in arms]
     if not any(room):
         raise HorizonReached(
             f"every arm has had the {terms.max_pulls} decisions for which policy.horizon pays: the promised epsilon "
@@ -60,11 +67,13 @@ def choice(terms: Federation, player: Player, n_max: Sequence[int], draws: Decis
     if n_max:
         seen.n_max[:] = n_max
     if all(room):
-        return _checked(terms, page.decide(me, player.terms, seen, player.now, draws), terms.num_arms)
+        return _checked(terms, page.decide(me, player.terms, seen, player.now, draws), player.num_arms)
     opened = [k for k in arms if room[k]]
     if len(opened) == 1:
         return opened[0]
     me, seen = narrowed(page, me, seen, opened)
+    if hasattr(me, "num_unknown"):  # of these arms: one that is not among them may be unknown
+        me.num_unknown = sum(me.unknown)
     some = replace(draws, normals=tuple(draws.normals[k] for k in opened) if draws.normals else ())
     return opened[_checked(terms, page.decide(me, player.terms, seen, player.now, some), len(opened))]
 
@@ -76,8 +85,8 @@ def _checked(terms: Federation, arm: object, num_arms: int) -> int:
     return arm
 
 
-def _check_normals(terms: Federation, draws: DecisionDraws) -> None:
+def _check_normals(terms: Federation, num_arms: int, draws: DecisionDraws) -> None:
     policy = terms.policy
     needed = policy.index == "thompson" if isinstance(policy, FedBatch) else not is_built_in(policy)
-    if len(draws.normals) != terms.num_arms and (needed or draws.normals):
-        raise InvalidArgument("normals", draws.normals, f"{terms.num_arms} draws, one for each arm")
+    if len(draws.normals) != num_arms and (needed or draws.normals):
+        raise InvalidArgument("normals", draws.normals, f"{num_arms} draws, one for each arm")

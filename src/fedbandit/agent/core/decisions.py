@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from fedbandit.agent.core.arms import in_words_of_stops
 from fedbandit.agent.core.choice import DecisionDraws, choice
 from fedbandit.agent.core.decision_ids import decision_id as id_of
-from fedbandit.agent.core.events import NotNow, Step, UnknownDecision
+from fedbandit.agent.core.events import NoArm, NotNow, Step, UnknownDecision
 from fedbandit.agent.core.messages import MAX_COUNT
 from fedbandit.agent.core.records import Decision, Forgotten, Life, Record, Times
 from fedbandit.agent.core.site_view import SiteView
@@ -31,7 +32,7 @@ class Decisions(SiteView):
 
     def decide(self, at: float, draws: DecisionDraws) -> Step[Decision]:
         """Hand out an arm, and with it the next slot of the arm."""
-        arm = choice(self.terms, self._player, self.n_max, draws)
+        arm = choice(self.terms, self._player, self.n_max, draws, self._allowed)
         life = Life(self.epoch, self._stored.life.decisions + 1)
         at = self._tick(at)
         decision = Decision(id_of(self._stored.key, self.run, life.epoch, life.decisions, at), life.decisions, arm, at)
@@ -43,6 +44,17 @@ class Decisions(SiteView):
         step = self._step(decision, life, decision, *([replace(times, since=self._since)] if is_later else []))
         self._slots.add(decision)
         return step
+
+    @property
+    def _allowed(self) -> list[int] | None:
+        """The arms that are not stopped; None: none is."""
+        stopped = self.stopped
+        if not stopped:
+            return None
+        allowed = [k for k in range(len(self.arms.names)) if k not in stopped]
+        if not allowed:
+            raise NoArm(f"every arm is stopped: {in_words_of_stops(self.arms)}")
+        return allowed
 
     def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
         """Take the reward of a decision; False if it came too late, and does not count.
@@ -140,7 +152,7 @@ class Decisions(SiteView):
 
     def _look(self, *arms: int) -> None:
         """Show the page what the network holds now, of these arms or of all."""
-        self._player.look(self.gossiped, arms or range(self.terms.num_arms))
+        self._player.look(self.gossiped, arms or range(self._player.num_arms))
 
     def _step(self, result: _Result, *records: Record) -> Step[_Result]:
         self._stored.apply(records)

@@ -7,6 +7,7 @@ from fedbandit.agent.core.records import Record
 
 __all__ = [
     "HorizonReached",
+    "NoArm",
     "NotANeighbour",
     "NotNow",
     "OtherFederation",
@@ -36,6 +37,10 @@ class UnknownDecision(Refused):
 
 class HorizonReached(Refused):
     """Nobody's mistake: the privacy of the terms is spent, since an arm's tree takes no more rewards."""
+
+
+class NoArm(Refused):
+    """Nobody's mistake: no arm may be given now."""
 
 
 class NotNow(Refused):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from fedbandit.agent.core.arms import Arms, in_words_of_stops
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.presence import Doubt
 from fedbandit.agent.core.slots import HeldUp
@@ -18,6 +19,7 @@ __all__ = [
     "Privacy",
     "privacy_of",
     "warnings_of",
+    "warnings_of_arms",
     "warnings_of_claims",
     "warnings_of_network",
     "warnings_of_processes",
@@ -72,11 +74,11 @@ def _delays(terms: Federation) -> str:
 
 
 def warnings_of(
-    terms: Federation, tried: Sequence[int], n_max: Sequence[int], held_up: Iterable[HeldUp] = ()
+    terms: Federation, arms: Sequence[str], tried: Sequence[int], n_max: Sequence[int], held_up: Iterable[HeldUp] = ()
 ) -> tuple[str, ...]:
     """What an operator should know before it hurts."""
     said = [
-        f"{it.rewards} rewards of {terms.arms[it.arm]} wait for that of the decision of {_time(it.by.at)}, which came "
+        f"{it.rewards} rewards of {arms[it.arm]} wait for that of the decision of {_time(it.by.at)}, which came "
         "before them; when it expires without one, the default counts. A reward_window would not wait."
         for it in held_up
         if it.rewards >= terms.first_batch
@@ -84,18 +86,30 @@ def warnings_of(
     return (*said, *_warnings_of_policy(terms, tried, n_max))
 
 
+def warnings_of_arms(arms: Arms) -> tuple[str, ...]:
+    """What somebody has stopped, and what waits for the operator."""
+    said: list[str] = []
+    if arms.stopped:
+        left = "no arm is left to give" if len(arms.stopped) == len(arms.names) else "the others are given"
+        said.append(f"arms are stopped: {in_words_of_stops(arms)}; {left}.")
+    for name in dict.fromkeys(it.arm for it in arms.waiting):
+        asked = "; ".join(it.in_words() for it in arms.waiting if it.arm == name)
+        said.append(f"{asked}: does not count here until 'fedbandit arm accept {name}'.")
+    return tuple(said)
+
+
 UNREST = 1.0
 """Standard deviations of an estimate that an exchange may move it. Where gossip kept up with decisions it moved them by
 less than half of one, on a path of 50 with sorted bias and one exchange a round by two to four (docs/fedbatch.md)."""
 
 
-def warnings_of_network(terms: Federation, holdout: Holdout | None, unrest: float) -> tuple[str, ...]:
+def warnings_of_network(arms: Sequence[str], holdout: Holdout | None, unrest: float) -> tuple[str, ...]:
     """What keeps the whole network from an answer."""
     said: list[str] = []
     if holdout is not None:
         released = f"{holdout.released} rewards" if holdout.released else "nothing"
         said.append(
-            f"{holdout.site} has released {released} of {terms.arms[holdout.arm]}: it alone leaves the answer open."
+            f"{holdout.site} has released {released} of {arms[holdout.arm]}: it alone leaves the answer open."
         )
     if unrest > UNREST:
         more = min(5.0 * unrest, 100.0)
