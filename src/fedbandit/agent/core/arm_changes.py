@@ -38,8 +38,8 @@ Proof = tuple[bytes, bytes]
 Sign = Callable[[bytes], Proof]
 """Signs the content of a change with the site's own key."""
 
-MAX_CHANGES = 1000
-"""The most changes of one site that others keep."""
+MAX_CHANGES = 500
+"""The most changes of one site that others keep: messages name all that a site knows, in 16 bytes each."""
 
 MAX_ADDED = 100
 """The most arms that are added to those of the terms: messages have a column for each."""

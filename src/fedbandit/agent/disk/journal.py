@@ -3,7 +3,7 @@
 ``commit`` returns when the records are on disk (WAL, synchronous=FULL) and the file is still in its place: until then
 nobody may be told. Refuses a file of another schema, federation or agent, one that another process holds, one that is
 open to others, and one that is damaged or lacks commits (``state_files``, ``checksums``, ``commit_counter``). A file of
-schema 2, 3 or 4 is migrated when it is opened. ``erase`` removes what has been overwritten or deleted from the files;
+schema 2 to 5 is migrated when it is opened. ``erase`` removes what has been overwritten or deleted from the files;
 ``raw_values`` says how.
 """
 
@@ -18,7 +18,7 @@ from struct import error as StructError  # noqa: N812  # a class
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Record, Stored
 from fedbandit.agent.disk.commit_counter import IDENTITY_SIZE, CommitCounter
-from fedbandit.agent.disk.migration import make_file, migrate
+from fedbandit.agent.disk.migration import add_arm_changes, make_file, migrate
 from fedbandit.agent.disk.rows import BadRows, Rows, check_pages, check_tables
 from fedbandit.agent.disk.state_files import (
     JournalError,
@@ -62,7 +62,7 @@ class SqliteJournal:
         self._place: Place | None = None
         self._is_accepted = False
         self.was_migrated = False
-        """Whether the file had an earlier schema when it was opened."""
+        """Whether the file had a schema without counted commits when it was opened."""
         epoch = whole_number("epoch", epoch, 1, 2**62)
         check_files(self._path)
         self._counter = CommitCounter(self._path)
@@ -115,19 +115,19 @@ class SqliteJournal:
         except BadRows as error:
             raise BadRows(f"{error}. {what_to_do(self._path, is_readable=False)}") from error
         (version,) = file.execute("PRAGMA user_version").fetchone()
-        if version in MIGRATED:
+        if version in MIGRATED and version != 5:
             self._check_owner(file, name)
             if not accept_old:
                 self._counter.check_new(f"its schema is {version}")
             return version
-        if version != SCHEMA:
+        if version not in (5, SCHEMA):
             raise self._refuse(
                 f"its schema is {version}, this version of the agent reads {SCHEMA} and migrates "
                 f"{', '.join(map(str, MIGRATED[:-1]))} and {MIGRATED[-1]}"
             )
-        check_tables(file)
+        check_tables(file, version)
         try:
-            rows = Rows(file)
+            rows = Rows(file, version)
             if not accept_old:
                 self._counter.check(rows.agent.identity, rows.agent.commits)
             rows.check()
@@ -135,11 +135,16 @@ class SqliteJournal:
             damage = "" if isinstance(error, BadRows) else "it is damaged: "
             raise BadRows(f"{damage}{error}. {what_to_do(self._path, is_readable=False)}") from error
         self._check_owner(file, name)
-        return rows
+        return rows if version == SCHEMA else version
 
     def _migrated(self, found: Rows | int, accept_old: bool) -> Rows:
         """The rows in the present schema; those of an old file that is accepted are counted anew."""
-        if isinstance(found, int):
+        if found == 5:
+            add_arm_changes(self._file)
+            check_tables(self._file)
+            found = Rows(self._file)
+            found.check()
+        elif isinstance(found, int):
             self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
             migrate(self._file, found, self._terms, self._counter.identity)
             check_tables(self._file)

@@ -1,4 +1,4 @@
-"""Makes state files, and migrates those of the schemas 2, 3 and 4.
+"""Makes state files, and migrates those of the schemas 2 to 5.
 
 No noise is drawn and nothing is lost: releases, sums and noise are those of the file. ``SqliteJournal`` holds the
 transaction in which a file is migrated.
@@ -15,7 +15,7 @@ from fedbandit.agent.core.messages import MAX_COUNT
 from fedbandit.agent.core.records import Known, Life, Record, Released, Stored
 from fedbandit.agent.disk.raw_values import RAW_TABLES, make_known
 from fedbandit.agent.disk.rows import AgentRow, BadRows, Rows, insert_agent
-from fedbandit.agent.disk.tables import RELEASED, SCHEMA, TABLES, statements
+from fedbandit.agent.disk.tables import ARM_CHANGES, RELEASED, SCHEMA, TABLES, statements
 from fedbandit.checks import InvalidArgument, whole_number
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.fed_batch import add_release, keep_safe_radius
@@ -24,7 +24,7 @@ from fedbandit.privacy.mechanism import Mechanism
 from fedbandit.privacy.noise import to_steps
 from fedbandit.rules.mean import last_end, trailing_zeros
 
-__all__ = ["OLD_TABLES", "make_file", "migrate", "records_of_schema_2"]
+__all__ = ["OLD_TABLES", "add_arm_changes", "make_file", "migrate", "records_of_schema_2"]
 
 OLD_TABLES = ("batch", "release", "arm_sum", "arm_tree")
 """What schema 3 no longer has."""
@@ -81,14 +81,21 @@ def migrate(file: sqlite3.Connection, version: int, terms: Federation, identity:
         _make_raw(file, terms)
         file.execute("UPDATE agent SET key = ?", (token_bytes(KEY_SIZE),))
     file.execute("UPDATE agent SET identity = ?, is_stale = 1, commits = 0, run = 0, checksum = 0", (identity,))
+    _make(file, ARM_CHANGES)
     _finish(file, records)
+
+
+def add_arm_changes(file: sqlite3.Connection) -> None:
+    """From schema 5 to 6, in the transaction that is open: there is one more table, and all else stays."""
+    _make(file, ARM_CHANGES)
+    file.execute(f"PRAGMA user_version = {SCHEMA}")
 
 
 def make_file(name: str, terms: Federation, epoch: int, identity: bytes) -> bytes:
     """The content of a new state file, whose life begins with this epoch."""
     file = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        _make(file, TABLES + RELEASED)
+        _make(file, TABLES + RELEASED + ARM_CHANGES)
         _make_raw(file, terms)
         shown = terms.digest(), json.dumps(terms.terms())
         insert_agent(file, AgentRow(name, *shown, epoch, 0, token_bytes(KEY_SIZE), identity, epoch, 0))

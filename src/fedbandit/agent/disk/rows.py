@@ -12,7 +12,9 @@ from struct import Struct
 from typing import Any
 
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.records import (
+    ArmChanged,
     Decision,
     Forgotten,
     Known,
@@ -26,9 +28,10 @@ from fedbandit.agent.core.records import (
     Times,
 )
 from fedbandit.agent.core.seals import as_text, from_text
+from fedbandit.agent.disk.arm_rows import ArmRows
 from fedbandit.agent.disk.checksums import Checksums, checksum
 from fedbandit.agent.disk.raw_values import KnownRows, WaitingRewards
-from fedbandit.agent.disk.tables import EVERY_TABLE
+from fedbandit.agent.disk.tables import EVERY_TABLE, SCHEMA, TABLES_OF_SCHEMA_5
 
 __all__ = ["AgentRow", "BadRows", "Rows", "check_pages", "check_tables", "insert_agent"]
 
@@ -109,7 +112,7 @@ _WRITE_RELEASED = (  # later pulls or nothing: an interval has one release, for 
 class Rows:
     """The rows of a file that has all tables; ``agent`` is the row of the agent."""
 
-    def __init__(self, file: sqlite3.Connection) -> None:
+    def __init__(self, file: sqlite3.Connection, schema: int = SCHEMA) -> None:
         """Read the row of the agent. Before anything is written: ``check``, or ``seal`` if nothing has been yet."""
         self._file = file
         self._sums = Checksums()
@@ -122,6 +125,7 @@ class Rows:
         self._fixed = self.agent.fixed()
         self._known = KnownRows(file, self._sums)
         self._waiting = WaitingRewards(file, self._sums)
+        self._arms = ArmRows(file, self._sums) if schema > 5 else None
 
     # ---------------------------------------------------------------- checksums
 
@@ -156,6 +160,8 @@ class Rows:
             self._sums.put("known", arm, fields.rstrip(" "))
         for arm, level, last in rows("SELECT * FROM released"):
             self._sums.put("released", (arm, level), repr(last))
+        if self._arms is not None:
+            self._arms.add_up()
 
     def identify(self, identity: bytes) -> None:
         """Make it another file, whose commits are counted anew."""
@@ -178,7 +184,10 @@ class Rows:
         for neighbour, epoch, flow, version, writer, left, own, told in rows("SELECT * FROM link ORDER BY rowid"):
             register = tuple(json.loads(flow)), (version, writer)
             stored.apply([Link(neighbour, epoch, register, bool(left), own, from_text(told))])
-        terms.mechanism().restore(stored.known, stored.released)  # refuses what the page cannot know
+        if self._arms is not None:
+            stored.apply(self._arms.read())
+        num_arms = len(Arms.of(terms.arms, stored.arm_changes).names)
+        terms.mechanism(num_arms=num_arms).restore(stored.known, stored.released)  # refuses what the page cannot know
         return stored
 
     # ---------------------------------------------------------------- writing
@@ -216,6 +225,10 @@ class Rows:
                 self._sums.put("released", (arm, level), repr(last))
             case Opened(run):
                 self.agent.run = run
+            case ArmChanged() if self._arms is not None:
+                self._arms.write(record)
+            case ArmChanged():
+                raise BadRows("its schema has no changes of the arms")
             case Renewed():
                 self.has_old_values = True
                 self._known.clear()
@@ -257,8 +270,9 @@ def check_pages(file: sqlite3.Connection) -> None:
         raise BadRows(f"it is damaged: {' '.join(damage[0].split())}")
 
 
-def check_tables(file: sqlite3.Connection) -> None:
-    """Refuse a file with other tables than those of this schema."""
+def check_tables(file: sqlite3.Connection, schema: int = SCHEMA) -> None:
+    """Refuse a file with other tables than those of its schema."""
     found = file.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")
-    if {" ".join(sql.split()) for (sql,) in found} != EVERY_TABLE:
+    expected = TABLES_OF_SCHEMA_5 if schema == 5 else EVERY_TABLE
+    if {" ".join(sql.split()) for (sql,) in found} != expected:
         raise BadRows("it is damaged: its tables are not those of its schema")

@@ -6,12 +6,12 @@ sum of the checksums of all rows, itself included. Without row ids a decision is
 
 from fedbandit.agent.disk.raw_values import RAW_TABLES
 
-__all__ = ["EVERY_TABLE", "MIGRATED", "RELEASED", "SCHEMA", "TABLES", "statements"]
+__all__ = ["ARM_CHANGES", "EVERY_TABLE", "MIGRATED", "RELEASED", "SCHEMA", "TABLES", "TABLES_OF_SCHEMA_5", "statements"]
 
-SCHEMA = 5
+SCHEMA = 6
 """The version of the tables."""
 
-MIGRATED = (2, 3, 4)
+MIGRATED = (2, 3, 4, 5)
 """Versions that are migrated when a file is opened."""
 
 TABLES = """
@@ -34,11 +34,20 @@ RELEASED = """
 CREATE TABLE released (arm INTEGER, level INTEGER, last INTEGER, PRIMARY KEY (arm, level)) STRICT;
 """
 
+ARM_CHANGES = """
+CREATE TABLE arm_change (
+    id TEXT PRIMARY KEY, content TEXT, certificates BLOB, signature BLOB, accepted INTEGER
+) STRICT;
+"""
+"""Since schema 6."""
+
 
 def statements(tables: str) -> list[str]:
     """One statement for each table."""
     return [found for statement in tables.split(";\n") if (found := statement.strip())]
 
 
-EVERY_TABLE = {" ".join(it.split()) for it in statements(TABLES + RELEASED + RAW_TABLES)}
+TABLES_OF_SCHEMA_5 = {" ".join(it.split()) for it in statements(TABLES + RELEASED + RAW_TABLES)}
+
+EVERY_TABLE = TABLES_OF_SCHEMA_5 | {" ".join(it.split()) for it in statements(ARM_CHANGES)}
 """The statements that made a file, with single blanks."""
