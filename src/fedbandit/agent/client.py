@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedbandit.agent.http.state import FederationState, RestoredBody, SiteState
+from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, FederationState, RestoredBody, SiteState
 from fedbandit.checks import InvalidArgument, finite_number, instance, number_above
 
 try:
@@ -29,6 +29,7 @@ __all__ = [
     "Decision",
     "Forbidden",
     "InvalidRequest",
+    "NoArm",
     "NotANeighbour",
     "Unauthorised",
     "Unavailable",
@@ -59,6 +60,10 @@ class NotANeighbour(AgentError):
     """There is no such neighbour, or it has left."""
 
 
+class NoArm(AgentError):
+    """No arm may be given now: all are stopped."""
+
+
 class Unauthorised(AgentError):
     """The token is missing or wrong."""
 
@@ -79,6 +84,7 @@ _KINDS: dict[str, type[AgentError]] = {
     "forbidden": Forbidden,
     "invalid": InvalidRequest,
     "invalid_json": InvalidRequest,
+    "no_arm": NoArm,
     "not_a_neighbour": NotANeighbour,
     "not_ready": Unavailable,
     "too_large": InvalidRequest,
@@ -117,7 +123,7 @@ class _Call(Generic[_T]):
     path: str
     read: Callable[[bytes], _T]
     again_after: tuple[type[Exception], ...]
-    body: dict[str, float] | None = None
+    body: dict[str, float] | dict[str, str] | None = None
 
 
 _NOT_SENT = (httpx.ConnectError,)
@@ -138,6 +144,7 @@ def _read_decision(content: bytes) -> Decision:
 
 _DECIDE = _Call("POST", "/v1/decisions", _read_decision, _NOT_SENT)
 _FEDERATION = _Call("GET", "/v1/federation", FederationState.model_validate_json, _NO_HARM)
+_ARMS = _Call("GET", "/v1/arms", ArmsBody.model_validate_json, _NO_HARM)
 _CONFIRM = _Call("POST", "/v1/confirm", _nothing, _NO_HARM)
 _RESTORE = _Call("POST", "/v1/restore", RestoredBody.model_validate_json, _NOT_SENT)
 _STATE = _Call("GET", "/v1/state", SiteState.model_validate_json, _NO_HARM)
@@ -156,6 +163,15 @@ def _reward(decision: Decision | str, value: float) -> _Call[bool]:
 def _neighbour(method: str, name: str) -> _Call[None]:
     instance("name", name, str, "the name of a neighbour")
     return _Call(method, f"/v1/neighbours/{quote(name, safe='')}", _nothing, _NO_HARM)
+
+
+def _change_arm(change: str, arm: str) -> _Call[ArmChangeBody]:
+    body = {"change": change, "arm": arm}
+    return _Call("POST", "/v1/arms", ArmChangeBody.model_validate_json, _NOT_SENT, body)
+
+
+def _accept_arm(arm: str) -> _Call[ArmsBody]:
+    return _Call("POST", "/v1/arms/accept", ArmsBody.model_validate_json, _NOT_SENT, {"arm": arm})
 
 
 class _Settings:
@@ -224,6 +240,18 @@ class Client:
         """The agent's state."""
         return self._run(_STATE)
 
+    def arms(self) -> ArmsBody:
+        """The arms, which of them are stopped, and who changed what."""
+        return self._run(_ARMS)
+
+    def change_arm(self, change: str, arm: str) -> ArmChangeBody:
+        """Add, suspend, resume or retire an arm. Signed by this site, and told to all others."""
+        return self._run(_change_arm(change, arm))
+
+    def accept_arm(self, arm: str) -> ArmsBody:
+        """Accept the changes of an arm that wait."""
+        return self._run(_accept_arm(arm))
+
     def leave(self, name: str) -> None:
         """Tell the agent that a neighbour has left for good."""
         self._run(_neighbour("DELETE", name))
@@ -289,6 +317,18 @@ class AsyncClient:
     async def state(self) -> SiteState:
         """The agent's state."""
         return await self._run(_STATE)
+
+    async def arms(self) -> ArmsBody:
+        """The arms, which of them are stopped, and who changed what."""
+        return await self._run(_ARMS)
+
+    async def change_arm(self, change: str, arm: str) -> ArmChangeBody:
+        """Add, suspend, resume or retire an arm. Signed by this site, and told to all others."""
+        return await self._run(_change_arm(change, arm))
+
+    async def accept_arm(self, arm: str) -> ArmsBody:
+        """Accept the changes of an arm that wait."""
+        return await self._run(_accept_arm(arm))
 
     async def leave(self, name: str) -> None:
         """Tell the agent that a neighbour has left for good."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedbandit.agent.addresses import Address, address, listening_address, site_name
+from fedbandit.agent.core.arm_changes import Accepts
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.own_policy import check_trust
 from fedbandit.agent.disk.secret_files import read_secret
@@ -74,6 +75,7 @@ class SiteConfig:
     * ``terms``: the terms that all sites share
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
     * ``token_file``: holds a token with all rights; ``role_files``: those with the rights of a role
+    * ``accepts``: whose changes of the arms count without the operator's consent
     * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
       decisions kept
     """
@@ -90,6 +92,7 @@ class SiteConfig:
     neighbours: tuple[Neighbour, ...]
     path: Path
     role_files: dict[Role, Path] = field(default_factory=dict[Role, Path])
+    accepts: Accepts = frozenset()
 
 
 T = TypeVar("T")
@@ -120,6 +123,15 @@ def _duration(value: Any) -> float:
     if type(value) in (int, float) and value == 0:
         return 0.0
     raise InvalidArgument("", value, "0, or a number of days, hours, minutes or seconds, such as '30 days' or '90 s'")
+
+
+def _accepts(value: Any) -> Accepts:
+    """From whom changes of the arms are accepted."""
+    if value == "anyone":
+        return "anyone"
+    if not isinstance(value, list):
+        raise InvalidArgument("", value, "a list of sites, such as ['north', 'east'], or 'anyone'")
+    return frozenset(site_name(str(name)) for name in cast(list[object], value))
 
 
 _Name = Annotated[str, AfterValidator(site_name)]
@@ -163,6 +175,10 @@ class _Decisions(Section):
     keep: Annotated[int, AfterValidator(lambda v: whole_number("", v, 1, MAX_KEPT))] = 20_000
 
 
+class _Arms(Section):
+    accept: Annotated[Accepts, BeforeValidator(_accepts)] = frozenset()
+
+
 class _Neighbour(Section):
     name: _Name
     address: _Dialled | None = None
@@ -178,6 +194,7 @@ class _File(Section):
     listen: _Listen = _Listen()
     tokens: _Tokens = _Tokens()
     decisions: _Decisions = _Decisions()
+    arms: _Arms = _Arms()
     neighbours: list[_Neighbour] = Field(default_factory=list[_Neighbour])
 
 
@@ -205,6 +222,7 @@ def read_config(path: Path) -> SiteConfig:
         keep=file.decisions.keep,
         neighbours=tuple(Neighbour(n.name, n.address, n.rate) for n in file.neighbours),
         path=path,
+        accepts=file.arms.accept,
         role_files={role: folder / name for role in ROLES if (name := getattr(file.tokens, role)) is not None},
     )
 

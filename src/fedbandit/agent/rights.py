@@ -5,8 +5,9 @@ from typing import Literal, get_args
 
 __all__ = ["ALL_RIGHTS", "ROLES", "Right", "Rights", "Role"]
 
-Right = Literal["decide", "report", "view", "neighbours", "lives"]
-"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file lives."""
+Right = Literal["decide", "report", "view", "neighbours", "lives", "arms"]
+"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file lives, to
+change the arms."""
 
 Rights = frozenset[Right]
 
@@ -17,6 +18,6 @@ ALL_RIGHTS: Rights = frozenset(get_args(Right))
 ROLES: Mapping[Role, Rights] = {
     "application": frozenset({"decide", "report"}),
     "viewer": frozenset({"view"}),
-    "operator": frozenset({"view", "neighbours", "lives"}),
+    "operator": frozenset({"view", "neighbours", "lives", "arms"}),
 }
 """An operator reads the state, too: whoever drops a neighbour must see whose agent answers."""

@@ -24,6 +24,12 @@ def add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     """Add them to an app; ``metrics`` measure how long decisions and rewards take."""
     terms = agent.terms
     names, late = [json.dumps(name) for name in terms.arms], LateBody().model_dump_json()
+
+    def name_of(arm: int) -> str:
+        if arm >= len(names):  # arms are added behind the others, and keep their numbers
+            names.extend(json.dumps(name) for name in agent.arms.names[len(names) :])
+        return names[arm]
+
     nothing = {"type": "object", "additionalProperties": False, "maxProperties": 0}
     link = {"operationId": "reward", "parameters": {"decision_id": "$response.body#/id"}}
 
@@ -44,7 +50,7 @@ def add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         await expect_nothing(request)
         with metrics.decide_seconds.time():
             decision = await agent.decide()
-        body = f'{{"id":{json.dumps(decision.id)},"arm":{decision.arm},"name":{names[decision.arm]}}}'
+        body = f'{{"id":{json.dumps(decision.id)},"arm":{decision.arm},"name":{name_of(decision.arm)}}}'
         return Response(body, 201, media_type="application/json")
 
     @app.put(

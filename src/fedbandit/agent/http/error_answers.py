@@ -5,7 +5,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from fedbandit.agent.core.events import HorizonReached, NotANeighbour, NotNow, Refused, UnknownDecision
+from fedbandit.agent.core.events import HorizonReached, NoArm, NotANeighbour, NotNow, Refused, UnknownDecision
 from fedbandit.agent.core.presence import FileIsCurrent, FileIsOld
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.http.schemas import HttpError
@@ -46,6 +46,8 @@ def _told(error: Exception) -> HttpError:
             return HttpError(409, "file_is_old", str(error))
         case FileIsCurrent():
             return HttpError(409, "file_is_current", str(error))
+        case NoArm():
+            return HttpError(409, "no_arm", str(error))
         case NotNow():
             return HttpError(503, "unavailable", str(error), headers={"Retry-After": "1"})
         case HorizonReached():

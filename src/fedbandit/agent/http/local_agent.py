@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from fedbandit.agent.core.arm_changes import ArmChange, ChangeKind
+from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Decision
 from fedbandit.agent.core.restore import Restored
@@ -19,6 +21,19 @@ class LocalAgent(Protocol):
 
     async def report(self, decision_id: str, reward: float) -> bool:
         """Accept a reward; False: too late. Raises ``UnknownDecision`` or ``InvalidArgument``."""
+        ...
+
+    @property
+    def arms(self) -> Arms:
+        """The arms, and what became of them."""
+        ...
+
+    async def change_arm(self, kind: ChangeKind, arm: str) -> ArmChange:
+        """Change an arm; raises ``InvalidArgument``, which names the arms that there are."""
+        ...
+
+    async def accept_arm(self, arm: str) -> tuple[ArmChange, ...]:
+        """Accept the changes of an arm that wait; raises ``InvalidArgument`` if none do."""
         ...
 
     async def leave(self, neighbour: str) -> None:

@@ -44,6 +44,7 @@ Code = Literal[
     "invalid",
     "invalid_json",
     "method_not_allowed",
+    "no_arm",
     "not_a_neighbour",
     "not_found",
     "not_ready",

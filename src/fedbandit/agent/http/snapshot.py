@@ -4,12 +4,17 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 
+from fedbandit.agent.core.arm_changes import ArmChange
+from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http.state import (
+    ArmChangeBody,
+    ArmsBody,
     ArmState,
+    ArmStatusBody,
     DecisionState,
     FederationState,
     FlowState,
@@ -19,7 +24,7 @@ from fedbandit.agent.http.state import (
 )
 from fedbandit.outside.policies import label_of
 
-__all__ = ["INSECURE", "certificate_warning", "federation_state", "site_state"]
+__all__ = ["INSECURE", "arms_body", "certificate_warning", "change_body", "federation_state", "site_state"]
 
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
@@ -55,6 +60,8 @@ def site_state(
             remembered=site.remembered,
         ),
         arms=_arm_states(site),
+        arms_version=site.arms.version,
+        arms_waiting=len(site.arms.waiting),
         neighbours=_neighbour_states(site, statuses),
         privacy=PrivacyState(**asdict(site.privacy())),
         refused=refused,
@@ -108,9 +115,40 @@ def _arm_states(site: Site) -> list[ArmState]:
             pulls=site.tried[k],
             rewards=site.rewards[k],
             releases=site.releases[k],
+            status=status,
+            changed_by=None if change is None else change.by,
         )
-        for k, name in enumerate(site.terms.arms)
+        for k, (name, status, change) in enumerate((it, *site.arms.standing(it)) for it in site.arms.names)
     ]
+
+
+def arms_body(arms: Arms) -> ArmsBody:
+    """The arms as ``GET /v1/arms`` shows them."""
+    return ArmsBody(
+        version=arms.version,
+        arms=[
+            ArmStatusBody(
+                name=name,
+                arm=k,
+                status=(verdict := arms.standing(name)).status,
+                last_change=None if verdict.by is None else change_body(arms, verdict.by),
+            )
+            for k, name in enumerate(arms.names)
+        ],
+        waiting=[change_body(arms, it) for it in arms.waiting],
+        changes=[
+            change_body(arms, it)
+            for it in sorted((it.change for it in arms.changes.values()), key=lambda it: it.order)
+        ],
+    )
+
+
+def change_body(arms: Arms, it: ArmChange) -> ArmChangeBody:
+    """One change."""
+    accepted = arms.changes[it.id].accepted > 0
+    return ArmChangeBody(
+        id=it.id, version=it.version, change=it.kind, arm=it.arm, by=it.by, at=it.at / 1000.0, accepted=accepted
+    )
 
 
 def _neighbour_states(site: Site, statuses: Mapping[str, NeighbourStatus]) -> list[NeighbourState]:
@@ -136,8 +174,9 @@ def _neighbour_state(site: Site, name: str, status: NeighbourStatus | None, left
         left=left,
         flow=[
             FlowState(arm=arm, value=it.value, weight=it.weight, share=it.share)
-            for arm, it in zip(site.terms.arms, carried.arms, strict=False)
+            for arm, it in zip(site.arms.names, carried.arms, strict=False)
         ],
+        arms_version=0 if status is None else status.arms_version,
         moved=carried.moved,
         moves=carried.moves,
     )
