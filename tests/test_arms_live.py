@@ -170,7 +170,9 @@ def test_a_member_cannot_issue_certificates_for_others(tls):
     """A site's certificate is no CA's: a chain through it is worth nothing."""
     north = tls("north")
     made = suspension("south").signed(Signatures(tls("south", "other")).sign)
-    chained = ArmChange(1, "suspend", "A", "south", 0, "digest", (), made.certificates + north.certificate, made.signature)
+    chained = ArmChange(
+        1, "suspend", "A", "south", 0, "digest", (), made.certificates + north.certificate, made.signature
+    )
     assert Signatures(tls("east")).why_not(chained) == "its certificate is not of this federation's CA"
 
 

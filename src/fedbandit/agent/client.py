@@ -81,6 +81,7 @@ class Unreachable(AgentError):
 
 
 _KINDS: dict[str, type[AgentError]] = {
+    "arm_refused": InvalidRequest,
     "forbidden": Forbidden,
     "invalid": InvalidRequest,
     "invalid_json": InvalidRequest,
@@ -90,6 +91,7 @@ _KINDS: dict[str, type[AgentError]] = {
     "too_large": InvalidRequest,
     "unauthorised": Unauthorised,
     "unavailable": Unavailable,
+    "unknown_arm": InvalidRequest,
     "unknown_decision": UnknownDecision,
 }
 

@@ -57,7 +57,9 @@ def widened(register: Register, num_arms: int) -> Register:
 def check_lengths(message: Message, num_initial: int) -> None:
     """Refuse rows that have not one value and one weight, or one count, for each arm that the sender knows."""
     num_arms = num_initial + len(message.arms)
-    rows = {"flow": message.flow, "gossiped": message.gossiped} if isinstance(message, Offer) else {"flow": message.flow}
+    rows = (
+        {"flow": message.flow, "gossiped": message.gossiped} if isinstance(message, Offer) else {"flow": message.flow}
+    )
     for name, row in rows.items():
         if len(row) != 2 * num_arms:
             raise InvalidArgument(name, f"{len(row)} columns", f"{2 * num_arms} columns")

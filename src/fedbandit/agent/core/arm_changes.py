@@ -94,8 +94,8 @@ class ArmChange:
             arm_name(self.arm)
         for name, most in (("arm", LONGEST), ("by", LONGEST), ("federation", 64)):
             value: object = getattr(self, name)
-            if not isinstance(value, str) or not len(value) <= most:
-                raise InvalidArgument(name, value, f"a text of at most {most} characters")
+            if not isinstance(value, str) or len(value) > most or not value.isprintable():
+                raise InvalidArgument(name, value, f"a text of at most {most} printable characters")
         if len(self.lifts) > (MAX_LIFTED if self.kind == "resume" else 0):
             raise InvalidArgument("lifts", f"{len(self.lifts)} stops", f"at most {MAX_LIFTED}, of a resume alone")
         if not all(_is_id(it) for it in self.lifts):

@@ -7,9 +7,18 @@ two sites with the same changes and the same acceptances agree, in whatever orde
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
-from fedbandit.agent.core.arm_changes import MAX_ADDED, MAX_CHANGES, MAX_LIFTED, Accepts, ArmChange, ChangeKind, arm_name
+from fedbandit.agent.core.arm_changes import (
+    MAX_ADDED,
+    MAX_CHANGES,
+    MAX_LIFTED,
+    Accepts,
+    ArmChange,
+    ChangeKind,
+    arm_name,
+)
 from fedbandit.agent.core.records import ArmChanged
 from fedbandit.checks import InvalidArgument, closest
 
@@ -60,20 +69,26 @@ class Arms:
         """How many changes this site knows."""
         return len(self.changes)
 
-    @property
-    def waiting(self) -> list[ArmChange]:
+    @cached_property
+    def waiting(self) -> tuple[ArmChange, ...]:
         """Changes that do not count here until they are accepted; a retirement only suspends until then."""
         found = (it.change for it in self.changes.values() if not it.accepted and it.change.kind != "suspend")
-        return sorted(found, key=lambda it: it.order)
+        return tuple(sorted(found, key=lambda it: it.order))
 
     def standing(self, name: str) -> Verdict:
         """The status of an arm, and why."""
-        stops = sorted((it for it in _in_force(self.changes) if it.change.arm == name), key=lambda it: it.change.order)
-        final = [it for it in stops if _is_final(it)]
-        if stops:
-            return Verdict("retired" if final else "suspended", (final or stops)[-1].change)
-        mine = (it.change for it in self.changes.values() if it.change.arm == name and it.accepted)
-        return Verdict("active", max(mine, key=lambda it: it.order, default=None))
+        return self._verdicts.get(name, Verdict("active", None))
+
+    @cached_property
+    def _verdicts(self) -> dict[str, Verdict]:
+        """Of each arm that a change names: what the last one made of it that counts."""
+        found: dict[str, Verdict] = {}
+        for it in sorted((it for it in self.changes.values() if it.accepted), key=_order):
+            found[it.change.arm] = Verdict("active", it.change)
+        stops = sorted(_in_force(self.changes), key=_order)
+        for it in sorted(stops, key=_is_final):
+            found[it.change.arm] = Verdict("retired" if _is_final(it) else "suspended", it.change)
+        return found
 
     # ---------------------------------------------------------------- new changes
 
@@ -145,6 +160,10 @@ class Arms:
             last += 1
             records.append(ArmChanged(change, last))
         return records
+
+
+def _order(it: ArmChanged) -> tuple[int, str, str]:
+    return it.change.order
 
 
 def _is_final(it: ArmChanged) -> bool:

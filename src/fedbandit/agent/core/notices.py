@@ -9,6 +9,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.presence import Doubt
 from fedbandit.agent.core.slots import HeldUp
 from fedbandit.agent.core.standings import Holdout
+from fedbandit.checks import shortened
 from fedbandit.outside.admission import claimed_epsilon
 from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
@@ -86,15 +87,21 @@ def warnings_of(
     return (*said, *_warnings_of_policy(terms, tried, n_max))
 
 
+MOST_WAITING = 5
+"""So many arms whose changes wait are named: somebody may ask for hundreds."""
+
+
 def warnings_of_arms(arms: Arms) -> tuple[str, ...]:
     """What somebody has stopped, and what waits for the operator."""
     said: list[str] = []
     if arms.stopped:
         left = "no arm is left to give" if len(arms.stopped) == len(arms.names) else "the others are given"
         said.append(f"arms are stopped: {in_words_of_stops(arms)}; {left}.")
-    for name in dict.fromkeys(it.arm for it in arms.waiting):
-        asked = "; ".join(it.in_words() for it in arms.waiting if it.arm == name)
-        said.append(f"{asked}: does not count here until 'fedbandit arm accept {name}'.")
+    last = {it.arm: it for it in arms.waiting}
+    for name, it in [*last.items()][:MOST_WAITING]:
+        said.append(f"{it.in_words()}: that does not count here until 'fedbandit arm accept {shortened(name)}'.")
+    if len(last) > MOST_WAITING:
+        said.append(f"changes of {len(last) - MOST_WAITING} more arms wait: 'fedbandit arm list'.")
     return tuple(said)
 
 
@@ -108,9 +115,7 @@ def warnings_of_network(arms: Sequence[str], holdout: Holdout | None, unrest: fl
     said: list[str] = []
     if holdout is not None:
         released = f"{holdout.released} rewards" if holdout.released else "nothing"
-        said.append(
-            f"{holdout.site} has released {released} of {arms[holdout.arm]}: it alone leaves the answer open."
-        )
+        said.append(f"{holdout.site} has released {released} of {arms[holdout.arm]}: it alone leaves the answer open.")
     if unrest > UNREST:
         more = min(5.0 * unrest, 100.0)
         said.append(

@@ -11,8 +11,8 @@ from math import nan
 from struct import Struct
 from typing import Any
 
-from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.arms import Arms
+from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
     ArmChanged,
     Decision,

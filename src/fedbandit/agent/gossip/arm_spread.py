@@ -1,15 +1,14 @@
-"""Spreads changes of the arms over links at once: each end that dials keeps a call open that is answered when there is
-something to tell.
+"""Spreads changes of the arms over links at once, whatever the rate of exchanges.
 
-Both ends say which changes they have. The call is answered at once if either lacks any, and otherwise when the
-answering end hears of one; when the calling end does, it calls again. So a stop crosses a link in either direction
-within a round trip, and is passed on from there, whatever the rate of exchanges. Only what is on disk is told.
+Each end that dials keeps a call open, which is answered when there is something to tell. Both ends say which changes
+they have. The call is answered at once if either lacks any, and otherwise when the answering end hears of one; when the
+calling end does, it calls again. So a stop crosses a link in either direction within a round trip, and is passed on
+from there. Only what is on disk is told.
 """
 
 import asyncio
 import logging
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from fedbandit.agent.core.arm_changes import Accepts, ArmChange, Proof
 from fedbandit.agent.core.arms import Arms
@@ -50,15 +49,17 @@ _LOG = logging.getLogger("fedbandit.arms")
 class ArmSpread:
     """What one agent tells its neighbours of the arms, and hears from them."""
 
-    def __init__(self, name: str, terms: Federation, site: DurableSite, tls: TlsFiles | None) -> None:
-        """Nobody's changes are accepted yet: see ``accept``."""
-        self._name, self._digest, self._site = name, terms.digest(), site
+    def __init__(
+        self, name: str, terms: Federation, site: DurableSite, tls: TlsFiles | None, clock: Callable[[], float]
+    ) -> None:
+        """Nobody's changes are accepted yet: see ``accept``. ``clock`` gives seconds."""
+        self._name, self._digest, self._site, self._clock = name, terms.digest(), site, clock
         self._signatures = Signatures(tls)
         self._accepts: Accepts = frozenset()
         self._changed, self._closed = asyncio.Event(), False
         self._waiting: dict[str, asyncio.Event] = {}
         self._refused: dict[bytes, None] = {}
-        self._pace = Pace(time.monotonic)
+        self._pace = Pace(clock)
         self._cached: tuple[Arms, dict[bytes, ArmChange]] | None = None
 
     # ---------------------------------------------------------------- this site
@@ -176,7 +177,7 @@ class ArmSpread:
                 await _first_of(changed, within=pause)
                 changed = self._changed
             try:
-                known, begun = self._known(), time.monotonic()
+                known, begun = self._known(), self._clock()
                 lacking = known.keys() - theirs.known - theirs.refused if theirs is not None else set[bytes]()
                 answer = await self._called(dialler, self._news(known, lacking), changed)
                 if answer is None:  # there is news here
@@ -187,7 +188,7 @@ class ArmSpread:
                 theirs = answer
                 helped = bool(await asyncio.shield(self._take(answer))) or bool(lacking & answer.known)
                 is_first = not lacking and bool(self._known().keys() - answer.known - answer.refused)
-                idle = time.monotonic() - begun > RETRY
+                idle = self._clock() - begun > RETRY
                 useless = 0 if helped or is_first or idle else useless + 1
                 pause = min(RETRY * 2.0 ** (useless - 1), LONGEST_PAUSE) if useless else 0.0
             except TurnedAway as refusal:

@@ -62,7 +62,7 @@ class Links:
         self._most_bytes = wire.most_bytes(terms.num_arms, terms.num_agents)
         self._changing = asyncio.Lock()  # one change at a time: otherwise a clock could be lost or run twice
         self.statuses: dict[str, NeighbourStatus] = {}
-        self.arms = ArmSpread(name, terms, site, tls)
+        self.arms = ArmSpread(name, terms, site, tls, clock)
         """Tells neighbours of changes of the arms."""
 
     # ---------------------------------------------------------------- who

@@ -89,7 +89,7 @@ class TurnedAway(RuntimeError):
     """The neighbour refused the call, with a reason."""
 
     def __init__(self, message: str, other_terms: bool, unknown_method: bool = False) -> None:
-        """``other_terms``: because the terms of the federation differ; ``unknown_method``: it is of an older version."""
+        """``other_terms``: because the terms of the federation differ; ``unknown_method``: its version is older."""
         self.other_terms, self.unknown_method = other_terms, unknown_method
         super().__init__(message)
 

@@ -49,11 +49,13 @@ MOST_CHANGES = 50
 def most_bytes(num_arms: int, num_agents: int) -> int:
     """The most bytes of an honest offer: longer ones would take long to read, and are refused unread.
 
-    Numbers have at most 10 bytes, and a standing for each site and the sender's, of a name and as many counts as arms. The sender may
-    know arms that the receiver has not heard of, and tells their names.
+    Numbers have at most 10 bytes, and a standing for each site and the sender's, of a name and as many counts as arms.
+    The sender may know arms that the receiver has not heard of, and tells their names.
     """
     num_arms += MAX_ADDED
-    return min(MAX_BYTES, 4096 + 60 * num_arms + 5 * MAX_ARM_NAME * MAX_ADDED + (num_agents + 1) * (512 + 12 * num_arms))
+    return min(
+        MAX_BYTES, 4096 + 60 * num_arms + 5 * MAX_ARM_NAME * MAX_ADDED + (num_agents + 1) * (512 + 12 * num_arms)
+    )
 
 
 _Form = TypeVar("_Form", pb.Offer, pb.Answer, pb.Terms, pb.ArmNews)

@@ -14,7 +14,7 @@ from fedbandit.agent.http.request_bodies import check_type
 from fedbandit.agent.http.schemas import HttpError
 from fedbandit.agent.http.snapshot import arms_body, change_body
 from fedbandit.agent.http.state import ArmChangeBody, ArmsBody
-from fedbandit.checks import closest, shortened
+from fedbandit.checks import InvalidArgument, closest, shortened
 
 __all__ = ["AcceptRequest", "ChangeRequest", "add_arms"]
 
@@ -47,7 +47,9 @@ async def _asked(request: Request, kind: type[_T], body: str) -> _T:
         strict_json.parse(raw)
         return kind.model_validate_json(raw)
     except strict_json.DuplicateKey as error:
-        raise HttpError(422, "invalid", f"{shortened(repr(error.key))} stands twice in the body", "body", body) from None
+        raise HttpError(
+            422, "invalid", f"{shortened(repr(error.key))} stands twice in the body", "body", body
+        ) from None
     except ValidationError as error:
         raise _mistake(error, kind, body) from None
     except (ValueError, RecursionError):
@@ -72,10 +74,13 @@ def _mistake(error: ValidationError, kind: type[_Asked], body: str) -> HttpError
 
 def add_arms(app: FastAPI, agent: LocalAgent) -> None:
     """Add the paths that show the arms, change one, and accept others' changes."""
-    refusals = errors(400, 413, 415, 422, 503)
+    refusals = errors(400, 404, 409, 413, 415, 422, 503)
 
     @app.get(
-        "/v1/arms", operation_id="arms", summary="The arms, and who changed them", response_model=ArmsBody,
+        "/v1/arms",
+        operation_id="arms",
+        summary="The arms, and who changed them",
+        response_model=ArmsBody,
         responses=errors(503),
     )
     async def arms(_: Request) -> Response:
@@ -95,7 +100,11 @@ def add_arms(app: FastAPI, agent: LocalAgent) -> None:
     )
     async def change_arm(request: Request) -> Response:
         asked = await _asked(request, ChangeRequest, '{"change": "suspend", "arm": "glipizide"}')
-        change = await agent.change_arm(asked.change, asked.arm)
+        try:
+            change = await agent.change_arm(asked.change, asked.arm)
+        except InvalidArgument as error:
+            is_known = asked.change == "add" or asked.arm in agent.arms.names
+            raise _refusal(error, *((409, "arm_refused") if is_known else (404, "unknown_arm"))) from None
         return _json(change_body(agent.arms, change), 201)
 
     @app.post(
@@ -109,10 +118,18 @@ def add_arms(app: FastAPI, agent: LocalAgent) -> None:
     )
     async def accept_arm(request: Request) -> Response:
         asked = await _asked(request, AcceptRequest, '{"arm": "glipizide"}')
-        await agent.accept_arm(asked.arm)
+        try:
+            await agent.accept_arm(asked.arm)
+        except InvalidArgument as error:
+            raise _refusal(error, 404, "unknown_arm") from None
         return _json(arms_body(agent.arms))
 
     _ = arms, change_arm, accept_arm
+
+
+def _refusal(error: InvalidArgument, status: int, code: Literal["arm_refused", "unknown_arm"]) -> HttpError:
+    """Which names are accepted depends on the arms that there are, not on the request alone."""
+    return HttpError(status, code, str(error), error.argument, error.accepted)
 
 
 def _takes(kind: type[BaseModel]) -> dict[str, object]:

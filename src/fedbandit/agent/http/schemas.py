@@ -37,6 +37,7 @@ MAX_BODY = 64 * 1024
 EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"
 
 Code = Literal[
+    "arm_refused",
     "file_is_current",
     "file_is_old",
     "forbidden",
@@ -52,6 +53,7 @@ Code = Literal[
     "too_large",
     "unauthorised",
     "unavailable",
+    "unknown_arm",
     "unknown_decision",
     "unsupported_type",
     "wrong_host",

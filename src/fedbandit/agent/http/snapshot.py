@@ -105,6 +105,7 @@ def federation_state(terms: Federation) -> FederationState:
 def _arm_states(site: Site) -> list[ArmState]:
     """Every arm, as the site sees it."""
     weights, own, theta, radius = site.weights, site.own_means, site.theta, site.radius
+    verdicts = [site.arms.standing(name) for name in site.arms.names]
     return [
         ArmState(
             name=name,
@@ -115,10 +116,10 @@ def _arm_states(site: Site) -> list[ArmState]:
             pulls=site.tried[k],
             rewards=site.rewards[k],
             releases=site.releases[k],
-            status=status,
-            changed_by=None if change is None else change.by,
+            status=verdicts[k].status,
+            changed_by=None if (change := verdicts[k].by) is None else change.by,
         )
-        for k, (name, status, change) in enumerate((it, *site.arms.standing(it)) for it in site.arms.names)
+        for k, name in enumerate(site.arms.names)
     ]
 
 
@@ -137,8 +138,7 @@ def arms_body(arms: Arms) -> ArmsBody:
         ],
         waiting=[change_body(arms, it) for it in arms.waiting],
         changes=[
-            change_body(arms, it)
-            for it in sorted((it.change for it in arms.changes.values()), key=lambda it: it.order)
+            change_body(arms, it) for it in sorted((it.change for it in arms.changes.values()), key=lambda it: it.order)
         ],
     )
 
