@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+import urllib.request
 from datetime import UTC, datetime
 
 import pytest
@@ -10,6 +11,8 @@ from fedbandit import FedBatch
 from fedbandit.agent.core.arm_changes import ArmChange
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import imbalance
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.agent.gossip.signatures import Signatures
 from fedbandit.agent.gossip.tls import TlsFiles
@@ -105,8 +108,6 @@ def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
 
 
 def ask_text(url):
-    import urllib.request
-
     with urllib.request.urlopen(url, timeout=5.0) as answer:  # noqa: S310  # loopback
         return answer.read().decode()
 
@@ -199,8 +200,6 @@ def test_a_forged_change_in_a_members_file_goes_nowhere(tmp_path):
 
 
 def write(federation, name, records):
-    from fedbandit.agent.disk.journal import SqliteJournal
-
     journal = SqliteJournal(federation.state_file(name), name, federation.terms, 1)
     journal.commit(records)
     journal.close()
@@ -210,9 +209,6 @@ def write(federation, name, records):
 
 
 def test_a_file_of_schema_5_gets_the_table(tmp_path):
-    from fedbandit.agent.core.site import Site
-    from fedbandit.agent.disk.journal import SqliteJournal
-
     path, shared = tmp_path / "state.sqlite", terms(2)
     journal = SqliteJournal(path, "north", shared, 7)
     journal.commit(Site("north", shared, journal.load()).join("east").records)
@@ -235,10 +231,21 @@ def test_a_file_of_schema_5_gets_the_table(tmp_path):
     journal.close()
 
 
-def test_a_changed_row_is_noticed(tmp_path):
-    from fedbandit.agent.core.site import Site
-    from fedbandit.agent.disk.journal import JournalError, SqliteJournal
+def test_an_acceptance_is_on_disk(tmp_path):
+    path, shared = tmp_path / "state.sqlite", terms(2)
+    journal = SqliteJournal(path, "north", shared, 7)
+    site = Site("north", shared, journal.load())
+    wanted = [ArmChange(1, "add", arm, "east", 0, shared.digest()) for arm in ("x", "y")]
+    journal.commit(site.hear_changes(wanted, frozenset()).records)
+    journal.commit(site.accept_arm("y").records)
+    journal.commit(site.accept_arm("x").records)
+    journal.close()
+    journal = SqliteJournal(path, "north", shared, 8)
+    assert Site("north", shared, journal.load()).arms.names == ("A", "B", "y", "x")
+    journal.close()
 
+
+def test_a_changed_row_is_noticed(tmp_path):
     path, shared = tmp_path / "state.sqlite", terms(2)
     journal = SqliteJournal(path, "north", shared, 7)
     journal.commit(Site("north", shared, journal.load()).change_arm("suspend", "A", 5, lambda _: (b"", b"")).records)

@@ -176,8 +176,8 @@ class LinkWatch:
             if seen.jump is not None:
                 yield (
                     f"the numbers of {arms[seen.jump[0]]} that come from {name} jumped by {seen.jump[1]:.2g} ranges "
-                    f"although nobody has released any. If a site has just left, returned, begun a new life "
-                    f"or accepted the arm, that is expected; otherwise {name}, or a site behind it, may be wrong or lie."
+                    f"although nobody has released any. If a site has just left, returned, begun a new life or "
+                    f"accepted the arm, that is expected; otherwise {name}, or a site behind it, may be wrong or lie."
                 )
         if carried:
             yield from self._odd(carried, gossiped, patience)
