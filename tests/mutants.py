@@ -863,7 +863,7 @@ SITE = {
     ),
     "who leaves does not take its flow away": Mutant(
         "agent/core/site.py",
-        "Link(neighbour, least, flow.empty(self.terms.num_arms), left=True, ",
+        "Link(neighbour, least, flow.empty(self._player.num_arms), left=True, ",
         "Link(neighbour, least, link.register, left=True, ",
         ("test_site.py::test_who_leaves_takes_its_flow_away",),
     ),
@@ -905,8 +905,8 @@ SITE = {
     ),
     "a full tree is handed out while rewards are pending": Mutant(
         "agent/core/choice.py",
-        "me.tried[k] < terms.max_pulls for k in arms",
-        "me.n[k] < terms.max_pulls for k in arms",
+        "player.me.tried[k] < most]",
+        "player.me.n[k] < most]",
         ("test_agent_policies.py::test_a_full_arm_is_not_handed_out_and_then_nothing_is",),
     ),
     "a file with more decisions than the horizon allows is opened": Mutant(
@@ -1089,7 +1089,7 @@ DISK = {
     ),
     "rows that make no sense are loaded": Mutant(
         "agent/disk/rows.py",
-        "        terms.mechanism().restore(stored.known, stored.released)",
+        "        terms.mechanism(num_arms=num_arms).restore(stored.known, stored.released)",
         "        terms.mechanism()",
         ("test_site.py::test_rows_that_the_page_cannot_know_are_refused_with_the_reason",),
     ),
@@ -1855,6 +1855,116 @@ REQUESTS = {
     ),
 }
 
+
+KNEW = "test_arms.py::test_a_resume_lifts_the_stops_that_it_knew_and_no_others"
+NEEDS = "test_arms.py::test_a_stop_needs_nobodys_consent_and_all_else_does"
+GIVEN = "test_arms.py::test_a_stopped_arm_is_given_to_nobody_and_its_late_rewards_count"
+SIGNED = "test_arms_live.py::test_only_the_site_itself_signs_its_changes"
+OWN_ORDER = "test_arms.py::test_rows_are_put_into_the_own_order"
+ADDED = "test_arms.py::test_an_arm_is_added_and_learnt_where_it_is_accepted"
+SAME_RELEASES = "test_arms.py::test_another_arm_changes_no_release_and_draws_no_noise"
+SPREADS = "test_arms_live.py::test_a_stop_is_everywhere_at_once_whoever_dials"
+
+ARMS = {
+    "a stopped arm is given": Mutant(
+        "agent/core/decisions.py",
+        "        stopped = self.stopped\n",
+        "        stopped = frozenset[int]()\n",
+        (GIVEN,),
+    ),
+    "a stop waits for consent": Mutant(
+        "agent/core/arms.py",
+        "        if it.change.is_stop and (_is_final(it) or",
+        "        if it.accepted and it.change.is_stop and (_is_final(it) or",
+        (NEEDS,),
+    ),
+    "an arm is added without consent": Mutant(
+        "agent/core/arms.py",
+        "accepted = sorted((it for it in changes.values() if it.accepted), key",
+        "accepted = sorted((it for it in changes.values()), key",
+        (NEEDS,),
+    ),
+    "an arm is resumed without consent": Mutant(
+        "agent/core/arms.py",
+        'if it.change.kind == "resume" and it.accepted',
+        'if it.change.kind == "resume"',
+        (KNEW,),
+    ),
+    "a resume lifts stops that it did not know": Mutant(
+        "agent/core/arms.py",
+        "(_is_final(it) or (it.change.arm, it.change.id) not in lifted)",
+        "(_is_final(it) or it.change.arm not in {arm for arm, _ in lifted})",
+        (KNEW,),
+    ),
+    "a retirement is lifted": Mutant(
+        "agent/core/arms.py",
+        "(_is_final(it) or (it.change.arm, it.change.id) not in lifted)",
+        "((it.change.arm, it.change.id) not in lifted)",
+        ("test_arms.py::test_a_retirement_is_final_once_accepted",),
+    ),
+    "one site fills the others' disks": Mutant(
+        "agent/core/arms.py",
+        " or room.get(change.by, MAX_CHANGES) <= 0:",
+        " or room.get(change.by, MAX_CHANGES) <= -(10**9):",
+        ("test_arms.py::test_one_site_cannot_fill_the_others_disks",),
+    ),
+    "rows of other arms are taken for one's own": Mutant(
+        "agent/core/aligned_rows.py",
+        "*(place.get(name, -1) for name in added)]",
+        "*(num_initial + k if k < len(place) else -1 for k, name in enumerate(added))]",
+        (OWN_ORDER, ADDED),
+    ),
+    "an arm that the other end does not know is averaged with nothing": Mutant(
+        "agent/core/aligned_rows.py",
+        '        rows["gossiped"] = _row(message.gossiped, here, rest)\n',
+        '        rows["gossiped"] = _row(message.gossiped, here, zeros)\n',
+        (ADDED,),
+    ),
+    "another arm changes the size of first batches": Mutant(
+        "privacy/mechanism.py",
+        "terms_in_steps(policy, num_agents, num_arms, self._low",
+        "terms_in_steps(policy, num_agents, self.num_arms, self._low",
+        (SAME_RELEASES,),
+    ),
+    "another arm lets a site forget what it knows": Mutant(
+        "agent/core/arm_events.py",
+        "self._player.grown(self.stored, num_arms)",
+        "self._player.grown(self._stored, num_arms)",
+        (SAME_RELEASES,),
+    ),
+    "another's name is signed": Mutant(
+        "agent/gossip/signatures.py",
+        "        if name != change.by:\n",
+        "        if not name:\n",
+        (SIGNED,),
+    ),
+    "any CA will do": Mutant(
+        "agent/gossip/signatures.py",
+        "        if not issued or not any(is_issued(chain[-1], ca) for ca in self._cas):\n",
+        "        if not issued:\n",
+        (SIGNED,),
+    ),
+    "signatures are not verified": Mutant(
+        "agent/gossip/signatures.py",
+        "    except (InvalidSignature, ValueError):\n        return False\n",
+        "    except (InvalidSignature, ValueError):\n        return True\n",
+        (SIGNED,),
+    ),
+    "what a neighbour tells of the arms is not passed on at once": Mutant(
+        "agent/gossip/arm_spread.py",
+        "        if new:\n            self.tell()\n",
+        "",
+        (SPREADS,),
+    ),
+    "an acceptance is not on disk": Mutant(
+        "agent/disk/arm_rows.py",
+        "DO UPDATE SET accepted = excluded.accepted ",
+        "DO UPDATE SET accepted = accepted ",
+        ("test_arms_live.py::test_an_acceptance_is_on_disk",),
+    ),
+}
+
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -1875,5 +1985,6 @@ AREAS = {
     "old copies": OLD_COPIES,
     "extras": EXTRAS,
     "requests": REQUESTS,
+    "arms that change": ARMS,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

@@ -182,7 +182,8 @@ def test_threads_have_deadlines_of_their_own():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"timeout": 0.0}, {"timeout": "1"}, {"deadline": -1.0}, {"deadline": None}, {"retries": -1}, {"retries": 1.5}]
+    "wrong",
+    [{"timeout": 0.0}, {"timeout": "1"}, {"deadline": -1.0}, {"deadline": None}, {"retries": -1}, {"retries": 1.5}],
 )
 def test_a_bad_limit_is_named(wrong):
     (name,) = wrong

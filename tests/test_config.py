@@ -257,7 +257,7 @@ def test_a_mistake_is_named(write, before, after, message):
         (
             "[[neighbors]]\nname = 'east'",
             "unknown key 'neighbors'. Did you mean 'neighbours'? "
-            "Known: name, data, trust_policy, federation, tls, listen, tokens, decisions, neighbours",
+            "Known: name, data, trust_policy, federation, tls, listen, tokens, decisions, arms, neighbours",
         ),
     ],
 )
@@ -548,3 +548,18 @@ def test_only_regular_files_are_read(tmp_path):
     for read in (read_config, read_secret):
         with pytest.raises(FileError, match="has 1099511627776 bytes; at most"):
             read(huge)
+
+
+@pytest.mark.parametrize(
+    ("given", "accepts"),
+    [("", frozenset()), ("accept = []", frozenset()), ("accept = ['north', 'east']", {"north", "east"})],
+)
+def test_whose_changes_of_the_arms_are_accepted(write, given, accepts):
+    assert read_config(write(f"{LEAST}[arms]\n{given}\n")).accepts == accepts
+    assert read_config(write(LEAST + "[arms]\naccept = 'anyone'\n")).accepts == "anyone"
+
+
+@pytest.mark.parametrize("given", ["'somebody'", "3", "[3]", "['Not a name!']"])
+def test_a_mistake_in_whom_to_accept_is_named(write, given):
+    path = write(f"{LEAST}[arms]\naccept = {given}\n")
+    assert "arms.accept" in mistakes(path)[0]

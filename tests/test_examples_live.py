@@ -132,9 +132,7 @@ def test_an_application_of_personalizer(served):
     assert all(line.arm != 0 for line in without_first)
     *counts, last = ran.stdout.splitlines()
     shown = {line.rsplit(None, 1)[0]: int(line.rsplit(None, 1)[1]) for line in counts}
-    assert shown == {
-        arm: sum(line.name == arm and not line.cancelled for line in log) for arm in TERMS.arms
-    }
+    assert shown == {arm: sum(line.name == arm and not line.cancelled for line in log) for arm in TERMS.arms}
     assert last == "3 events were never shown: cancelled"
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from fedbandit.agent.client_errors import InvalidRequest
-from fedbandit.agent.http.state import FederationState, RestoredBody, SiteState
+from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, FederationState, RestoredBody, SiteState
 from fedbandit.checks import InvalidArgument, finite_number, instance, whole_number
 
 __all__ = ["Call", "Decision", "KnownDecision", "LoggedDecision", "Reported"]
@@ -148,9 +148,7 @@ def decide_many(
     return Call("POST", "/v1/decisions", lambda said: _DECISIONS.validate_json(said, strict=True).decisions, body)
 
 
-def _request(
-    eligible: Arms | None, exclude: Arms | None, key: str | None, subject: str | None, **more: int
-) -> bytes:
+def _request(eligible: Arms | None, exclude: Arms | None, key: str | None, subject: str | None, **more: int) -> bytes:
     said: dict[str, Any] = {"key": secrets.token_hex(16) if key is None else _text("key", key, "a text")}
     for name, arms in (("eligible", eligible), ("exclude", exclude)):
         if arms is not None:
@@ -229,9 +227,9 @@ def state() -> Call[SiteState]:
     return Call("GET", "/v1/state", SiteState.model_validate_json)
 
 
-def arms() -> Call[dict[str, Any]]:
+def arms() -> Call[ArmsBody]:
     """Read the list of arms with its version: which are stopped, who changed what, and what waits to be accepted."""
-    return Call("GET", "/v1/arms", _OBJECT.validate_json)
+    return Call("GET", "/v1/arms", ArmsBody.model_validate_json)
 
 
 def log(after: int = 0) -> Call[LoggedDecision]:
@@ -242,16 +240,16 @@ def log(after: int = 0) -> Call[LoggedDecision]:
 # ---------------------------------------------------------------- operators
 
 
-def change_arm(kind: Literal["add", "suspend", "resume", "retire"], name: str) -> Call[dict[str, Any]]:
+def change_arm(kind: Literal["add", "suspend", "resume", "retire"], name: str) -> Call[ArmChangeBody]:
     """Change the list of arms; a stop (``suspend``, ``retire``) takes effect at every site that hears of it."""
     said = {"change": kind, "arm": _text("name", name, "the name of an arm")}
-    return Call("POST", "/v1/arms", _OBJECT.validate_json, _json(said), repeats=False)
+    return Call("POST", "/v1/arms", ArmChangeBody.model_validate_json, _json(said), repeats=False)
 
 
-def accept_arm(name: str) -> Call[dict[str, Any]]:
+def accept_arm(name: str) -> Call[ArmsBody]:
     """Accept the changes of an arm that other sites have made and that wait; returns the arms as they are now."""
     said = {"arm": _text("name", name, "the name of an arm")}
-    return Call("POST", "/v1/arms/accept", _OBJECT.validate_json, _json(said))
+    return Call("POST", "/v1/arms/accept", ArmsBody.model_validate_json, _json(said))
 
 
 def leave(name: str) -> Call[None]:

@@ -84,6 +84,7 @@ class Unreachable(AgentError):
 
 
 _KINDS: dict[str, type[AgentError]] = {
+    "arm_refused": InvalidRequest,
     "arm_stopped": ArmStopped,
     "cancelled": Cancelled,
     "forbidden": Forbidden,
@@ -97,6 +98,7 @@ _KINDS: dict[str, type[AgentError]] = {
     "too_large": InvalidRequest,
     "unauthorised": Unauthorised,
     "unavailable": Unavailable,
+    "unknown_arm": InvalidRequest,
     "unknown_decision": UnknownDecision,
     "window_over": TooLateToCancel,
 }

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedbandit.agent.addresses import Address, address, listening_address, site_name
+from fedbandit.agent.core.arm_changes import Accepts
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.own_policy import check_trust
 from fedbandit.agent.disk.secret_files import read_secret
@@ -75,6 +76,7 @@ class SiteConfig:
     * ``terms``: the terms that all sites share
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
     * ``token_file``: holds a token with all rights; ``role_files``: those with the rights of a role
+    * ``accepts``: whose changes of the arms count without the operator's consent
     * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
       decisions kept; ``keep_rewards``: their rewards, too, for the site's log
     """
@@ -92,6 +94,7 @@ class SiteConfig:
     path: Path
     role_files: dict[Role, Path] = field(default_factory=dict[Role, Path])
     keep_rewards: bool = False
+    accepts: Accepts = frozenset()
 
 
 T = TypeVar("T")
@@ -122,6 +125,15 @@ def _duration(value: Any) -> float:
     if type(value) in (int, float) and value == 0:
         return 0.0
     raise InvalidArgument("", value, "0, or a number of days, hours, minutes or seconds, such as '30 days' or '90 s'")
+
+
+def _accepts(value: Any) -> Accepts:
+    """From whom changes of the arms are accepted."""
+    if value == "anyone":
+        return "anyone"
+    if not isinstance(value, list):
+        raise InvalidArgument("", value, "a list of sites, such as ['north', 'east'], or 'anyone'")
+    return frozenset(site_name(str(name)) for name in cast(list[object], value))
 
 
 _Name = Annotated[str, AfterValidator(site_name)]
@@ -173,6 +185,10 @@ class _Decisions(Section):
     keep_rewards: bool = False
 
 
+class _Arms(Section):
+    accept: Annotated[Accepts, BeforeValidator(_accepts)] = frozenset()
+
+
 class _Neighbour(Section):
     name: _Name
     address: _Dialled | None = None
@@ -188,6 +204,7 @@ class _File(Section):
     listen: _Listen = _Listen()
     tokens: _Tokens = _Tokens()
     decisions: _Decisions = _Decisions()
+    arms: _Arms = _Arms()
     neighbours: list[_Neighbour] = Field(default_factory=list[_Neighbour])
 
 
@@ -215,6 +232,7 @@ def read_config(path: Path) -> SiteConfig:
         keep=file.decisions.keep,
         neighbours=tuple(Neighbour(n.name, n.address, n.rate) for n in file.neighbours),
         path=path,
+        accepts=file.arms.accept,
         role_files={role: folder / name for role in ROLES if (name := getattr(file.tokens, role)) is not None},
         keep_rewards=file.decisions.keep_rewards,
     )

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from fedbandit.agent.clock import LASTS, PatientClock, SteadyClock, epoch_now
 from fedbandit.agent.config import ConfigError, SiteConfig, check_insecure, read_config
+from fedbandit.agent.core.arm_changes import ArmChange, ChangeKind
+from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.choice import DecisionDraws, draws_for
 from fedbandit.agent.core.decisions import Outcome
 from fedbandit.agent.core.events import Step
@@ -122,18 +124,18 @@ class Agent:
 
     async def decide(self) -> Decision:
         """Hand out an arm."""
-        draws = self._draws()
         now = self._clock.now()  # before anything is settled: at this time nothing is due any more
-        return await self.site.do(lambda site: site.decide(now, draws))
+        return await self.site.do(lambda site: site.decide(now, self._draws(site)))
 
     async def request(self, request: Request) -> tuple[Decision, ...]:
         """Hand out the decisions of a request."""
-        draws = [self._draws() for _ in range(request.count)]
         now = self._clock.now()
-        return await self.site.do(lambda site: site.decide(now, draws, request))
+        return await self.site.do(
+            lambda site: site.decide(now, [self._draws(site) for _ in range(request.count)], request)
+        )
 
-    def _draws(self) -> DecisionDraws:
-        return draws_for(self.terms, self._random)
+    def _draws(self, site: Site) -> DecisionDraws:
+        return draws_for(self.terms, self._random, len(site.arms.names))
 
     async def report(self, decision_id: str, reward: float) -> bool:
         """Accept a reward; False if it came too late."""
@@ -157,6 +159,31 @@ class Agent:
     def log(self, after: int) -> tuple[list[Decision], Mapping[str, float]]:
         """All decisions beyond a number, and the rewards that are kept."""
         return self.site.look().log(after)
+
+    @property
+    def arm_names(self) -> tuple[str, ...]:
+        """The names of the arms, in the order of their numbers."""
+        return self.site.arm_names
+
+    @property
+    def arms(self) -> Arms:
+        """The arms, and what became of them; all of it is on disk."""
+        return self.site.look().arms
+
+    async def change_arm(self, kind: ChangeKind, arm: str) -> ArmChange:
+        """Change an arm, and tell the neighbours at once."""
+        at, sign = int(1000 * time.time()), self.links.arms.sign
+        change = await self.site.do(lambda site: site.change_arm(kind, arm, at, sign))
+        _LOG.warning("%s", change.in_words())
+        self.links.arms.tell()
+        return change
+
+    async def accept_arm(self, arm: str) -> tuple[ArmChange, ...]:
+        """Accept the changes of an arm that wait."""
+        accepted = await self.site.do(lambda site: site.accept_arm(arm))
+        for change in accepted:
+            _LOG.warning("%s: accepted by the operator", change.in_words())
+        return accepted
 
     async def leave(self, neighbour: str) -> None:
         """Record that a neighbour has left for good."""
@@ -201,10 +228,15 @@ class Agent:
         """Listen for neighbours, dial them, expire old decisions, watch the configuration."""
         self._awake = _now_of_both_clocks()
         if self.config.gossip is not None:
-            handlers = {"Exchange": self.links.answer_exchange, "Compare": self.links.answer_compare}
+            handlers = {
+                "Exchange": self.links.answer_exchange,
+                "Compare": self.links.answer_compare,
+                "ArmChanges": self.links.answer_arm_changes,
+            }
             self._server = GossipServer(self.config.gossip, self._tls, handlers, self.links.admits, self.refusals.count)
             self.gossip_port = self._server.port
         await self.site.do(lambda site: site.open())
+        await self.links.arms.accept(self.config.accepts)
         await self.links.use(self.config.neighbours)
         if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused
             await self._server.start()
@@ -218,6 +250,7 @@ class Agent:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.links.arms.close()
         server, self._server = self._server, None
         await asyncio.gather(self.links.close(), *([] if server is None else [server.stop(grace=1.0)]))
 
@@ -294,7 +327,10 @@ class Agent:
         await self._drop_strangers()
         if config.neighbours != self.config.neighbours:
             _LOG.info("applied the neighbours in %s", path.name)
-        taken = replace(self.config, neighbours=config.neighbours)
+        if config.accepts != self.config.accepts:
+            await self.links.arms.accept(config.accepts)
+            _LOG.info("applied [arms] in %s", path.name)
+        taken = replace(self.config, neighbours=config.neighbours, accepts=config.accepts)
         changed = [field.name for field in fields(config) if getattr(config, field.name) != getattr(taken, field.name)]
         if "terms" in changed:
             _LOG.warning(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedbandit.agent.config import SiteConfig
     from fedbandit.agent.rights import Right
 
-__all__ = ["live"]
+__all__ = ["SITE_FILE", "Config", "its_client", "live", "plain_errors"]
 
 live = typer.Typer()
 
@@ -69,7 +69,7 @@ def agent(
     tokens = read_tokens(site)
     if insecure:
         logging.getLogger("fedbandit.agent").warning(INSECURE)
-    with _plain_errors():
+    with plain_errors():
         running = Agent(site, tls)
 
     async def until_stopped() -> None:
@@ -78,7 +78,7 @@ def agent(
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await serve(running, tokens, stop)
 
-    with _plain_errors():
+    with plain_errors():
         asyncio.run(until_stopped())
 
 
@@ -119,9 +119,9 @@ def confirm(config: Config = SITE_FILE) -> None:
     from fedbandit.agent.config import read_config
 
     site = read_config(config)
-    with _plain_errors():
+    with plain_errors():
         try:
-            with _its_client(site, config, "lives") as client:
+            with its_client(site, config, "lives") as client:
                 client.confirm()
         except Unreachable as error:
             raise FileError(f"{error}. Start {site.name}'s agent, then confirm") from None
@@ -143,9 +143,9 @@ def restore(config: Config = SITE_FILE) -> None:
     from fedbandit.agent.stopped import restore as restore_stopped
 
     site = read_config(config)
-    with _plain_errors():
+    with plain_errors():
         try:
-            with _its_client(site, config, "lives") as client:
+            with its_client(site, config, "lives") as client:
                 restored = Restored(**client.restore().model_dump())
         except Unreachable:
             restored = restore_stopped(site)
@@ -167,9 +167,9 @@ def _tell(path: Path, name: str, comes_back: bool) -> None:
     from fedbandit.agent.config import read_config
 
     site = read_config(path)
-    with _plain_errors():
+    with plain_errors():
         try:
-            with _its_client(site, path, "neighbours") as client:
+            with its_client(site, path, "neighbours") as client:
                 (client.rejoin if comes_back else client.leave)(name)
         except Unreachable:
             from fedbandit.agent.stopped import change_neighbour
@@ -178,7 +178,7 @@ def _tell(path: Path, name: str, comes_back: bool) -> None:
 
 
 @contextmanager
-def _its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Client"]:
+def its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Client"]:
     """A client of the site's running agent, with this right."""
     from fedbandit.agent.client import Client
     from fedbandit.agent.config import token_with
@@ -192,7 +192,7 @@ def _its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Cl
 
 
 @contextmanager
-def _plain_errors() -> Generator[None]:
+def plain_errors() -> Generator[None]:
     """Report refusals of an agent, its file or its client like the caller's own errors."""
     from fedbandit.agent.client import AgentError
     from fedbandit.agent.core.events import Refused

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedbandit.cli.agent import live
+from fedbandit.cli.arms import arm
 from fedbandit.cli.certs import certs
 from fedbandit.cli.errors import errors_exit_with_2
 from fedbandit.cli.tables import print_audit, print_summary, print_sweep, print_table, print_theory
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.add_typer(certs, name="certs")
 app.add_typer(live)
+app.add_typer(arm, name="arm")
 app.add_typer(upper)
 
 

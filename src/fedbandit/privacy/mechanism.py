@@ -90,13 +90,15 @@ class Mechanism:
         high: float,
         noise: NoiseSource = laplace,
         counts: Counts = "sites",
+        rows: int | None = None,
     ) -> None:
-        """Nothing observed, nothing released."""
+        """Nothing observed, nothing released. ``rows``: how many arms there are now, if not ``num_arms``."""
         self._low, self._high = _range(low, high)
-        self.num_arms = whole_number("num_arms", num_arms, 1, 10**6)
+        num_arms = whole_number("num_arms", num_arms, 1, 10**6)
+        self.num_arms = num_arms if rows is None else whole_number("rows", rows, num_arms, 10**6)
         num_agents = whole_number("num_agents", num_agents, 1, 10**6)
         self.page = policy.page()
-        self.terms = terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high, counts)
+        self.terms = terms_in_steps(policy, num_agents, num_arms, self._low, self._high, counts)
         self._kept = {arm != plain.NO_ARM: plain.kept_names(self.page, arm) for arm in (plain.NO_ARM, 0)}
         self.me: Any = plain.new_me(self.page, self.terms, self.num_arms)
         self.max_pulls: int | None = getattr(self.terms, "max_pulls", None)

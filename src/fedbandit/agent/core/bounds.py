@@ -7,7 +7,7 @@ link gets stuck.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedbandit.agent.core.messages import MAX_N, Message, Offer
+from fedbandit.agent.core.messages import MAX_N, Message
 from fedbandit.checks import InvalidArgument
 from fedbandit.rules.flow import Limits, largest_cut, largest_noise
 
@@ -45,7 +45,7 @@ class Bounds:
     * ``limits``: of a link's flow; ``usual``: without the margin
     * ``weight``: the largest weight of one site; ``rate``: the most decisions per second
     * ``noise``: the scale of the noise of a mean, in ranges
-    * ``n_max``: the most decisions for an arm
+    * ``n_max``: the most decisions for an arm; ``has_counts``: whether messages tell them
     """
 
     limits: Limits
@@ -54,8 +54,7 @@ class Bounds:
     rate: float
     noise: float
     n_max: int
-    num_arms: int
-    num_counts: int
+    has_counts: bool
 
     @classmethod
     def of(cls, terms: "Federation") -> "Bounds":
@@ -75,8 +74,7 @@ class Bounds:
             rate=rate,
             noise=noise,
             n_max=MAX_N if terms.max_pulls is None else terms.max_pulls,
-            num_arms=terms.num_arms,
-            num_counts=terms.num_arms if terms.catches_up else 0,
+            has_counts=terms.catches_up,
         )
 
     @property
@@ -89,12 +87,13 @@ class Bounds:
         return min(int(self.rate * max(elapsed, DAY)), self.n_max)
 
     def check(self, message: Message, born: int, epoch: int) -> None:
-        """Refuse what no honest neighbour says to a site that was ``born`` at one epoch and is now in another."""
-        self._check_row("flow", message.flow)
-        if isinstance(message, Offer):
-            self._check_row("gossiped", message.gossiped)
-        if len(message.n_max) != self.num_counts:
-            raise InvalidArgument("n_max", f"{len(message.n_max)} counts", f"{self.num_counts} counts")
+        """Refuse what no honest neighbour says to a site that was ``born`` at one epoch and is now in another.
+
+        The lengths of rows are ``aligned_rows``'.
+        """
+        if bool(message.n_max) != self.has_counts:
+            accepted = "one for each arm" if self.has_counts else "none: this policy has no counts"
+            raise InvalidArgument("n_max", f"{len(message.n_max)} counts", accepted)
         for k, n in enumerate(message.n_max):
             if n > self.n_max:
                 raise InvalidArgument(f"n_max[{k}]", n, f"at most {self.n_max}")
@@ -103,10 +102,6 @@ class Bounds:
         # the other end must then believe: so it believes twice as much, whenever it was born itself.
         _check_epoch("to_epoch", message.to_epoch, max(born + CENTURY, epoch))
         _check_epoch("epoch", message.epoch, born + 2 * CENTURY)
-
-    def _check_row(self, name: str, row: tuple[float, ...]) -> None:
-        if len(row) != 2 * self.num_arms:
-            raise InvalidArgument(name, f"{len(row)} columns", f"{2 * self.num_arms} columns")
 
 
 def _check_epoch(name: str, epoch: int, most: int) -> None:

@@ -61,9 +61,10 @@ class DecisionDraws:
                 raise InvalidArgument(name, value, "a number in [0, 1)")
 
 
-def draws_for(terms: Federation, random: Random) -> DecisionDraws:
-    """All that a decision under these terms may need."""
-    normals, u = tuple(random.gauss(0.0, 1.0) for _ in terms.arms), random.random()
+def draws_for(terms: Federation, random: Random, num_arms: int | None = None) -> DecisionDraws:
+    """All that a decision under these terms may need, among so many arms; None: those of the terms."""
+    normals = tuple(random.gauss(0.0, 1.0) for _ in range(num_arms or terms.num_arms))
+    u = random.random()
     return DecisionDraws(normals, u, None if terms.shares is None else random.random())
 
 
@@ -80,8 +81,9 @@ def choice(
     not handed out. ``n_max`` is empty without the consistency rule. If only some arms remain, the page chooses as in a
     world of these; t goes on counting all decisions.
     """
-    _check_normals(terms, draws)
-    arms = _with_room(terms, player, range(terms.num_arms) if allowed is None else _checked_arms(terms, allowed))
+    num_arms = player.num_arms
+    _check_normals(terms, num_arms, draws)
+    arms = _with_room(terms, player, range(num_arms) if allowed is None else _checked_arms(num_arms, allowed))
     if terms.shares is None:
         said = _said(terms, player, n_max, draws, arms)
         return Choice(said.arm, said.chance(said.arm))
@@ -110,7 +112,7 @@ def _with_room(terms: Federation, player: Player, arms: Sequence[int]) -> Sequen
     opened = [k for k in arms if player.me.tried[k] < most]
     if not opened:
         raise HorizonReached(
-            f"every arm{'' if len(arms) == terms.num_arms else ' that this request may have'} has had the {most} "
+            f"every arm{'' if len(arms) == player.num_arms else ' that this request may have'} has had the {most} "
             "decisions for which policy.horizon pays: the promised epsilon is spent. A new federation with a longer "
             "horizon, on new rewards, can go on"
         )
@@ -180,15 +182,15 @@ def _checked_arm(terms: Federation, arm: object, num_arms: int) -> int:
     return arm
 
 
-def _checked_arms(terms: Federation, allowed: Sequence[int]) -> Sequence[int]:
-    arms = [k for k in range(terms.num_arms) if k in allowed]
+def _checked_arms(num_arms: int, allowed: Sequence[int]) -> Sequence[int]:
+    arms = [k for k in range(num_arms) if k in allowed]
     if not arms or len(arms) < len(allowed):
-        raise InvalidArgument("allowed", allowed, f"one or more different arms from 0 to {terms.num_arms - 1}")
+        raise InvalidArgument("allowed", allowed, f"one or more different arms from 0 to {num_arms - 1}")
     return arms
 
 
-def _check_normals(terms: Federation, draws: DecisionDraws) -> None:
+def _check_normals(terms: Federation, num_arms: int, draws: DecisionDraws) -> None:
     policy = terms.policy
     needed = policy.index == "thompson" if isinstance(policy, FedBatch) else not is_built_in(policy)
-    if len(draws.normals) != terms.num_arms and (needed or draws.normals):
-        raise InvalidArgument("normals", draws.normals, f"{terms.num_arms} draws, one for each arm")
+    if len(draws.normals) != num_arms and (needed or draws.normals):
+        raise InvalidArgument("normals", draws.normals, f"{num_arms} draws, one for each arm")

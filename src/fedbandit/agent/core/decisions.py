@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar, overload
 
+from fedbandit.agent.core.arms import in_words_of_stops
 from fedbandit.agent.core.choice import Choice, DecisionDraws, choice
 from fedbandit.agent.core.decision_ids import decision_id as id_of
 from fedbandit.agent.core.events import (
@@ -100,16 +101,15 @@ class Decisions(SiteView):
             if it.cancelled:
                 raise Cancelled(f"the decision {it.id} of this key was cancelled")
             if it.arm in self.stopped and not it.rewarded:
-                raise ArmStopped(f"{self.terms.arms[it.arm]}, the arm of the decision {it.id} of this key, was stopped")
+                raise ArmStopped(f"{self.arms.names[it.arm]}, the arm of the decision {it.id} of this key, was stopped")
         return found
 
     def _allowed(self, request: Request) -> tuple[int, ...] | None:
         """The arms that a request may get; None: all."""
         stopped = self.stopped
-        allowed = request.arms(self.terms.num_arms, stopped)
+        allowed = request.arms(len(self.arms.names), stopped)
         if allowed is not None and not allowed:
-            names = ", ".join(self.terms.arms[k] for k in sorted(stopped))
-            raise NoArm("no arm is left for this request" + (f"; stopped: {names}" if names else ""))
+            raise NoArm("no arm is left for this request" + (f": {in_words_of_stops(self.arms)}" if stopped else ""))
         return allowed
 
     def _chosen(self, drawn: Sequence[DecisionDraws], allowed: tuple[int, ...] | None, subject: bytes) -> list[Choice]:
@@ -275,7 +275,7 @@ class Decisions(SiteView):
 
     def _look(self, *arms: int) -> None:
         """Show the page what the network holds now, of these arms or of all."""
-        self._player.look(self.gossiped, arms or range(self.terms.num_arms))
+        self._player.look(self.gossiped, arms or range(self._player.num_arms))
 
     def _step(self, result: _Result, *records: Record) -> Step[_Result]:
         self._stored.apply(records)

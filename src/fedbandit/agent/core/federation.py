@@ -213,9 +213,14 @@ class Federation:
         """The fixed numbers of the page, in steps of the grid: the one source of first batch, horizon and noise."""
         return terms_in_steps(self.policy, self.num_agents, self.num_arms, self.low, self.high, self.counted)
 
-    def mechanism(self, noise: NoiseSource = laplace) -> Mechanism:
-        """A site's own numbers before the first reward."""
-        return Mechanism(self.policy, self.num_agents, self.num_arms, self.low, self.high, noise, self.counted)
+    def mechanism(self, noise: NoiseSource = laplace, num_arms: int | None = None) -> Mechanism:
+        """A site's own numbers before the first reward; ``num_arms``: how many it has now, if not those of the terms.
+
+        An arm that is added changes no number that was fixed before the first round.
+        """
+        return Mechanism(
+            self.policy, self.num_agents, self.num_arms, self.low, self.high, noise, self.counted, num_arms
+        )
 
     @property
     def first_batch(self) -> int:

@@ -78,7 +78,13 @@ class LinkWatch:
         self._terms, self._bounds, self._standings = terms, bounds, standings
         self._width = terms.high - terms.low
         self._seen: dict[str, _Seen] = {}
-        self._lasting = [0.0] * terms.num_arms  # exchanges in a row after which an arm's numbers could not be
+        self._arms: tuple[str, ...] = ()
+        self._lasting: list[float] = []  # exchanges in a row after which an arm's numbers could not be
+
+    def name_arms(self, arms: Sequence[str]) -> None:
+        """There are these arms now: those that there were, and others behind them."""
+        self._arms = tuple(arms)
+        self._lasting += [0.0] * (len(arms) - len(self._lasting))
 
     def forget(self, neighbour: str) -> None:
         """It has left."""
@@ -99,7 +105,7 @@ class LinkWatch:
         step = 1.0 if standings is None or standings.is_whole else NOT_WHOLE
         low, span, heaviest = self._bounds.limits
         _, usual, usual_weight = self._bounds.usual
-        num_arms, largest, heavy = self._terms.num_arms, 0.0, False
+        num_arms, largest, heavy = len(self._arms), 0.0, False
         for k in range(num_arms):
             weight, total = after[num_arms + k], gossiped[num_arms + k]
             value = above_low(after[k], weight, low)
@@ -152,7 +158,7 @@ class LinkWatch:
 
     def warnings(self, flows: Mapping[str, Sequence[float]], gossiped: Sequence[float]) -> Iterator[str]:
         """What has lasted, and which neighbour brings most of it."""
-        patience, arms = PATIENCE * self._terms.num_agents, self._terms.arms
+        patience, arms = PATIENCE * self._terms.num_agents, self._arms
         carried = {name: tuple(self._of_arms(flow)) for name, flow in flows.items()}
         for name, of_arms in carried.items():
             seen, share = self._seen.get(name, _Seen()), max(it.share for it in of_arms)
@@ -170,8 +176,8 @@ class LinkWatch:
             if seen.jump is not None:
                 yield (
                     f"the numbers of {arms[seen.jump[0]]} that come from {name} jumped by {seen.jump[1]:.2g} ranges "
-                    f"although nobody has released any. If a site has just left, returned or begun a new life, that is "
-                    f"expected; otherwise {name}, or a site behind it, may be wrong or lie."
+                    f"although nobody has released any. If a site has just left, returned, begun a new life or "
+                    f"accepted the arm, that is expected; otherwise {name}, or a site behind it, may be wrong or lie."
                 )
         if carried:
             yield from self._odd(carried, gossiped, patience)
@@ -179,7 +185,7 @@ class LinkWatch:
     def _odd(
         self, carried: Mapping[str, tuple[CarriedOfArm, ...]], gossiped: Sequence[float], patience: int
     ) -> Iterator[str]:
-        arms, num_arms = self._terms.arms, self._terms.num_arms
+        arms, num_arms = self._arms, len(self._arms)
         for k in range(num_arms):
             if self._lasting[k] <= patience:
                 continue

@@ -13,8 +13,10 @@ from math import fsum
 from random import Random
 from typing import TypeVar
 
+from fedbandit.agent.core.arm_changes import Accepts, ArmChange, ChangeKind
 from fedbandit.agent.core.choice import DecisionDraws, draws_for
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_arms import ArmNews, is_signed, simulated_signature
 from fedbandit.agent.core.memory_journal import Crash, Crashed, MemoryJournal
 from fedbandit.agent.core.messages import Answer, Offer
 from fedbandit.agent.core.presence import Presence
@@ -51,6 +53,7 @@ class MemoryNetwork:
 
     * ``links``: pairs of names; every name is an agent, which starts at once on an empty disk
     * ``noise``: the source for releases; default: rounded Laplace noise from the seed
+    * ``accepts``: whose changes of the arms each agent accepts; those that are not listed accept nobody's
     * ``faults`` may be changed at any time; ``now`` is the virtual time; after so much ``patience`` an agent whose file
       one neighbour has confirmed no longer waits for the others
     """
@@ -75,7 +78,8 @@ class MemoryNetwork:
         self._sites: dict[str, Site] = {}
         self._left: set[str] = set()
         self._apart: frozenset[str] = frozenset()
-        self._flying: list[tuple[float, int, Offer | Answer]] = []
+        self._flying: list[tuple[float, int, Offer | Answer | ArmNews]] = []
+        self.accepts: dict[str, Accepts] = {}
         self._sent = 0
         self.patience = 10.0
         self._lives = self._runs = 0
@@ -107,16 +111,16 @@ class MemoryNetwork:
 
     def decide(self, name: str, draws: DecisionDraws | None = None) -> Decision:
         """Ask an agent for an arm; ``draws`` come from the seed unless given."""
-        drawn = draws or self._draws()
+        drawn = draws or self._draws(name)
         return self._do(name, lambda site: site.decide(self.now, drawn))
 
     def request(self, name: str, request: Request) -> tuple[Decision, ...]:
         """Ask an agent for the decisions of a request."""
-        drawn = [self._draws() for _ in range(request.count)]
+        drawn = [self._draws(name) for _ in range(request.count)]
         return self._do(name, lambda site: site.decide(self.now, drawn, request))
 
-    def _draws(self) -> DecisionDraws:
-        return draws_for(self.terms, self._random)
+    def _draws(self, name: str) -> DecisionDraws:
+        return draws_for(self.terms, self._random, len(self.site(name).arms.names))
 
     def cancel(self, name: str, decision_id: str) -> None:
         """Tell an agent that a decision was not used."""
@@ -159,14 +163,44 @@ class MemoryNetwork:
             raise Down(f"{name} died {crash}") from crash
         return step.result
 
+    # ---------------------------------------------------------------- arms
+
+    def change_arm(self, name: str, kind: ChangeKind, arm: str) -> ArmChange:
+        """An agent's operator changes an arm; its neighbours are told at once."""
+        at, sign = int(1000 * self.now), simulated_signature(name)
+        change = self._do(name, lambda site: site.change_arm(kind, arm, at, sign))
+        self._tell_arms(name, self.site(name).neighbours)
+        return change
+
+    def accept_arm(self, name: str, arm: str) -> tuple[ArmChange, ...]:
+        """An agent's operator accepts the changes of an arm that wait."""
+        return self._do(name, lambda site: site.accept_arm(arm))
+
+    def _tell_arms(self, name: str, neighbours: Iterable[str]) -> None:
+        known = tuple(it.change for it in self.site(name).arms.changes.values())
+        for neighbour in neighbours:
+            if known:
+                self.send(ArmNews(name, neighbour, known))
+
+    def _hear_arms(self, news: ArmNews) -> None:
+        genuine = [it for it in news.changes if is_signed(it)]
+        self.refused += [f"a forged change of {it.by}" for it in news.changes if it not in genuine]
+        name, accepts = news.receiver, self.accepts.get(news.receiver, frozenset())
+        new = self._do(name, lambda site: site.hear_changes(genuine, accepts))
+        if new:
+            self._tell_arms(name, [other for other in self.site(name).neighbours if other != news.sender])
+        if self.site(name).arms.changes.keys() - {it.id for it in news.changes}:
+            self._tell_arms(name, [news.sender])
+
     # ---------------------------------------------------------------- messages
 
     def exchange(self, name: str, neighbour: str) -> None:
         """Let an agent offer an exchange to a neighbour. ``run`` carries the messages."""
         self.exchanges += 1
         self.send(self._do(name, lambda site: site.offer(neighbour)))
+        self._tell_arms(name, [neighbour])  # a poll that a fault has ended begins again
 
-    def send(self, message: Offer | Answer) -> None:
+    def send(self, message: Offer | Answer | ArmNews) -> None:
         """Put a message on its way, once, more often or not at all."""
         copies = 1 + (self._random.random() < self.faults.duplication)
         for _ in range(copies):
@@ -182,15 +216,17 @@ class MemoryNetwork:
             self._deliver(message)
         self.now = self.now if until is None else max(self.now, until)
 
-    def _deliver(self, message: Offer | Answer) -> None:
+    def _deliver(self, message: Offer | Answer | ArmNews) -> None:
         cut = (message.sender in self._apart) != (message.receiver in self._apart)
         if cut or message.receiver not in self._sites:
             return
         try:
             if isinstance(message, Offer):
                 self.send(self._do(message.receiver, lambda site: site.receive_offer(message)))
-            else:
+            elif isinstance(message, Answer):
                 self._do(message.receiver, lambda site: site.receive_answer(message))
+            elif message.sender in self.site(message.receiver).neighbours:
+                self._hear_arms(message)
         except Down:
             return
         except (Refused, InvalidArgument) as refusal:
@@ -309,11 +345,22 @@ class MemoryNetwork:
 
 
 def imbalance(sites: Sequence[Site]) -> float:
-    """The largest difference, over columns, between the sum of what all gossip and the sum of what all own."""
-    columns = range(len(sites[0].own))
-    return max(abs(fsum(x for site in sites for x in (site.gossiped[c], -site.own[c]))) for c in columns)
+    """The largest difference, over arms and weights, between the sum of what all gossip and the sum of what all own."""
+    columns: dict[tuple[str, bool], list[float]] = {}
+    for site in sites:
+        names = site.arms.names
+        for c, (here, own) in enumerate(zip(site.gossiped, site.own, strict=True)):
+            columns.setdefault((names[c % len(names)], c < len(names)), []).extend((here, -own))
+    return max(abs(fsum(column)) for column in columns.values())
 
 
 def disagreement(sites: Sequence[Site]) -> float:
-    """The largest difference, over columns, between what two sites gossip."""
-    return max(max(column) - min(column) for column in zip(*(site.gossiped for site in sites), strict=True))
+    """The largest difference between what two sites gossip, over arms that all know."""
+    rows = [_by_arm(site) for site in sites]
+    shared = set(rows[0]).intersection(*rows)
+    return max(max(column) - min(column) for name in shared for column in zip(*(it[name] for it in rows), strict=True))
+
+
+def _by_arm(site: Site) -> dict[str, tuple[float, float]]:
+    names, row = site.arms.names, site.gossiped
+    return {name: (row[k], row[len(names) + k]) for k, name in enumerate(names)}

@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fedbandit.agent.core.arm_changes import MAX_ADDED, arm_name
 from fedbandit.agent.core.seals import MAX_RUN, Seal
 from fedbandit.agent.core.standings import MAX_N, Standing
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
@@ -33,6 +34,8 @@ class Message:
     * ``standings``: how much each site has released, as far as the sender knows
     * ``seal``: how far the sender is, for the receiver to keep; None from the previous version
     * ``to_run``: the process of the receiver that the sender heard last, 0 if of none
+    * ``arms``: the names of the arms that the sender knows besides those of the terms, in the order of its rows
+    * ``arms_version``: how many changes of the arms the sender knows
     * ``other``, ``most``: seals that the receiver gave: the last of another run than that one, and the furthest
     """
 
@@ -49,6 +52,8 @@ class Message:
     to_run: int = field(default=0, kw_only=True)
     other: Seal | None = field(default=None, kw_only=True)
     most: Seal | None = field(default=None, kw_only=True)
+    arms: tuple[str, ...] = field(default=(), kw_only=True)
+    arms_version: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what no honest neighbour sends."""
@@ -65,6 +70,17 @@ class Message:
             self._hold("stamp", self.stamp, (checked, writer))
         self._hold("n_max", self.n_max, _counts("n_max", self.n_max))
         self._hold("to_run", self.to_run, whole_number("to_run", self.to_run, 0, MAX_RUN))
+        whole_number("arms_version", self.arms_version, 0, MAX_COUNT)
+        if self.arms:
+            self._check_arms()
+
+    def _check_arms(self) -> None:
+        if len(self.arms) > MAX_ADDED:
+            raise InvalidArgument("arms", f"{len(self.arms)} names", f"at most {MAX_ADDED} names")
+        for name in self.arms:
+            arm_name(name)
+        if len(set(self.arms)) < len(self.arms):
+            raise InvalidArgument("arms", self.arms, "different names")
 
     def _hold(self, name: str, given: object, checked: object) -> None:
         if checked is not given:

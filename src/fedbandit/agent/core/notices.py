@@ -4,10 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from fedbandit.agent.core.arms import Arms, in_words_of_stops
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.presence import Doubt
 from fedbandit.agent.core.slots import HeldUp
 from fedbandit.agent.core.standings import Holdout
+from fedbandit.checks import shortened
 from fedbandit.outside.admission import claimed_epsilon
 from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
@@ -18,6 +20,7 @@ __all__ = [
     "Privacy",
     "privacy_of",
     "warnings_of",
+    "warnings_of_arms",
     "warnings_of_claims",
     "warnings_of_network",
     "warnings_of_processes",
@@ -72,11 +75,11 @@ def _delays(terms: Federation) -> str:
 
 
 def warnings_of(
-    terms: Federation, tried: Sequence[int], n_max: Sequence[int], held_up: Iterable[HeldUp] = ()
+    terms: Federation, arms: Sequence[str], tried: Sequence[int], n_max: Sequence[int], held_up: Iterable[HeldUp] = ()
 ) -> tuple[str, ...]:
     """What an operator should know before it hurts."""
     said = [
-        f"{it.rewards} rewards of {terms.arms[it.arm]} wait for that of the decision of {_time(it.by.at)}, which came "
+        f"{it.rewards} rewards of {arms[it.arm]} wait for that of the decision of {_time(it.by.at)}, which came "
         "before them; when it expires without one, the default counts. A reward_window would not wait."
         for it in held_up
         if it.rewards >= terms.first_batch
@@ -84,19 +87,35 @@ def warnings_of(
     return (*said, *_warnings_of_policy(terms, tried, n_max))
 
 
+MOST_WAITING = 5
+"""So many arms whose changes wait are named: somebody may ask for hundreds."""
+
+
+def warnings_of_arms(arms: Arms) -> tuple[str, ...]:
+    """What somebody has stopped, and what waits for the operator."""
+    said: list[str] = []
+    if arms.stopped:
+        left = "no arm is left to give" if len(arms.stopped) == len(arms.names) else "the others are given"
+        said.append(f"arms are stopped: {in_words_of_stops(arms)}; {left}.")
+    last = {it.arm: it for it in arms.waiting}
+    for name, it in [*last.items()][:MOST_WAITING]:
+        said.append(f"{it.in_words()}: that does not count here until 'fedbandit arm accept {shortened(name)}'.")
+    if len(last) > MOST_WAITING:
+        said.append(f"changes of {len(last) - MOST_WAITING} more arms wait: 'fedbandit arm list'.")
+    return tuple(said)
+
+
 UNREST = 1.0
 """Standard deviations of an estimate that an exchange may move it. Where gossip kept up with decisions it moved them by
 less than half of one, on a path of 50 with sorted bias and one exchange a round by two to four (docs/fedbatch.md)."""
 
 
-def warnings_of_network(terms: Federation, holdout: Holdout | None, unrest: float) -> tuple[str, ...]:
+def warnings_of_network(arms: Sequence[str], holdout: Holdout | None, unrest: float) -> tuple[str, ...]:
     """What keeps the whole network from an answer."""
     said: list[str] = []
     if holdout is not None:
         released = f"{holdout.released} rewards" if holdout.released else "nothing"
-        said.append(
-            f"{holdout.site} has released {released} of {terms.arms[holdout.arm]}: it alone leaves the answer open."
-        )
+        said.append(f"{holdout.site} has released {released} of {arms[holdout.arm]}: it alone leaves the answer open.")
     if unrest > UNREST:
         more = min(5.0 * unrest, 100.0)
         said.append(

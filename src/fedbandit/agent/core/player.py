@@ -32,10 +32,15 @@ LEAST_ELAPSED = DAY
 class Player:
     """A site's page, its own numbers, and what the network shows it; rows have an entry for each arm."""
 
-    def __init__(self, federation: Federation, stored: Stored, noise: NoiseSource) -> None:
-        """As the journal knows it: what has been released is never drawn again."""
-        self._federation, self.page = federation, federation.page
-        self._own = federation.mechanism(noise)
+    def __init__(self, federation: Federation, stored: Stored, noise: NoiseSource, num_arms: int | None = None) -> None:
+        """As the journal knows it: what has been released is never drawn again.
+
+        ``num_arms``: how many there are now; None: those of the terms. The page's fixed numbers are those of the terms
+        either way.
+        """
+        self._federation, self.page, self._noise = federation, federation.page, noise
+        self.num_arms = federation.num_arms if num_arms is None else num_arms
+        self._own = federation.mechanism(noise, self.num_arms)
         self._own.restore(stored.known, stored.released)
         self.terms, self.me = self._own.terms, self._own.me
         self.me.tried[:] = self.me.n  # decisions so far: those that were played, and those that wait
@@ -44,12 +49,23 @@ class Player:
         most = federation.max_pulls
         if most is not None and max(self.me.tried) > most:  # ``decide`` leaves room for each: a file was changed
             raise InvalidArgument("decisions of an arm", max(self.me.tried), f"at most {most}: policy.horizon's")
-        self.seen: Seen = new_seen(self.page, federation.num_arms)
+        self.seen: Seen = new_seen(self.page, self.num_arms)
         self._has_weights = "weight" in self.page.averaged
-        self._unknown = [True] * federation.num_arms
-        self._drift, self.exchanges = [0.0] * federation.num_arms, 0
-        self._lost = [0] * federation.num_arms  # exchanges in a row after which the network had taken an arm away
+        self._unknown = [True] * self.num_arms
+        self._drift, self.exchanges = [0.0] * self.num_arms, 0
+        self._lost = [0] * self.num_arms  # exchanges in a row after which the network had taken an arm away
         self._single = stored.known.get(NO_ARM)  # as the journal knows them; None: it does not
+
+    def grown(self, stored: Stored, num_arms: int) -> "Player":
+        """The same with more arms, of which nothing is known yet; ``stored`` holds all that this one knows.
+
+        What was released stays as it was, as after a restart: no noise is drawn.
+        """
+        more = num_arms - self.num_arms
+        other = Player(self._federation, stored, self._noise, num_arms)
+        other.exchanges = self.exchanges
+        other._drift, other._lost = [*self._drift, *[0.0] * more], [*self._lost, *[0] * more]
+        return other
 
     # ---------------------------------------------------------------- what the site owns
 
@@ -74,7 +90,7 @@ class Player:
         low, high = self._federation.low, self._federation.high
         values: list[float] = []
         weights: list[float] = []
-        for k in range(self._federation.num_arms):
+        for k in range(self.num_arms):
             published = self.page.published(self.me, self.terms, k)
             weight = published[1] if self._has_weights else float(self.me.n[k] > 0)
             values.append(from_grid(published[0], low, high, weight))
@@ -86,11 +102,11 @@ class Player:
         """What of each arm spreads by maximum (Algorithm 1, line 5); empty if nothing does."""
         if self.page.announced is None:
             return ()
-        return tuple(self.page.announced(self.me, self.terms, k) for k in range(self._federation.num_arms))
+        return tuple(self.page.announced(self.me, self.terms, k) for k in range(self.num_arms))
 
     @property
     def decided(self) -> int:
-        """Decisions after the first of each arm: the paper's t."""
+        """Decisions after the first of each arm of the terms: the paper's t, which never goes back."""
         return sum(self.me.tried) - self._federation.num_arms
 
     def take(self, rewards: Iterable[tuple[int, float]], elapsed: float) -> tuple[Record, ...]:
@@ -124,7 +140,7 @@ class Player:
     @property
     def known(self) -> dict[int, dict[str, Any]]:
         """What the journal has been told: of each arm that had a reward, and of the single numbers."""
-        rows = {k: self._own.kept(k) for k in range(self._federation.num_arms) if self.me.n[k] > 0}
+        rows = {k: self._own.kept(k) for k in range(self.num_arms) if self.me.n[k] > 0}
         return rows if self._single is None else {**rows, NO_ARM: self._single}
 
     @property
@@ -136,7 +152,7 @@ class Player:
 
     def exchange(self, gossiped: Sequence[float]) -> None:
         """Take in what the site gossips after an exchange, and by how much that moves the estimates."""
-        arms = range(self._federation.num_arms)
+        arms = range(self.num_arms)
         before = [None if self.is_unknown(k) else self._estimate(k) for k in arms]
         self.look(gossiped, arms)
         self.exchanges += 1
@@ -154,7 +170,7 @@ class Player:
         spread, deviation = getattr(self.me, "spread", None), getattr(self.me, "deviation", None)
         if spread is None or deviation is None or self.exchanges < ENOUGH_EXCHANGES:
             return 0.0
-        arms = [k for k in range(self._federation.num_arms) if not self.is_unknown(k)]
+        arms = [k for k in range(self.num_arms) if not self.is_unknown(k)]
         # A tiny site's own spread is next to nothing: it is measured by that of an average site.
         average = [shared_deviation(deviation[k], 1.0 / self._federation.num_agents) for k in arms]
         return max((unrest(self._drift[k], max(spread[k], x)) for k, x in zip(arms, average, strict=True)), default=0.0)
@@ -162,14 +178,14 @@ class Player:
     @property
     def estimates(self) -> tuple[float | None, ...]:
         """Of each arm, in steps of the grid; None while it is unknown."""
-        return tuple(None if self.is_unknown(k) else self._estimate(k) for k in range(self._federation.num_arms))
+        return tuple(None if self.is_unknown(k) else self._estimate(k) for k in range(self.num_arms))
 
     def _estimate(self, arm: int) -> float:
         return self.page.estimate(self.me, self.terms, self.seen, arm)
 
     def look(self, gossiped: Sequence[float], arms: Iterable[int]) -> None:
         """Take in what the site gossips of these arms now: own numbers and what has flowed here."""
-        low, high, num_arms = self._federation.low, self._federation.high, self._federation.num_arms
+        low, high, num_arms = self._federation.low, self._federation.high, self.num_arms
         arms = tuple(arms)
         for k in arms:
             weight = gossiped[num_arms + k]

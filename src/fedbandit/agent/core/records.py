@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedbandit.agent.core.arm_changes import ArmChange
 from fedbandit.agent.core.seals import NOTHING_TOLD, Told
 from fedbandit.rules.flow import Register
 
 __all__ = [
+    "ArmChanged",
     "Decision",
     "Forgotten",
     "Kept",
@@ -161,7 +163,15 @@ class Renewed:
     """A new life begins with an old file: what is known and released is told anew, in the records that follow."""
 
 
-Record = Life | Times | Decision | Forgotten | Kept | Known | Released | Link | Renewed | Opened
+@dataclass(frozen=True)
+class ArmChanged:
+    """A change of the arms, and when it was accepted: the how manieth it was; 0: it was not."""
+
+    change: ArmChange
+    accepted: int
+
+
+Record = Life | Times | Decision | Forgotten | Kept | Known | Released | Link | Renewed | Opened | ArmChanged
 
 
 @dataclass
@@ -187,6 +197,7 @@ class Stored:
     known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     released: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     links: dict[str, Link] = field(default_factory=dict[str, Link])
+    arm_changes: dict[str, ArmChanged] = field(default_factory=dict[str, ArmChanged])
 
     def apply(self, records: Iterable[Record]) -> None:
         """Take in records, in their order."""
@@ -213,5 +224,7 @@ class Stored:
                     self.links[record.neighbour] = record
                 case Opened(run):
                     self.run = run
+                case ArmChanged(change):
+                    self.arm_changes[change.id] = record
                 case Renewed():
                     self.known, self.released = {}, {}

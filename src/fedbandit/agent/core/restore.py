@@ -59,7 +59,7 @@ def records_of_new_life(
         *(Forgotten(it.id) for it in doubtful),
         *(Known(arm, fields) for arm, fields in known.items()),
         *(Released(arm, level, last) for (arm, level), last in stored.released.items() if arm in known),
-        *(_without_flow(link, terms, lives[link.neighbour]) for link in stored.links.values()),
+        *(_without_flow(link, lives[link.neighbour]) for link in stored.links.values()),
     ]
     rewarded = sum(it.reward is not None for it in doubtful)
     kept = len(unplayed) - len(doubtful)
@@ -79,6 +79,6 @@ def _known_by_releases(stored: Stored, terms: Federation) -> Iterator[tuple[int,
             yield arm, fields if arm == NO_ARM else {**fields, "n": fields["released"], "total": 0}
 
 
-def _without_flow(link: Link, terms: Federation, own_epoch: int) -> Link:
+def _without_flow(link: Link, own_epoch: int) -> Link:
     """The neighbour brings the flow back, as after a lost disk."""
-    return Link(link.neighbour, link.epoch, flow.empty(terms.num_arms), link.left, own_epoch, link.told)
+    return Link(link.neighbour, link.epoch, flow.empty(len(link.register[0]) // 2), link.left, own_epoch, link.told)

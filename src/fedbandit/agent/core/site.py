@@ -12,8 +12,9 @@ from collections import deque
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from fedbandit.agent.core.aligned_rows import aligned, check_lengths
+from fedbandit.agent.core.arm_events import ArmEvents
 from fedbandit.agent.core.choice import DecisionDraws
-from fedbandit.agent.core.decisions import Decisions
 from fedbandit.agent.core.events import (
     HorizonReached,
     NotANeighbour,
@@ -47,12 +48,14 @@ PAST_RUNS = 16
 """So many earlier processes of a neighbour are known, so that their late messages are not taken for a living one's."""
 
 _Result = TypeVar("_Result")
+_Message = TypeVar("_Message", bound=Message)
 
 
-class Site(Decisions):
+class Site(ArmEvents):
     """One agent: what it knows, and the events that change it.
 
-    Those of the application are in ``decisions``; here are those of neighbours, and of its own files.
+    Those of the application are in ``decisions``, changes of the arms in ``arm_events``; here are those of neighbours,
+    and of its own files.
     """
 
     # ---------------------------------------------------------------- neighbours
@@ -65,7 +68,7 @@ class Site(Decisions):
         if link is not None and not link.left:
             return Step(None)
         epoch, own = (0, 0) if link is None else (link.epoch, self._life(link) + 1)  # its seals are of another link
-        return self._linked(None, Link(neighbour, epoch, flow.empty(self.terms.num_arms), own_epoch=own))
+        return self._linked(None, Link(neighbour, epoch, flow.empty(self._player.num_arms), own_epoch=own))
 
     def leave(self, neighbour: str) -> Step[None]:
         """A neighbour has left for good: drop its flow, refuse what it said in this life. Idempotent."""
@@ -78,7 +81,7 @@ class Site(Decisions):
         self._past_runs.pop(neighbour, None)
         self._presence.forget(neighbour)
         self._watch.forget(neighbour)
-        gone = Link(neighbour, least, flow.empty(self.terms.num_arms), left=True, own_epoch=link.own_epoch)
+        gone = Link(neighbour, least, flow.empty(self._player.num_arms), left=True, own_epoch=link.own_epoch)
         return self._linked(None, gone)
 
     def offer(self, neighbour: str) -> Step[Offer]:
@@ -91,6 +94,7 @@ class Site(Decisions):
     def receive_offer(self, offer: Offer) -> Step[Answer]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
         link, own = self._outlived(self._heard(offer), offer), self.own
+        offer = self._aligned(link, offer)
         if offer.epoch >= link.epoch:
             register, rest = link.register, self._rest(link, own)
             if offer.to_epoch in (0, self._life(link)):
@@ -105,6 +109,7 @@ class Site(Decisions):
     def receive_answer(self, answer: Answer) -> Step[None]:
         """End an exchange: adopt what is newer. An answer from or to another life is not heard."""
         link, own = self._outlived(self._heard(answer), answer), self.own
+        answer = self._aligned(link, answer)
         if answer.epoch >= link.epoch and answer.to_epoch == self._life(link):
             answered = answer.flow, answer.stamp
             register = flow.adopt(link.register, answered, self.name, self._bounds.limits)
@@ -120,6 +125,8 @@ class Site(Decisions):
             "to_run": run,
             "other": link.told.beside(run),
             "most": link.told.most,
+            "arms": self._arms.added,
+            "arms_version": self._arms.version,
         }
 
     @property
@@ -180,10 +187,18 @@ class Site(Decisions):
             raise OtherFederation(f"{message.sender} follows other terms of the federation than {self.name}")
         if message.receiver != self.name:
             raise InvalidArgument("receiver", message.receiver, self.name)
+        check_lengths(message, self.terms.num_arms)
         self._bounds.check(message, self._stored.born, self._life(link))
         if self.run:
             self._presence.hear(message, self._place(link), self._stored.key, lambda: self.neighbours, self.decided)
         return link
+
+    def _aligned(self, link: Link, message: _Message) -> _Message:
+        """The message in this site's order of arms."""
+        added = self._arms.added
+        if message.arms == added:
+            return message
+        return aligned(message, self.terms.num_arms, added, self._rest(link, self.own))
 
     def _outlived(self, link: Link, message: Message) -> Link:
         """A link whose neighbour has heard a later life begins another: a disk was lost, and the clock stood behind.

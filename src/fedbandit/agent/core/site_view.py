@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from fedbandit.agent.core.aligned_rows import widened
+from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.bounds import DAY, Bounds
 from fedbandit.agent.core.events import UnknownDecision
 from fedbandit.agent.core.federation import Federation
@@ -15,6 +17,7 @@ from fedbandit.agent.core.notices import (
     Privacy,
     privacy_of,
     warnings_of,
+    warnings_of_arms,
     warnings_of_claims,
     warnings_of_network,
     warnings_of_processes,
@@ -62,20 +65,23 @@ class SiteView:
 
     def _take_over(self, stored: Stored) -> None:
         name, terms, noise = self.name, self.terms, self._noise
-        self._player = Player(terms, stored, noise)
+        self._arms = Arms.of(terms.arms, stored.arm_changes)
+        num_arms = len(self._arms.names)
+        self._player = Player(terms, stored, noise, num_arms)
         self._tried: list[int] = self._player.me.tried
         self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
-        self._slots = Slots(terms, self._stored.decisions, stored.by_arrival)
+        self._slots = Slots(terms, self._stored.decisions, stored.by_arrival, num_arms)
         self._requests = RequestIndex(self._stored.decisions.values())
         self._clock = max([stored.times.clock, *(decision.at for decision in stored.decisions.values())])
         self._since: float | None = stored.times.since  # when the rate's time begins
-        for link in self._stored.links.values():  # of a version that had no limits
-            register = flow.held(link.register, name, self._bounds.limits)
+        for link in self._stored.links.values():  # of a version that had no limits, or from when there were fewer arms
+            register = flow.held(widened(link.register, num_arms), name, self._bounds.limits)
             self._stored.links[link.neighbour] = replace(link, register=register)
-        self._standings = Standings(name, terms.num_agents, terms.num_arms, self._bounds.weight)
+        self._standings = Standings(name, terms.num_agents, num_arms, self._bounds.weight)
         self._has_standings = isinstance(terms.policy, FedBatch) or terms.catches_up
         self._watch = LinkWatch(terms, self._bounds, self._standings if self._has_standings else None)
-        self._player.look(self.gossiped, range(terms.num_arms))
+        self._watch.name_arms(self._arms.names)
+        self._player.look(self.gossiped, range(num_arms))
 
     @property
     def stored(self) -> Stored:
@@ -83,6 +89,16 @@ class SiteView:
         return replace(self._stored, known=self._player.known, released=self._player.marks)
 
     # ---------------------------------------------------------------- what can be seen
+
+    @property
+    def arms(self) -> Arms:
+        """The arms, and which of them are stopped."""
+        return self._arms
+
+    @property
+    def stopped(self) -> frozenset[int]:
+        """The numbers of arms that are given to nobody."""
+        return self._arms.stopped
 
     @property
     def epoch(self) -> int:
@@ -111,7 +127,8 @@ class SiteView:
     @property
     def own_means(self) -> tuple[float | None, ...]:
         """The own mean of each arm, as others may see it; None before its first release."""
-        values, weights = self.own[: self.terms.num_arms], self.own[self.terms.num_arms :]
+        own, num_arms = self.own, self._player.num_arms
+        values, weights = own[:num_arms], own[num_arms:]
         return tuple(ratio(x, weight) if weight > 0.0 else None for x, weight in zip(values, weights, strict=True))
 
     @property
@@ -186,11 +203,6 @@ class SiteView:
         """Decisions that have not expired."""
         return len(self._stored.decisions)
 
-    @property
-    def stopped(self) -> frozenset[int]:
-        """Arms that are given to nobody."""
-        return frozenset()
-
     def decision(self, decision_id: str) -> Decision:
         """A decision that is remembered."""
         decision = self._stored.decisions.get(decision_id)
@@ -236,7 +248,7 @@ class SiteView:
 
         Where patients count, it is relative to the arm that has the most.
         """
-        row = self.gossiped[self.terms.num_arms :]
+        row = self.gossiped[self._player.num_arms :]
         most = max(row) if self.terms.counted == "patients" else 1.0
         return tuple(weight / most if most > 0.0 else 0.0 for weight in row)
 
@@ -249,13 +261,13 @@ class SiteView:
     @property
     def theta(self) -> tuple[float | None, ...]:
         """The estimate of each arm; None for an arm that is unknown."""
-        return tuple(self._player.theta(k) for k in range(self.terms.num_arms))
+        return tuple(self._player.theta(k) for k in range(self._player.num_arms))
 
     @property
     def radius(self) -> tuple[float | None, ...]:
         """The uncertainty of each arm that the index uses now; None for an arm that is unknown."""
         now = self._player.now
-        return tuple(self._player.radius(k, now) for k in range(self.terms.num_arms))
+        return tuple(self._player.radius(k, now) for k in range(self._player.num_arms))
 
     def privacy(self) -> Privacy:
         """What is promised to the one whose reward it is."""
@@ -263,13 +275,14 @@ class SiteView:
 
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know."""
-        said = warnings_of(self.terms, self._tried, self.n_max, self._slots.held_up())
+        said = warnings_of(self.terms, self._arms.names, self._tried, self.n_max, self._slots.held_up())
         beyond = self._standings.beyond(self._most_decisions) if self.terms.catches_up else []
         flows = {link.neighbour: link.register[0] for link in self._stored.links.values() if not link.left}
         return (
             *warnings_of_processes(self.doubt, self._presence.namesakes, self._twins),
             *said,
-            *warnings_of_network(self.terms, self.holdout, self._player.unrest),
+            *warnings_of_arms(self._arms),
+            *warnings_of_network(self._arms.names, self.holdout, self._player.unrest),
             *warnings_of_claims(self.terms, beyond, self._most_decisions, self._standings.surplus()),
             *self._watch.warnings(flows, self.gossiped),
         )

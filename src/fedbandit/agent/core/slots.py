@@ -27,13 +27,23 @@ class HeldUp:
 class Slots:
     """The slots of each arm that have not been played, in order; ``decisions`` is the site's own table."""
 
-    def __init__(self, terms: Federation, decisions: Mapping[str, Decision], by_arrival: int) -> None:
-        """As the journal knows them; decisions up to the number ``by_arrival`` have none (``Stored``)."""
+    def __init__(
+        self, terms: Federation, decisions: Mapping[str, Decision], by_arrival: int, num_arms: int | None = None
+    ) -> None:
+        """As the journal knows them; decisions up to the number ``by_arrival`` have none (``Stored``).
+
+        ``num_arms``: how many there are now, if not those of the terms.
+        """
         self._window, self._decisions = terms.reward_window, decisions
-        self._open: list[deque[str]] = [deque() for _ in terms.arms]
+        self._open: list[deque[str]] = []
+        self.grow(terms.num_arms if num_arms is None else num_arms)
         for decision in decisions.values():
             if decision.is_open and decision.number > by_arrival:
                 self.add(decision)
+
+    def grow(self, num_arms: int) -> None:
+        """There are so many arms now."""
+        self._open += [deque() for _ in range(num_arms - len(self._open))]
 
     def add(self, decision: Decision) -> None:
         """Give the next slot of its arm to a decision."""

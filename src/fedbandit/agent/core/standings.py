@@ -104,6 +104,16 @@ class Standings:
         self.changed = [0] * num_arms
         """The exchange at which anything of each arm was last released by anybody, as far as is known here."""
 
+    def grow(self, num_arms: int) -> None:
+        """There are so many arms now: nobody has been heard to have released anything of those that are new."""
+        zeros = (0,) * (num_arms - self._num_arms)
+        for it in self._heard.values():
+            it.standing = replace(it.standing, released=it.standing.released + zeros)
+        if self._stated is not None:
+            self._stated = replace(self._stated, released=self._stated.released + zeros)
+        self.changed += [self.exchanges] * len(zeros)
+        self._num_arms, self._most = num_arms, None
+
     # ---------------------------------------------------------------- this site
 
     def state(self, epoch: int, weight: float, released: tuple[int, ...]) -> Standing:

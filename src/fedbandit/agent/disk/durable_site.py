@@ -118,6 +118,11 @@ class DurableSite:
         self._commit()
         return self._loaded()
 
+    @property
+    def arm_names(self) -> tuple[str, ...]:
+        """Also of an arm whose addition is being written: a decision for it is written after that."""
+        return self._loaded().arms.names
+
     def erase(self) -> None:
         """Write pending records, then remove old values from the files: played rewards, and sums that were released."""
         self._commit()

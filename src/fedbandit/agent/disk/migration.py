@@ -15,7 +15,7 @@ from fedbandit.agent.core.messages import MAX_COUNT
 from fedbandit.agent.core.records import Known, Life, Record, Released, Stored
 from fedbandit.agent.disk.raw_values import KEPT_TABLE, RAW_TABLES, make_known
 from fedbandit.agent.disk.rows import AgentRow, BadRows, Rows, insert_agent
-from fedbandit.agent.disk.tables import DECISION, RELEASED, SCHEMA, TABLES, statements
+from fedbandit.agent.disk.tables import ARM_CHANGES, DECISION, RELEASED, SCHEMA, TABLES, statements
 from fedbandit.checks import InvalidArgument, whole_number
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.fed_batch import add_release, keep_safe_radius
@@ -75,7 +75,7 @@ def migrate(file: sqlite3.Connection, version: int, terms: Federation, identity:
         file.execute("DROP TABLE known")
     for table in _RENAMED:
         file.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
-    _make(file, TABLES + DECISION + KEPT_TABLE)
+    _make(file, TABLES + DECISION + KEPT_TABLE + ARM_CHANGES)
     for statement in _FROM_SCHEMA_4 if version == 4 else _FROM_SCHEMA_3:
         file.execute(statement)
     for table in _RENAMED:
@@ -84,13 +84,14 @@ def migrate(file: sqlite3.Connection, version: int, terms: Federation, identity:
         _make_raw(file, terms)
         file.execute("UPDATE agent SET key = ?", (token_bytes(KEY_SIZE),))
     file.execute("UPDATE agent SET identity = ?, is_stale = 1, commits = 0, run = 0, checksum = 0", (identity,))
+    _make(file, ARM_CHANGES)
     _finish(file, records)
 
 
 def _migrate_5(file: sqlite3.Connection) -> None:
     """Decisions get columns; identity and number of commits stay: its neighbours know it, and its counter."""
     file.execute("ALTER TABLE decision RENAME TO old_decision")
-    _make(file, DECISION + KEPT_TABLE)
+    _make(file, DECISION + KEPT_TABLE + ARM_CHANGES)
     file.execute(_DECISIONS.format(flags="played, late, rewarded"))
     file.execute("DROP TABLE old_decision")
     _finish(file, [])
@@ -100,7 +101,7 @@ def make_file(name: str, terms: Federation, epoch: int, identity: bytes) -> byte
     """The content of a new state file, whose life begins with this epoch."""
     file = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        _make(file, TABLES + DECISION + RELEASED + KEPT_TABLE)
+        _make(file, TABLES + DECISION + RELEASED + KEPT_TABLE + ARM_CHANGES)
         _make_raw(file, terms)
         shown = terms.digest(), json.dumps(terms.terms())
         insert_agent(file, AgentRow(name, *shown, epoch, 0, token_bytes(KEY_SIZE), identity, epoch, 0))

@@ -11,8 +11,10 @@ from math import nan
 from struct import Struct
 from typing import Any
 
+from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
+    ArmChanged,
     Decision,
     Forgotten,
     Kept,
@@ -27,6 +29,7 @@ from fedbandit.agent.core.records import (
     Times,
 )
 from fedbandit.agent.core.seals import as_text, from_text
+from fedbandit.agent.disk.arm_rows import ArmRows
 from fedbandit.agent.disk.checksums import Checksums, checksum
 from fedbandit.agent.disk.raw_values import KnownRows, RewardPlaces
 from fedbandit.agent.disk.tables import EVERY_TABLE
@@ -130,6 +133,7 @@ class Rows:
     """
 
     small: Sequence[str] = ("link", "waiting", "kept")
+    has_arm_changes = True
     decision = _DECISION
     checksum_of = staticmethod(_checksum_of_decision)
 
@@ -147,6 +151,7 @@ class Rows:
         self._known = KnownRows(file, self._sums)
         self._waiting = RewardPlaces(file, self._sums, "waiting")
         self._kept = RewardPlaces(file, self._sums, "kept") if "kept" in self.small else None
+        self._arms = ArmRows(file, self._sums) if self.has_arm_changes else None
 
     # ---------------------------------------------------------------- checksums
 
@@ -181,6 +186,8 @@ class Rows:
             self._sums.put("known", arm, fields.rstrip(" "))
         for arm, level, last in rows("SELECT * FROM released"):
             self._sums.put("released", (arm, level), repr(last))
+        if self._arms is not None:
+            self._arms.add_up()
 
     def identify(self, identity: bytes) -> None:
         """Make it another file, whose commits are counted anew."""
@@ -205,7 +212,10 @@ class Rows:
         for neighbour, epoch, flow, version, writer, left, own, told in rows("SELECT * FROM link ORDER BY rowid"):
             register = tuple(json.loads(flow)), (version, writer)
             stored.apply([Link(neighbour, epoch, register, bool(left), own, from_text(told))])
-        terms.mechanism().restore(stored.known, stored.released)  # refuses what the page cannot know
+        if self._arms is not None:
+            stored.apply(self._arms.read())
+        num_arms = len(Arms.of(terms.arms, stored.arm_changes).names)
+        terms.mechanism(num_arms=num_arms).restore(stored.known, stored.released)  # refuses what the page cannot know
         return stored
 
     # ---------------------------------------------------------------- writing
@@ -243,6 +253,10 @@ class Rows:
                 self._sums.put("released", (arm, level), repr(last))
             case Opened(run):
                 self.agent.run = run
+            case ArmChanged() if self._arms is not None:
+                self._arms.write(record)
+            case ArmChanged():
+                raise BadRows("its schema has no changes of the arms")
             case Renewed():
                 self.has_old_values = True
                 self._known.clear()
@@ -296,7 +310,7 @@ def check_pages(file: sqlite3.Connection) -> None:
 
 
 def check_tables(file: sqlite3.Connection) -> None:
-    """Refuse a file with other tables than those of this schema."""
+    """Refuse a file with other tables than those of the present schema."""
     found = file.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")
     if {" ".join(sql.split()) for (sql,) in found} != EVERY_TABLE:
         raise BadRows("it is damaged: its tables are not those of its schema")

@@ -30,6 +30,7 @@ class RowsOfSchema5(Rows):
     """For ``check`` alone: decisions had no propensity, key, subject or eligible arms, and no reward was kept."""
 
     small = ("link", "waiting")
+    has_arm_changes = False
     decision = "id, number, arm, at, played, late, rewarded"
     checksum_of = staticmethod(_checksum_of_decision)
 

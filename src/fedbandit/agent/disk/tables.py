@@ -6,7 +6,17 @@ sum of the checksums of all rows, itself included. Without row ids a decision is
 
 from fedbandit.agent.disk.raw_values import KEPT_TABLE, RAW_TABLES
 
-__all__ = ["DECISION", "EVERY_TABLE", "MIGRATED", "RELEASED", "SCHEMA", "TABLES", "as_made", "statements"]
+__all__ = [
+    "ARM_CHANGES",
+    "DECISION",
+    "EVERY_TABLE",
+    "MIGRATED",
+    "RELEASED",
+    "SCHEMA",
+    "TABLES",
+    "as_made",
+    "statements",
+]
 
 SCHEMA = 6
 """The version of the tables."""
@@ -37,6 +47,13 @@ RELEASED = """
 CREATE TABLE released (arm INTEGER, level INTEGER, last INTEGER, PRIMARY KEY (arm, level)) STRICT;
 """
 
+ARM_CHANGES = """
+CREATE TABLE arm_change (
+    id TEXT PRIMARY KEY, content TEXT, certificates BLOB, signature BLOB, accepted INTEGER
+) STRICT;
+"""
+"""Since schema 6."""
+
 
 def statements(tables: str) -> list[str]:
     """One statement for each table."""
@@ -48,5 +65,5 @@ def as_made(tables: str) -> set[str]:
     return {" ".join(it.split()) for it in statements(tables)}
 
 
-EVERY_TABLE = as_made(TABLES + DECISION + RELEASED + RAW_TABLES + KEPT_TABLE)
+EVERY_TABLE = as_made(TABLES + DECISION + RELEASED + RAW_TABLES + KEPT_TABLE + ARM_CHANGES)
 """The statements that made a file."""

@@ -51,7 +51,7 @@ class Register(_message.Message):
     def __init__(self, flow: _Optional[_Iterable[float]] = ..., version: _Optional[int] = ..., writer: _Optional[str] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "gossiped", "n_max", "standings", "seal", "to_run", "other", "most")
+    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "gossiped", "n_max", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,8 @@ class Offer(_message.Message):
     TO_RUN_FIELD_NUMBER: _ClassVar[int]
     OTHER_FIELD_NUMBER: _ClassVar[int]
     MOST_FIELD_NUMBER: _ClassVar[int]
+    ARMS_FIELD_NUMBER: _ClassVar[int]
+    ARMS_VERSION_FIELD_NUMBER: _ClassVar[int]
     wire: int
     sender: str
     receiver: str
@@ -80,10 +82,12 @@ class Offer(_message.Message):
     to_run: int
     other: Seal
     most: Seal
-    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ...) -> None: ...
+    arms: _containers.RepeatedScalarFieldContainer[str]
+    arms_version: int
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "n_max", "standings", "seal", "to_run", "other", "most")
+    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "n_max", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +101,8 @@ class Answer(_message.Message):
     TO_RUN_FIELD_NUMBER: _ClassVar[int]
     OTHER_FIELD_NUMBER: _ClassVar[int]
     MOST_FIELD_NUMBER: _ClassVar[int]
+    ARMS_FIELD_NUMBER: _ClassVar[int]
+    ARMS_VERSION_FIELD_NUMBER: _ClassVar[int]
     wire: int
     sender: str
     receiver: str
@@ -110,7 +116,9 @@ class Answer(_message.Message):
     to_run: int
     other: Seal
     most: Seal
-    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ...) -> None: ...
+    arms: _containers.RepeatedScalarFieldContainer[str]
+    arms_version: int
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("wire", "terms")
@@ -119,3 +127,29 @@ class Terms(_message.Message):
     wire: int
     terms: str
     def __init__(self, wire: _Optional[int] = ..., terms: _Optional[str] = ...) -> None: ...
+
+class ArmChange(_message.Message):
+    __slots__ = ("content", "certificates", "signature")
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    content: bytes
+    certificates: bytes
+    signature: bytes
+    def __init__(self, content: _Optional[bytes] = ..., certificates: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class ArmNews(_message.Message):
+    __slots__ = ("wire", "sender", "federation", "known", "changes", "refused")
+    WIRE_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    FEDERATION_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    wire: int
+    sender: str
+    federation: str
+    known: _containers.RepeatedScalarFieldContainer[bytes]
+    changes: _containers.RepeatedCompositeFieldContainer[ArmChange]
+    refused: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., federation: _Optional[str] = ..., known: _Optional[_Iterable[bytes]] = ..., changes: _Optional[_Iterable[_Union[ArmChange, _Mapping]]] = ..., refused: _Optional[_Iterable[bytes]] = ...) -> None: ...

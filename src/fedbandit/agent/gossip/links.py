@@ -20,6 +20,7 @@ from fedbandit.agent.core.messages import Message, was_heard
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.gossip import wire
+from fedbandit.agent.gossip.arm_spread import ArmSpread
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
 from fedbandit.agent.gossip.refusals import Pace
 from fedbandit.agent.gossip.tls import TlsFiles
@@ -61,6 +62,8 @@ class Links:
         self._most_bytes = wire.most_bytes(terms.num_arms, terms.num_agents)
         self._changing = asyncio.Lock()  # one change at a time: otherwise a clock could be lost or run twice
         self.statuses: dict[str, NeighbourStatus] = {}
+        self.arms = ArmSpread(name, terms, site, tls, clock)
+        """Tells neighbours of changes of the arms."""
 
     # ---------------------------------------------------------------- who
 
@@ -146,12 +149,15 @@ class Links:
         if neighbour.address is None:
             return
         dialler = Dialler(neighbour.name, neighbour.address, self._tls)
+        polling = asyncio.create_task(self.arms.poll(neighbour.name, dialler), name=f"arms of {neighbour.name}")
         try:
             while not await _is_set_within(status.hang_up, pause):
                 await self.exchange(status, dialler)
                 ticks = self._random.expovariate(neighbour.rate)
                 pause = ticks if status.reachable else RETRY * (0.5 + self._random.random())
         finally:
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
             await dialler.close()
 
     async def exchange(self, status: NeighbourStatus, dialler: Dialler) -> None:
@@ -162,6 +168,7 @@ class Links:
             answer = wire.decode_answer(await dialler.call("Exchange", wire.encode(offer), TIMEOUT), self._most_bytes)
             self._check_sender(answer, name)
             await self._site.do(lambda site: site.receive_answer(answer))
+            status.arms_version = answer.arms_version
             status.heard_from(answer.epoch)  # only now: who is refused has no life here
             heard = was_heard(offer, answer)
         except TurnedAway as refusal:
@@ -195,6 +202,7 @@ class Links:
             self._check_sender(offer, status.neighbour.name if status else None)
             status = status or self._listed(offer.sender)
             answer = await self._site.do(lambda site: site.receive_offer(offer))
+            status.arms_version = offer.arms_version
             status.heard_from(offer.epoch)
         except OtherFederation as error:
             told = str(error) if status is None or status.differs is None else status.differs
@@ -219,6 +227,22 @@ class Links:
         if status is not None and differences:
             status.differs_in(_named(status.neighbour.name, differences))
         return self._own_terms
+
+    async def answer_arm_changes(self, call: Call) -> bytes:
+        """Tell a neighbour of changes of the arms: at once if there are any, else when there are, or after a while."""
+        status = self._admitted(call)
+        try:
+            news = wire.decode_arm_news(call.data)
+            if status is not None and news.sender != status.neighbour.name:
+                raise InvalidArgument("sender", news.sender, f"{status.neighbour.name}, as in the certificate")
+            status = status or self._listed(news.sender)
+            return await self.arms.answer(news)
+        except (WireError, InvalidArgument) as error:
+            raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
+        except OtherFederation as error:
+            raise self._refusal(status, "other terms", str(error), grpc.StatusCode.FAILED_PRECONDITION) from None
+        except JournalError:
+            raise self._refusal(status, "disk", "cannot write now", grpc.StatusCode.UNAVAILABLE) from None
 
     def _admitted(self, call: Call) -> NeighbourStatus | None:
         """The status of the neighbour whose certificate came with a call; None without TLS."""

@@ -43,6 +43,8 @@ class NeighbourStatus:
     """The epoch of its last message."""
     suspicion: str | None = None
     """A warning for the operator; it ends after ``QUIET`` exchanges in turn with one life."""
+    arms_version: int = 0
+    """How many changes of the arms it knew when it was last heard; 0 also from an agent of an older version."""
     silent: bool = False
     pace: Pace | None = field(default=None, repr=False)
     clock: "asyncio.Task[None] | None" = field(default=None, repr=False)

@@ -27,7 +27,7 @@ from fedbandit.agent.config import ConfigError, SiteConfig
 from fedbandit.agent.disk.secret_files import read_public, read_secret
 from fedbandit.checks import FileError
 
-__all__ = ["TlsFiles", "certificates_in", "key_in", "public_bytes", "read_tls"]
+__all__ = ["TlsFiles", "certificates_in", "is_issued", "key_in", "public_bytes", "read_tls"]
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,13 @@ def _unsigned(chain: list[Certificate], cas: list[Certificate], path: Path, now:
     """Errors in the chain from a site's certificate, through the intermediates in its file, to a CA."""
     last, between = chain[0], chain[1:]
     while True:
-        issuers = [ca for ca in cas if _issued(last, ca)]
+        issuers = [ca for ca in cas if is_issued(last, ca)]
         if issuers:
             late = [list(_untimely(ca, now)) for ca in issuers]
             if all(late):
                 yield from late[0]
             return
-        following = next((it for it in between if _issued(last, it)), None)
+        following = next((it for it in between if is_issued(last, it)), None)
         if following is None:
             yield f"did not sign {path}, which was signed by '{chain[0].issuer.rfc4514_string()}'"
             return
@@ -140,7 +140,8 @@ def _unsigned(chain: list[Certificate], cas: list[Certificate], path: Path, now:
         last = following
 
 
-def _issued(certificate: Certificate, issuer: Certificate) -> bool:
+def is_issued(certificate: Certificate, issuer: Certificate) -> bool:
+    """Whether a CA has issued a certificate; dates are not looked at."""
     try:
         if not issuer.extensions.get_extension_for_class(BasicConstraints).value.ca:
             return False

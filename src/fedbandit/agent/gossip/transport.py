@@ -88,9 +88,9 @@ class Unreachable(RuntimeError):
 class TurnedAway(RuntimeError):
     """The neighbour refused the call, with a reason."""
 
-    def __init__(self, message: str, other_terms: bool) -> None:
-        """``other_terms``: because the terms of the federation differ."""
-        self.other_terms = other_terms
+    def __init__(self, message: str, other_terms: bool, unknown_method: bool = False) -> None:
+        """``other_terms``: because the terms of the federation differ; ``unknown_method``: its version is older."""
+        self.other_terms, self.unknown_method = other_terms, unknown_method
         super().__init__(message)
 
 
@@ -193,7 +193,7 @@ class GossipServer:
     # ---------------------------------------------------------------- without
 
     def _listen_openly(self, address: Address) -> tuple[grpc.aio.Server, int]:
-        server = self._server(4 * PLACES, lambda _: None, lambda context: str(context.peer()))
+        server = self._server(16 * PLACES, lambda _: None, lambda context: str(context.peer()))
         try:
             port = server.add_insecure_port(str(address))
         except RuntimeError as error:
@@ -303,30 +303,48 @@ class Dialler:
         self._neighbour, self._address = neighbour, address
         self._tunnel = None if tls is None else Tunnel(neighbour, address, tls)
         self._unanswered = 0
+        self._opening = asyncio.Lock()  # or two calls that begin together would each open a channel
         self._channel: grpc.aio.Channel | None = None
 
     async def _opened(self) -> grpc.aio.Channel:
-        target = str(self._address) if self._tunnel is None else await self._tunnel.open()
-        return grpc.aio.insecure_channel(target, options=_DIALLER_OPTIONS)
+        async with self._opening:
+            if self._channel is None:
+                target = str(self._address) if self._tunnel is None else await self._tunnel.open()
+                self._channel, self._unanswered = grpc.aio.insecure_channel(target, options=_DIALLER_OPTIONS), 0
+            return self._channel
 
     async def call(self, method: str, data: bytes, timeout: float) -> bytes:
         """Send a call, and wait at most ``timeout`` seconds for the answer."""
         if self._unanswered >= GIVES_UP_AFTER:
             await self.close()
-        if self._channel is None:
-            self._channel, self._unanswered = await self._opened(), 0
+        channel = await self._opened()
         try:
-            answer = cast(bytes, await self._channel.unary_unary(f"/{SERVICE}/{method}")(data, timeout=timeout))
+            answer = cast(bytes, await channel.unary_unary(f"/{SERVICE}/{method}")(data, timeout=timeout))
             self._unanswered = 0
             return answer
         except grpc.aio.AioRpcError as error:
-            code, details = error.code(), error.details() or ""
-            self._unanswered = self._unanswered + 1 if code == grpc.StatusCode.DEADLINE_EXCEEDED else 0
-            if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
-                if self._tunnel is not None and self._tunnel.problem is not None:
-                    details = self._tunnel.problem
-                raise Unreachable(f"{code.name.lower().replace('_', ' ')}: {details}") from None
-            raise TurnedAway(details or code.name, code == grpc.StatusCode.FAILED_PRECONDITION) from None
+            self._unanswered = self._unanswered + 1 if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED else 0
+            raise self._failure(error) from None
+
+    async def wait(self, method: str, data: bytes, timeout: float) -> bytes:
+        """Send a call that is answered when there is something to tell. It never closes the channel of other calls.
+
+        If another call finds the connection dead and closes it, this one is cancelled.
+        """
+        channel = await self._opened()
+        try:
+            return cast(bytes, await channel.unary_unary(f"/{SERVICE}/{method}")(data, timeout=timeout))
+        except grpc.aio.AioRpcError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: grpc.aio.AioRpcError) -> Exception:
+        code, details = error.code(), error.details() or ""
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+            if self._tunnel is not None and self._tunnel.problem is not None:
+                details = self._tunnel.problem
+            return Unreachable(f"{code.name.lower().replace('_', ' ')}: {details}")
+        differs, unknown = code == grpc.StatusCode.FAILED_PRECONDITION, code == grpc.StatusCode.UNIMPLEMENTED
+        return TurnedAway(details or code.name, differs, unknown)
 
     async def close(self) -> None:
         """Close the channel."""

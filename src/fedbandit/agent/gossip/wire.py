@@ -5,11 +5,14 @@ Any bytes decode to a legal message or raise ``WireError``. ``exchange.proto`` d
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from fedbandit.agent import strict_json
+from fedbandit.agent.core.arm_changes import MAX_ADDED, MAX_ARM_NAME, ArmChange, change_from
 from fedbandit.agent.core.messages import Answer, Message, Offer
 from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.standings import Standing
@@ -18,12 +21,16 @@ from fedbandit.checks import InvalidArgument
 
 __all__ = [
     "MAX_BYTES",
+    "MOST_CHANGES",
     "WIRE",
+    "ArmNews",
     "WireError",
     "decode_answer",
+    "decode_arm_news",
     "decode_offer",
     "decode_terms",
     "encode",
+    "encode_arm_news",
     "encode_terms",
     "most_bytes",
 ]
@@ -35,15 +42,23 @@ MAX_BYTES = 2**20
 """The largest message; one with 10,000 arms has about 500,000 bytes."""
 
 
+MOST_CHANGES = 50
+"""The most changes of the arms in one message: each signature takes a tenth of a millisecond to verify."""
+
+
 def most_bytes(num_arms: int, num_agents: int) -> int:
     """The most bytes of an honest offer: longer ones would take long to read, and are refused unread.
 
     Numbers have at most 10 bytes, and a standing for each site and the sender's, of a name and as many counts as arms.
+    The sender may know arms that the receiver has not heard of, and tells their names.
     """
-    return min(MAX_BYTES, 4096 + 60 * num_arms + (num_agents + 1) * (512 + 12 * num_arms))
+    num_arms += MAX_ADDED
+    return min(
+        MAX_BYTES, 4096 + 60 * num_arms + 5 * MAX_ARM_NAME * MAX_ADDED + (num_agents + 1) * (512 + 12 * num_arms)
+    )
 
 
-_Form = TypeVar("_Form", pb.Offer, pb.Answer, pb.Terms)
+_Form = TypeVar("_Form", pb.Offer, pb.Answer, pb.Terms, pb.ArmNews)
 
 
 class WireError(ValueError):
@@ -59,6 +74,8 @@ def encode(message: Offer | Answer) -> bytes:
     form.link.flow.extend(message.flow)  # in place: a message that is assigned is copied
     form.link.version, form.link.writer = message.stamp
     form.n_max.extend(message.n_max)
+    form.arms.extend(message.arms)
+    form.arms_version = message.arms_version
     for it in message.standings:
         form.standings.add(site=it.site, epoch=it.epoch, version=it.version, weight=it.weight, released=it.released)
     if message.seal is not None:
@@ -112,6 +129,38 @@ def decode_terms(data: bytes, most: int = MAX_BYTES) -> dict[str, Any]:
     return terms  # pyright: ignore[reportUnknownVariableType]
 
 
+@dataclass(frozen=True)
+class ArmNews:
+    """Changes of the arms on their way.
+
+    ``known``: hashes (``ArmChange.key``) of all that the sender has; ``refused``: of those that it does not want.
+    """
+
+    sender: str
+    federation: str
+    known: frozenset[bytes]
+    refused: frozenset[bytes]
+    changes: tuple[ArmChange, ...]
+
+
+def encode_arm_news(news: ArmNews) -> bytes:
+    """Changes as bytes."""
+    form = pb.ArmNews(wire=WIRE, sender=news.sender, federation=news.federation, known=news.known, refused=news.refused)
+    for it in news.changes:
+        form.changes.add(content=it.content, certificates=it.certificates, signature=it.signature)
+    return form.SerializeToString()
+
+
+def decode_arm_news(data: bytes) -> ArmNews:
+    """Decode changes; their signatures are not checked here. One that makes no sense is left out."""
+    form = _parsed(pb.ArmNews(), data)
+    changes: list[ArmChange] = []
+    for it in form.changes[:MOST_CHANGES]:
+        with suppress(InvalidArgument):
+            changes.append(change_from(it.content, it.certificates, it.signature))
+    return ArmNews(form.sender, form.federation, frozenset(form.known), frozenset(form.refused), tuple(changes))
+
+
 def _parsed(form: _Form, data: bytes, most: int = MAX_BYTES) -> _Form:
     if len(data) > most:
         raise WireError(f"a message must have at most {most} bytes, not {len(data)}")
@@ -145,6 +194,8 @@ def _legal(kind: type[_Kind], form: pb.Offer | pb.Answer, **more: Any) -> _Kind:
             to_run=form.to_run,
             other=_decoded(form, "other"),
             most=_decoded(form, "most"),
+            arms=tuple(form.arms),
+            arms_version=form.arms_version,
             **more,
         )
     except InvalidArgument as error:

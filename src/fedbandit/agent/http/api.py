@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from fedbandit.agent.http.access import LOOPBACK, RIGHT_FOR, AccessControl, check_right, check_tokens
+from fedbandit.agent.http.arm_paths import add_arms
 from fedbandit.agent.http.decision_paths import add_decisions
 from fedbandit.agent.http.error_answers import answer_errors
 from fedbandit.agent.http.local_agent import LocalAgent
@@ -58,6 +59,7 @@ def make_app(
     add_log(app, agent)
     add_neighbours(app, agent)
     add_lives(app, agent)
+    add_arms(app, agent)
     _add_views(app, agent, metrics)
     describe(app, tokens is not None)
     return app

@@ -3,6 +3,7 @@
 Arms are named or numbered here; the site knows their numbers.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
 from pydantic import Field
@@ -79,8 +80,8 @@ class ResultsBody(Body):
     results: list[ResultBody]
 
 
-def read_request(raw: bytes, terms: Federation) -> tuple[Request, bool]:
-    """What a body asks for, and whether the answer is a list: where ``count`` is given."""
+def read_request(raw: bytes, names: Callable[[], Sequence[str]]) -> tuple[Request, bool]:
+    """What a body asks for, and whether the answer is a list: where ``count`` is given. ``names``: of the arms."""
     if not raw:
         return ANY, False
     fields = read_object(raw, _FIELDS, _REQUEST)
@@ -93,29 +94,29 @@ def read_request(raw: bytes, terms: Federation) -> tuple[Request, bool]:
         if name in fields and fields[name] is None:
             raise InvalidArgument(name, None, f"1 to {MAX_TEXT} printable characters")
     request = Request(
-        _arms("eligible", fields["eligible"], terms) if "eligible" in fields else None,
+        _arms("eligible", fields["eligible"], names()) if "eligible" in fields else None,
         fields.get("key"),
         fields.get("subject"),
         whole_number("count", fields.get("count", 1), 1, MAX_COUNT),
-        _arms("exclude", fields.get("exclude", []), terms),
+        _arms("exclude", fields["exclude"], names()) if "exclude" in fields else (),
     )
     return request, "count" in fields
 
 
-def _arms(field: str, given: Any, terms: Federation) -> tuple[int, ...]:
+def _arms(field: str, given: Any, names: Sequence[str]) -> tuple[int, ...]:
     """The numbers of arms that are named or numbered."""
     if not isinstance(given, list):
         raise InvalidArgument(field, given, "a list of names or numbers of arms")
-    return tuple(_arm(f"{field}[{i}]", arm, terms) for i, arm in enumerate(cast("list[Any]", given)))
+    return tuple(_arm(f"{field}[{i}]", arm, names) for i, arm in enumerate(cast("list[Any]", given)))
 
 
-def _arm(place: str, given: Any, terms: Federation) -> int:
-    if type(given) in (int, float) and 0 <= given < terms.num_arms and given == int(given):
+def _arm(place: str, given: Any, names: Sequence[str]) -> int:
+    if type(given) in (int, float) and 0 <= given < len(names) and given == int(given):
         return int(given)
-    if isinstance(given, str) and given in terms.arms:
-        return terms.arms.index(given)
-    hint = closest(given, terms.arms) if isinstance(given, str) else ""
-    accepted = f"an arm: {shortened(', '.join(terms.arms), 400)}; or its number, from 0 to {terms.num_arms - 1}"
+    if isinstance(given, str) and given in names:
+        return names.index(given)
+    hint = closest(given, names) if isinstance(given, str) else ""
+    accepted = f"an arm: {shortened(', '.join(names), 400)}; or its number, from 0 to {len(names) - 1}"
     raise InvalidArgument(place, given, accepted, hint)
 
 
@@ -143,9 +144,9 @@ def _reward(place: str, given: Any, terms: Federation) -> tuple[str, float]:
 
 
 def request_schema(terms: Federation) -> dict[str, Any]:
-    """The JSON schema of a request, with the arms of this federation."""
-    number = {"type": "integer", "minimum": 0, "maximum": terms.num_arms - 1}
-    arms = {"type": "array", "items": {"anyOf": [{"type": "string", "enum": list(terms.arms)}, number]}}
+    """The JSON schema of a request. Arms can be added: it names those of the terms as examples alone."""
+    name = {"type": "string", "examples": list(terms.arms[:1])}
+    arms = {"type": "array", "items": {"anyOf": [name, {"type": "integer", "minimum": 0}]}}
     text = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT, "pattern": "^[ -~]+$"}
     properties = {
         "eligible": arms | {"description": "Arms that may be given, by name or number. The default: all."},

@@ -38,12 +38,18 @@ def add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     """Add them to an app; ``metrics`` measure how long decisions and rewards take."""
     terms = agent.terms
     names, late = [json.dumps(name) for name in terms.arms], LateBody().model_dump_json()
+
+    def name_of(arm: int) -> str:
+        if arm >= len(names):  # arms are added behind the others, and keep their numbers
+            names.extend(json.dumps(name) for name in agent.arm_names[len(names) :])
+        return names[arm]
+
     link = {"operationId": "reward", "parameters": {"decision_id": "$response.body#/id"}}
     schema = request_schema(terms)
 
     def told(it: Decision) -> str:
         chance = "null" if it.propensity is None else repr(it.propensity)
-        return f'{{"id":"{it.id}","arm":{it.arm},"name":{names[it.arm]},"propensity":{chance}}}'
+        return f'{{"id":"{it.id}","arm":{it.arm},"name":{name_of(it.arm)},"propensity":{chance}}}'
 
     @app.post(
         "/v1/decisions",
@@ -66,7 +72,7 @@ def add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         raw = await read_body(request.receive)
         if raw:
             check_type(request)
-        asked, is_list = read_request(raw, terms)
+        asked, is_list = read_request(raw, lambda: agent.arm_names)
         with metrics.decide_seconds.time():
             made = [await agent.decide()] if asked is ANY else await agent.request(asked)
         body = ",".join(map(told, made))
@@ -159,7 +165,7 @@ def _add_one(app: FastAPI, agent: LocalAgent) -> None:
         body = KnownDecisionBody(
             id=it.id,
             arm=it.arm,
-            name=terms.arms[it.arm],
+            name=agent.arm_names[it.arm],
             propensity=it.propensity,
             number=it.number,
             at=it.at,

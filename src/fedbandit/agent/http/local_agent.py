@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from fedbandit.agent.core.arm_changes import ArmChange, ChangeKind
+from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.decisions import Outcome
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.forgetting import Limits
@@ -48,6 +50,24 @@ class LocalAgent(Protocol):
     @property
     def limits(self) -> Limits:
         """How much is remembered, and for how long."""
+        ...
+
+    @property
+    def arm_names(self) -> tuple[str, ...]:
+        """The names of the arms, in the order of their numbers."""
+        ...
+
+    @property
+    def arms(self) -> Arms:
+        """The arms, and what became of them."""
+        ...
+
+    async def change_arm(self, kind: ChangeKind, arm: str) -> ArmChange:
+        """Change an arm; raises ``InvalidArgument``, which names the arms that there are."""
+        ...
+
+    async def accept_arm(self, arm: str) -> tuple[ArmChange, ...]:
+        """Accept the changes of an arm that wait; raises ``InvalidArgument`` if none do."""
         ...
 
     async def leave(self, neighbour: str) -> None:

@@ -56,7 +56,7 @@ def add_log(app: FastAPI, agent: LocalAgent) -> None:
     async def log(request: Request) -> Response:
         first = _number(query_of("log", request.scope["query_string"]).get("after", "0"))
         decisions, rewards = agent.log(first)
-        return StreamingResponse(_lines(decisions, rewards, agent.terms.arms), media_type="application/x-ndjson")
+        return StreamingResponse(_lines(decisions, rewards, agent.arm_names), media_type="application/x-ndjson")
 
     _ = log
 

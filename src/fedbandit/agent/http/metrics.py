@@ -100,6 +100,9 @@ def _arms(state: SiteState) -> Iterator[Metric]:
         return _by("arm", name, says, zip((arm.name for arm in state.arms), values, strict=True), kind)
 
     arms = state.arms
+    yield _gauge("fedbandit_arms_version", "Changes of the arms that this site knows.", state.arms_version)
+    yield _gauge("fedbandit_arms_waiting", "Changes of the arms that wait for the operator.", state.arms_waiting)
+    yield each("fedbandit_arm_stopped", "1: it is given to nobody.", [arm.status != "active" for arm in arms])
     says = "Decisions for the arm, pending ones included."
     yield each(
         "fedbandit_arm_pulls", says, [arm.pulls for arm in arms]
@@ -131,6 +134,8 @@ def _neighbours(state: SiteState) -> Iterator[Metric]:
         yield _counters(f"fedbandit_neighbour_{what}", says, "neighbour", zip(names, counts, strict=True))
     yield each("fedbandit_neighbour_reachable", "Whether it is reachable.", [link.reachable for link in links])
     yield each("fedbandit_neighbour_left", "Whether it has left for good.", [link.left for link in links])
+    says = "Changes of the arms that it knew when it was last heard."
+    yield each("fedbandit_neighbour_arms_version", says, [link.arms_version for link in links])
     last = [link.last_exchange for link in links]
     says = "Time of the last exchange; absent before the first."
     yield each("fedbandit_neighbour_last_exchange_timestamp_seconds", says, last)

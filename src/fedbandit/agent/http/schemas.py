@@ -44,6 +44,7 @@ EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"
 Code = Literal[
     "arm_stopped",
     "cancelled",
+    "arm_refused",
     "file_is_current",
     "file_is_old",
     "forbidden",
@@ -52,6 +53,7 @@ Code = Literal[
     "invalid_json",
     "key_reused",
     "method_not_allowed",
+    "no_arm",
     "not_a_neighbour",
     "not_found",
     "not_ready",
@@ -61,6 +63,7 @@ Code = Literal[
     "too_large",
     "unauthorised",
     "unavailable",
+    "unknown_arm",
     "unknown_decision",
     "unsupported_type",
     "window_over",

@@ -4,13 +4,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 
+from fedbandit.agent.core.arm_changes import ArmChange
+from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.forgetting import Limits
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http.state import (
+    ArmChangeBody,
+    ArmsBody,
     ArmState,
+    ArmStatusBody,
     DecisionState,
     FederationState,
     FlowState,
@@ -20,7 +25,7 @@ from fedbandit.agent.http.state import (
 )
 from fedbandit.outside.policies import label_of
 
-__all__ = ["INSECURE", "certificate_warning", "federation_state", "site_state"]
+__all__ = ["INSECURE", "arms_body", "certificate_warning", "change_body", "federation_state", "site_state"]
 
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
@@ -62,6 +67,8 @@ def site_state(
             forgotten=forgotten,
         ),
         arms=_arm_states(site),
+        arms_version=site.arms.version,
+        arms_waiting=len(site.arms.waiting),
         neighbours=_neighbour_states(site, statuses),
         privacy=PrivacyState(**asdict(site.privacy())),
         refused=refused,
@@ -105,6 +112,7 @@ def federation_state(terms: Federation) -> FederationState:
 def _arm_states(site: Site) -> list[ArmState]:
     """Every arm, as the site sees it."""
     weights, own, theta, radius = site.weights, site.own_means, site.theta, site.radius
+    verdicts = [site.arms.standing(name) for name in site.arms.names]
     return [
         ArmState(
             name=name,
@@ -115,9 +123,39 @@ def _arm_states(site: Site) -> list[ArmState]:
             pulls=site.tried[k],
             rewards=site.rewards[k],
             releases=site.releases[k],
+            status=verdicts[k].status,
+            changed_by=None if (change := verdicts[k].by) is None else change.by,
         )
-        for k, name in enumerate(site.terms.arms)
+        for k, name in enumerate(site.arms.names)
     ]
+
+
+def arms_body(arms: Arms) -> ArmsBody:
+    """The arms as ``GET /v1/arms`` shows them."""
+    return ArmsBody(
+        version=arms.version,
+        arms=[
+            ArmStatusBody(
+                name=name,
+                arm=k,
+                status=(verdict := arms.standing(name)).status,
+                last_change=None if verdict.by is None else change_body(arms, verdict.by),
+            )
+            for k, name in enumerate(arms.names)
+        ],
+        waiting=[change_body(arms, it) for it in arms.waiting],
+        changes=[
+            change_body(arms, it) for it in sorted((it.change for it in arms.changes.values()), key=lambda it: it.order)
+        ],
+    )
+
+
+def change_body(arms: Arms, it: ArmChange) -> ArmChangeBody:
+    """One change."""
+    accepted = arms.changes[it.id].accepted > 0
+    return ArmChangeBody(
+        id=it.id, version=it.version, change=it.kind, arm=it.arm, by=it.by, at=it.at / 1000.0, accepted=accepted
+    )
 
 
 def _neighbour_states(site: Site, statuses: Mapping[str, NeighbourStatus]) -> list[NeighbourState]:
@@ -143,8 +181,9 @@ def _neighbour_state(site: Site, name: str, status: NeighbourStatus | None, left
         left=left,
         flow=[
             FlowState(arm=arm, value=it.value, weight=it.weight, share=it.share)
-            for arm, it in zip(site.terms.arms, carried.arms, strict=False)
+            for arm, it in zip(site.arms.names, carried.arms, strict=False)
         ],
+        arms_version=0 if status is None else status.arms_version,
         moved=carried.moved,
         moves=carried.moves,
     )

@@ -7,7 +7,10 @@ docs/http.md repeats them.
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
+    "ArmChangeBody",
     "ArmState",
+    "ArmStatusBody",
+    "ArmsBody",
     "DecisionState",
     "FederationState",
     "FlowState",
@@ -68,6 +71,44 @@ class ArmState(_Shown):
     pulls: int = Field(description="decisions for this arm, pending ones included")
     rewards: int = Field(description="rewards of this arm that count already; where none came, the default counts")
     releases: int = Field(description="noisy means of this arm that this site has published")
+    status: str = Field(default="active", description="`active`, `suspended` or `retired`; only an active one is given")
+    changed_by: str | None = Field(
+        default=None, description="site whose change made it so; null: it was so from the start"
+    )
+
+
+class ArmChangeBody(_Shown):
+    """A change of an arm, signed by the site that made it."""
+
+    id: str = Field(description="hash of the change")
+    version: int = Field(description="how many changes its site knew, this one counted")
+    change: str = Field(description="`add`, `suspend`, `resume` or `retire`")
+    arm: str = Field(description="name of the arm")
+    by: str = Field(description="name of the site that made it")
+    at: float = Field(description="when, by its clock, in seconds since 1970")
+    accepted: bool = Field(
+        description="whether this site has accepted it; a stop counts all the same, but a retirement is final only then"
+    )
+
+
+class ArmStatusBody(_Shown):
+    """One arm, and the change that made it what it is."""
+
+    name: str = Field(description="name of the arm")
+    arm: int = Field(description="its number here; other sites may have another")
+    status: str = Field(description="`active`, `suspended` or `retired`")
+    last_change: ArmChangeBody | None = Field(description="the change that made it so; null: it was so from the start")
+
+
+class ArmsBody(_Shown):
+    """The arms of a site, and all changes that it knows."""
+
+    version: int = Field(description="how many changes this site knows")
+    arms: list[ArmStatusBody] = Field(description="the arms that this site has, those of the terms first")
+    waiting: list[ArmChangeBody] = Field(
+        description="changes that do not count here until they are accepted; a retirement only suspends until then"
+    )
+    changes: list[ArmChangeBody] = Field(description="all changes, in the order of their versions")
 
 
 class FlowState(_Shown):
@@ -106,6 +147,9 @@ class NeighbourState(_Shown):
     left: bool = Field(description="it has left for good, and its flow was dropped")
     flow: list[FlowState] = Field(
         default=[], description="what the link carries of each arm: all that it ever told us; `leave` removes it"
+    )
+    arms_version: int = Field(
+        default=0, description="how many changes of the arms it knew when it was last heard; 0 also for older versions"
     )
     moved: float = Field(
         default=0.0, description="share of what the link may carry that the last exchange moved, at most over arms"
@@ -179,6 +223,8 @@ class SiteState(_Shown):
     federation: FederationState = Field(description="the terms that all sites share")
     decisions: DecisionState = Field(description="decisions of this site, over all its runs")
     arms: list[ArmState] = Field(description="the arms, as this site sees them")
+    arms_version: int = Field(default=0, description="how many changes of the arms this site knows")
+    arms_waiting: int = Field(default=0, description="changes of the arms that wait for the operator")
     neighbours: list[NeighbourState] = Field(description="the links, as this end sees them")
     privacy: PrivacyState = Field(description="the privacy of one reward")
     refused: dict[str, int] = Field(

@@ -1,0 +1,231 @@
+"""Spreads changes of the arms over links at once, whatever the rate of exchanges.
+
+Each end that dials keeps a call open, which is answered when there is something to tell. Both ends say which changes
+they have. The call is answered at once if either lacks any, and otherwise when the answering end hears of one; when the
+calling end does, it calls again. So a stop crosses a link in either direction within a round trip, and is passed on
+from there. Only what is on disk is told.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from fedbandit.agent.core.arm_changes import Accepts, ArmChange, Proof
+from fedbandit.agent.core.arms import Arms
+from fedbandit.agent.core.events import OtherFederation, Refused
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.disk.durable_site import DurableSite
+from fedbandit.agent.disk.journal import JournalError
+from fedbandit.agent.gossip import wire
+from fedbandit.agent.gossip.refusals import Pace
+from fedbandit.agent.gossip.signatures import Signatures
+from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.gossip.transport import Dialler, TurnedAway, Unreachable
+from fedbandit.agent.gossip.wire import MOST_CHANGES, ArmNews, WireError
+from fedbandit.checks import InvalidArgument
+
+__all__ = ["ArmSpread"]
+
+WAIT = 20.0
+"""Seconds after which a call is answered though there is nothing to tell."""
+
+PATIENCE = WAIT + 5.0
+
+RETRY = 1.0
+"""Seconds between calls while a neighbour is unreachable."""
+
+LATER = 300.0
+"""Seconds until a neighbour of an older version, which does not know these calls, is asked again."""
+
+LONGEST_PAUSE = 60.0
+"""Seconds between calls that bring nothing, though an end claims to lack something: it lies, or has no room."""
+
+MOST_REFUSED = 2000
+"""So many changes that were refused are remembered, so that they are not sent again."""
+
+_LOG = logging.getLogger("fedbandit.arms")
+
+
+class ArmSpread:
+    """What one agent tells its neighbours of the arms, and hears from them."""
+
+    def __init__(
+        self, name: str, terms: Federation, site: DurableSite, tls: TlsFiles | None, clock: Callable[[], float]
+    ) -> None:
+        """Nobody's changes are accepted yet: see ``accept``. ``clock`` gives seconds."""
+        self._name, self._digest, self._site, self._clock = name, terms.digest(), site, clock
+        self._signatures = Signatures(tls)
+        self._accepts: Accepts = frozenset()
+        self._changed, self._closed = asyncio.Event(), False
+        self._waiting: dict[str, asyncio.Event] = {}
+        self._refused: dict[bytes, None] = {}
+        self._pace = Pace(clock)
+        self._cached: tuple[Arms, dict[bytes, ArmChange]] | None = None
+
+    # ---------------------------------------------------------------- this site
+
+    def sign(self, content: bytes) -> Proof:
+        """Sign a change of this site's own."""
+        return self._signatures.sign(content)
+
+    async def accept(self, accepts: Accepts) -> None:
+        """Take over from whom the configuration accepts changes."""
+        self._accepts = accepts
+        for change in await self._site.do(lambda site: site.accept_from(accepts)):
+            _LOG.warning("%s: accepted, as the configuration says", change.in_words())
+
+    def tell(self) -> None:
+        """There is something new on disk: whoever waits is told."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def close(self) -> None:
+        """Answer all who wait."""
+        self._closed = True
+        self.tell()
+
+    def _known(self) -> dict[bytes, ArmChange]:
+        arms = self._site.look().arms
+        if self._cached is None or self._cached[0] is not arms:
+            self._cached = arms, {it.change.key: it.change for it in arms.changes.values()}
+        return self._cached[1]
+
+    def _news(self, known: Mapping[bytes, ArmChange], lacking: Iterable[bytes]) -> ArmNews:
+        changes = [known[key] for key in lacking][:MOST_CHANGES]
+        return ArmNews(self._name, self._digest, frozenset(known), frozenset(self._refused), tuple(changes))
+
+    # ---------------------------------------------------------------- hearing
+
+    async def _take(self, news: ArmNews) -> tuple[ArmChange, ...]:
+        """Write what is new and genuine; refuse the rest, once."""
+        if news.federation != self._digest:
+            raise OtherFederation(f"{news.sender} follows other terms of the federation than {self._name}")
+        known, ids = self._known(), self._site.look().arms.changes
+        genuine = [it for it in news.changes if it.key not in known and self._is_genuine(it, news.sender, ids)]
+        if not genuine:
+            return ()
+        new = await self._site.do(lambda site: site.hear_changes(genuine, self._accepts))
+        for change in genuine:
+            if change.id not in self._site.look().arms.changes:
+                self._refuse(change, news.sender, "its site has made as many changes as are kept")
+        for change in new:
+            accepted = self._site.look().arms.changes[change.id].accepted or change.kind == "suspend"
+            how = "" if accepted else f"; it does not count here until 'fedbandit arm accept {change.arm}'"
+            _LOG.warning("%s, as %s tells%s", change.in_words(), news.sender, how)
+        if new:
+            self.tell()
+        return new
+
+    def _is_genuine(self, change: ArmChange, teller: str, ids: Mapping[str, object]) -> bool:
+        if change.key in self._refused:
+            return False
+        if change.id in ids:  # signed twice
+            self._remember(change.key)
+            return False
+        why = self._signatures.why_not(change)
+        if why is None and change.federation != self._digest:
+            why = "it is of another federation"
+        if why is not None:
+            self._refuse(change, teller, why)
+        return why is None
+
+    def _refuse(self, change: ArmChange, teller: str, why: str) -> None:
+        self._remember(change.key)
+        if self._pace.allows():
+            _LOG.warning("refused a change that %s tells: %s: %s", teller, ascii(change.in_words())[1:200], why)
+
+    def _remember(self, key: bytes) -> None:
+        self._refused[key] = None
+        while len(self._refused) > MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
+
+    # ---------------------------------------------------------------- they dial
+
+    async def answer(self, news: ArmNews) -> bytes:
+        """Answer a neighbour's call, when there is something to tell or to ask, or after ``WAIT`` seconds.
+
+        Its earlier call, if one still waits, is answered now: a neighbour has one place.
+        """
+        earlier = self._waiting.pop(news.sender, None)
+        if earlier is not None:
+            earlier.set()
+        changed = self._changed
+        await asyncio.shield(self._take(news))  # if the caller hangs up, others must be told all the same
+        known = self._known()
+        lacking = known.keys() - news.known - news.refused
+        lacks = news.known - known.keys() - self._refused.keys()
+        if not lacking and not lacks and not self._closed and not changed.is_set():
+            self._waiting[news.sender] = superseded = asyncio.Event()
+            try:
+                await _first_of(self._changed, superseded)
+            finally:
+                if self._waiting.get(news.sender) is superseded:
+                    del self._waiting[news.sender]
+            known = self._known()
+            lacking = known.keys() - news.known - news.refused
+        return wire.encode_arm_news(self._news(known, lacking))
+
+    # ---------------------------------------------------------------- we dial
+
+    async def poll(self, neighbour: str, dialler: Dialler) -> None:
+        """Keep a call open at a neighbour, as long as the link lasts."""
+        theirs: ArmNews | None = None
+        pause, useless = 0.0, 0
+        while True:
+            changed = self._changed
+            if pause:
+                await _first_of(changed, within=pause)
+                changed = self._changed
+            try:
+                known, begun = self._known(), self._clock()
+                lacking = known.keys() - theirs.known - theirs.refused if theirs is not None else set[bytes]()
+                answer = await self._called(dialler, self._news(known, lacking), changed)
+                if answer is None:  # there is news here
+                    pause = 0.0
+                    continue
+                if answer.sender != neighbour:
+                    raise InvalidArgument("sender", answer.sender, neighbour)
+                theirs = answer
+                helped = bool(await asyncio.shield(self._take(answer))) or bool(lacking & answer.known)
+                is_first = not lacking and bool(self._known().keys() - answer.known - answer.refused)
+                idle = self._clock() - begun > RETRY
+                useless = 0 if helped or is_first or idle else useless + 1
+                pause = min(RETRY * 2.0 ** (useless - 1), LONGEST_PAUSE) if useless else 0.0
+            except TurnedAway as refusal:
+                pause, theirs = LATER if refusal.unknown_method else 10.0 * RETRY, None
+            except (Unreachable, JournalError):
+                pause, theirs = RETRY, None
+            except (WireError, InvalidArgument, Refused) as error:
+                pause, theirs = LONGEST_PAUSE, None
+                if self._pace.allows():
+                    _LOG.warning("%s: changes of the arms: %s", neighbour, error)
+            except Exception:  # a dead task would leave the link without news until a restart
+                pause, theirs = LONGEST_PAUSE, None
+                _LOG.exception("%s: internal error", neighbour)
+
+    async def _called(self, dialler: Dialler, news: ArmNews, changed: asyncio.Event) -> ArmNews | None:
+        """The answer to a call; None if something new comes here before it."""
+        call = asyncio.create_task(dialler.wait("ArmChanges", wire.encode_arm_news(news), PATIENCE))
+        local = asyncio.create_task(changed.wait())
+        try:
+            await asyncio.wait({call, local}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                return None
+            if call.cancelled():
+                raise Unreachable("the connection was closed")
+            return wire.decode_arm_news(call.result())
+        finally:
+            for task in (call, local):
+                task.cancel()
+            await asyncio.gather(call, local, return_exceptions=True)
+
+
+async def _first_of(*events: asyncio.Event, within: float = WAIT) -> None:
+    """Wait for one of these, or so long."""
+    tasks = [asyncio.create_task(it.wait()) for it in events]
+    try:
+        await asyncio.wait(tasks, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

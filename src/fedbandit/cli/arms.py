@@ -1,0 +1,99 @@
+"""The commands ``arm list``, ``add``, ``suspend``, ``resume``, ``retire`` and ``accept`` of a live agent."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fedbandit.checks import FileError
+from fedbandit.cli.agent import SITE_FILE, Config, its_client, plain_errors
+from fedbandit.cli.errors import errors_exit_with_2
+
+if TYPE_CHECKING:
+    from fedbandit.agent.client import Client
+    from fedbandit.agent.http.state import ArmChangeBody
+    from fedbandit.agent.rights import Right
+
+__all__ = ["arm"]
+
+arm = typer.Typer(help="Show and change the arms of a live federation.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The name of the arm.")]
+
+
+@arm.command("list")
+@errors_exit_with_2
+def show(config: Config = SITE_FILE) -> None:
+    """Show the arms, which are stopped and by whom, and the changes that wait for this site's consent."""
+    with _agent(config, "view") as client:
+        seen = client.arms()
+    typer.echo(f"version {seen.version}")
+    for it in seen.arms:
+        typer.echo(f"{it.name}: {it.status}{'' if it.last_change is None else f', {_told(it.last_change)}'}")
+    for it in seen.waiting:
+        typer.echo(f"waiting: {_told(it)}; 'fedbandit arm accept' accepts it")
+
+
+@arm.command()
+@errors_exit_with_2
+def add(name: Name, config: Config = SITE_FILE) -> None:
+    """Add an arm: here at once, at other sites when they accept it."""
+    _change(config, "add", name)
+
+
+@arm.command()
+@errors_exit_with_2
+def suspend(name: Name, config: Config = SITE_FILE) -> None:
+    """Stop an arm at all sites: it is given to nobody, and its late rewards are taken. 'resume' lifts that."""
+    _change(config, "suspend", name)
+
+
+@arm.command()
+@errors_exit_with_2
+def resume(name: Name, config: Config = SITE_FILE) -> None:
+    """Give a suspended arm again: here at once, whoever had stopped it; at other sites when they accept it."""
+    _change(config, "resume", name)
+
+
+@arm.command()
+@errors_exit_with_2
+def retire(name: Name, config: Config = SITE_FILE) -> None:
+    """Stop an arm for good. At sites that have not accepted it, it is suspended."""
+    _change(config, "retire", name)
+
+
+@arm.command()
+@errors_exit_with_2
+def accept(name: Name, config: Config = SITE_FILE) -> None:
+    """Accept the changes of an arm that other sites have made, and that wait."""
+    with _agent(config, "arms") as client:
+        seen = client.accept_arm(name)
+    status = next((it.status for it in seen.arms if it.name == name), "not there")
+    typer.echo(f"accepted: {name} is {status}")
+
+
+def _change(config: Path, change: Literal["add", "suspend", "resume", "retire"], name: str) -> None:
+    with _agent(config, "arms") as client:
+        typer.echo(f"{_told(client.change_arm(change, name))}. On disk here, and on its way to the neighbours")
+
+
+def _told(it: "ArmChangeBody") -> str:
+    when = datetime.fromtimestamp(it.at, UTC)
+    return f"{it.change} {it.arm!r} by {it.by} on {when:%Y-%m-%d %H:%M} UTC (version {it.version}, {it.id[:8]})"
+
+
+@contextmanager
+def _agent(path: Path, right: "Right") -> Generator["Client"]:
+    from fedbandit.agent.client import Unreachable
+    from fedbandit.agent.config import read_config
+
+    site = read_config(path)
+    with plain_errors():
+        try:
+            with its_client(site, path, right) as client:
+                yield client
+        except Unreachable as error:
+            raise FileError(f"{error}. Start {site.name}'s agent first: it signs and spreads the change") from None

@@ -1,0 +1,197 @@
+"""How changes of the arms cross a link: calls that wait, neighbours of an older version, neighbours that lie."""
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+
+import pytest
+
+from fedbandit.agent.addresses import Address
+from fedbandit.agent.core.arm_changes import ArmChange
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.durable_site import DurableSite
+from fedbandit.agent.disk.journal import SqliteJournal
+from fedbandit.agent.gossip import arm_spread, wire
+from fedbandit.agent.gossip.arm_spread import ArmSpread
+from fedbandit.agent.gossip.signatures import Signatures
+from fedbandit.agent.gossip.transport import Dialler, GossipServer, TurnedAway, Unreachable
+from fedbandit.agent.gossip.wire import ArmNews
+from processes import terms
+
+TERMS = terms()
+
+
+@pytest.fixture
+def site(tmp_path):
+    tmp_path.chmod(0o700)
+    made = DurableSite(
+        lambda: SqliteJournal(tmp_path / "state.sqlite", "north", TERMS, 1),
+        lambda stored: Site("north", TERMS, stored),
+        time.time,
+    )
+    yield made
+    made.close()
+
+
+def spread_of(site):
+    return ArmSpread("north", TERMS, site, None, time.monotonic)
+
+
+def stop(arm="A", by="east", **more):
+    return replace(ArmChange(1, "suspend", arm, by, 0, TERMS.digest()), **more)
+
+
+def news(*changes, known=(), refused=(), sender="east"):
+    keys = frozenset(it.key for it in changes) | frozenset(known)
+    return ArmNews(sender, TERMS.digest(), keys, frozenset(refused), changes)
+
+
+class Scripted:
+    """A dialler whose neighbour answers as it was told, and counts the calls."""
+
+    def __init__(self, answer):
+        self.answer, self.heard = answer, []
+
+    async def wait(self, method, data, timeout):
+        self.heard.append(wire.decode_arm_news(data))
+        answer = self.answer(self.heard[-1])
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            await asyncio.sleep(60.0)
+        return wire.encode_arm_news(answer)
+
+
+def polled(site, dialler, seconds, meanwhile=None):
+    async def scenario():
+        spread = spread_of(site)
+        task = asyncio.create_task(spread.poll("east", dialler))
+        await asyncio.sleep(seconds)
+        if meanwhile is not None:
+            await meanwhile(spread)
+            await asyncio.sleep(seconds)
+        assert not task.done(), "the task has ended"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    return dialler.heard
+
+
+def test_what_the_other_end_lacks_is_sent_at_once(site):
+    """Also while a call waits: it is given up, and another brings the news."""
+
+    async def change(spread):
+        await site.do(lambda it: it.change_arm("suspend", "A", 0, spread.sign))
+        spread.tell()
+
+    def answer(heard):
+        return news() if len(heard.known) > len(heard.changes) else news(*heard.changes) if heard.changes else None
+
+    heard = polled(site, Scripted(answer), 0.3, change)
+    assert [len(it.changes) for it in heard][:3] == [0, 0, 1]
+
+
+def test_an_older_version_is_asked_rarely_and_without_a_word(site, caplog):
+    """Real gRPC: a server that does not know the method."""
+
+    async def scenario():
+        server = GossipServer(Address("127.0.0.1", 0), None, {}, lambda _: True, lambda *_: None)
+        await server.start()
+        dialler = Dialler("east", Address("127.0.0.1", server.port), None)
+        with pytest.raises(TurnedAway) as refusal:
+            await dialler.wait("ArmChanges", b"", 5.0)
+        assert refusal.value.unknown_method
+        await dialler.close()
+        await server.stop(0.0)
+        return refusal.value
+
+    refusal = asyncio.run(scenario())
+    with caplog.at_level(logging.INFO):
+        assert len(polled(site, Scripted(lambda _: refusal), 1.5)) == 1
+    assert caplog.text == ""
+
+
+def test_a_neighbour_that_is_away_is_asked_again(site, monkeypatch):
+    monkeypatch.setattr(arm_spread, "RETRY", 0.05)
+    assert len(polled(site, Scripted(lambda _: Unreachable("planted")), 0.5)) > 3
+
+
+@pytest.mark.parametrize("claims", [{"known": [b"x" * 16]}, {"sender": "south"}])
+def test_a_liar_cannot_make_calls_spin(site, claims):
+    """It claims a change that it never sends, or another's name."""
+    assert len(polled(site, Scripted(lambda _: news(**claims)), 1.5)) <= 3
+
+
+def test_a_mistake_of_ours_does_not_end_the_calls(site, caplog, monkeypatch):
+    monkeypatch.setattr(arm_spread, "LONGEST_PAUSE", 0.05)
+    with caplog.at_level(logging.INFO):
+        assert len(polled(site, Scripted(lambda _: ZeroDivisionError("planted")), 0.5)) > 2
+
+
+def test_a_damaged_change_does_not_keep_the_true_one_out(site, monkeypatch):
+    """A relay spoils a signature; another brings the change as it was signed."""
+    true, spoilt = stop(signature=b"good"), stop(signature=b"bad")
+    monkeypatch.setattr(Signatures, "why_not", lambda _, it: None if it.signature == b"good" else "planted")
+
+    async def scenario():
+        spread = spread_of(site)
+        answer = wire.decode_arm_news(await spread.answer(news(spoilt, known=[true.key])))
+        assert answer.refused == {spoilt.key}
+        assert not answer.known
+        await spread.answer(news(true))
+        assert site.look().stopped == {0}
+
+    asyncio.run(scenario())
+
+
+def test_a_neighbours_next_call_ends_the_one_before(site):
+    """So that a neighbour, however often it restarts, has one place."""
+
+    async def scenario():
+        spread = spread_of(site)
+        first = asyncio.create_task(spread.answer(news()))
+        await asyncio.sleep(0.05)
+        second = asyncio.create_task(spread.answer(news()))
+        await asyncio.wait_for(first, 1.0)
+        assert not second.done()
+        spread.close()
+        await asyncio.wait_for(second, 1.0)
+        assert not spread._waiting
+
+    asyncio.run(scenario())
+
+
+def test_a_caller_that_hangs_up_has_told_all_the_same(site):
+    """What it brought is on disk, and others who wait are told."""
+
+    async def scenario():
+        spread = spread_of(site)
+        other = asyncio.create_task(spread.answer(news(sender="south")))
+        await asyncio.sleep(0.05)
+        call = asyncio.create_task(spread.answer(news(stop())))
+        await asyncio.sleep(0)  # it has begun to write
+        call.cancel()
+        told = wire.decode_arm_news(await asyncio.wait_for(other, 2.0))
+        assert [it.id for it in told.changes] == [stop().id]
+
+    asyncio.run(scenario())
+
+
+def test_changes_come_in_parts(site):
+    """A long list takes several calls."""
+    many = [stop(f"x{k}") for k in range(wire.MOST_CHANGES * 2 + 5)]
+
+    def answer(heard):
+        rest = [it for it in many if it.key not in heard.known]
+        return replace(news(*many), changes=tuple(rest[: wire.MOST_CHANGES])) if rest else None
+
+    heard = polled(site, Scripted(answer), 1.5)
+    assert len(heard) == 4
+    assert site.look().arms.version == len(many)
+
+
+def test_of_a_message_no_more_is_read_than_one_may_bring():
+    many = [stop(f"x{k}") for k in range(wire.MOST_CHANGES + 5)]
+    assert len(wire.decode_arm_news(wire.encode_arm_news(news(*many))).changes) == wire.MOST_CHANGES

@@ -1,0 +1,398 @@
+"""Arms that change: what changes add up to, rows of sites that know different arms, faults in the middle."""
+
+from contextlib import suppress
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from fedbandit import FedBatch, FedUCB, GossipUCB
+from fedbandit.agent.core.aligned_rows import aligned, widened
+from fedbandit.agent.core.arm_changes import MAX_ADDED, MAX_CHANGES, ArmChange, change_from
+from fedbandit.agent.core.arms import Arms
+from fedbandit.agent.core.events import NoArm
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.memory_arms import ArmNews, simulated_signature
+from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
+from fedbandit.agent.core.messages import Answer
+from fedbandit.agent.core.records import ArmChanged
+from fedbandit.checks import InvalidArgument
+from test_agent_simulation import Story, Watched, check_releases, check_rewards, until_all_agree
+
+TERMS = Federation("test", 3, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites")
+PATH = [("0", "1"), ("1", "2")]
+
+
+def change(kind, arm="a", by="0", version=1, lifts=()):
+    return ArmChange(version, kind, arm, by, 0, TERMS.digest(), tuple(lifts))
+
+
+def arms(*changes, accepted=()):
+    taken = {it.id: ArmChanged(it, accepted.index(it) + 1 if it in accepted else 0) for it in changes}
+    return Arms.of(TERMS.arms, taken)
+
+
+# ---------------------------------------------------------------- what changes add up to
+
+
+def test_a_stop_needs_nobodys_consent_and_all_else_does():
+    add, stop, back = change("add", "c"), change("suspend"), change("retire", "b")
+    seen = arms(add, stop, back)
+    assert seen.names == ("a", "b")
+    assert seen.stopped == {0, 1}
+    assert seen.standing("b").status == "suspended"
+    assert {it.kind for it in seen.waiting} == {"add", "retire"}
+    seen = arms(add, stop, back, accepted=[add, back])
+    assert seen.names == ("a", "b", "c")
+    assert seen.standing("b").status == "retired"
+
+
+def test_a_resume_lifts_the_stops_that_it_knew_and_no_others():
+    """Even if its version is the larger one: a site that was cut off may have made the stop meanwhile."""
+    known, unknown = change("suspend", version=1), change("suspend", by="1", version=2)
+    resume = change("resume", by="2", version=9, lifts=[known.id])
+    assert arms(known, resume).stopped == {0}, "a resume that was not accepted counts"
+    assert arms(known, resume, accepted=[resume]).stopped == frozenset()
+    assert arms(known, unknown, resume, accepted=[resume]).stopped == {0}
+    assert arms(known, change("suspend", "b"), replace(resume, arm="b"), accepted=[resume]).stopped == {0, 1}
+
+
+def test_a_retirement_is_final_once_accepted():
+    gone = change("retire")
+    resume = change("resume", by="1", lifts=[gone.id])
+    assert arms(gone, resume, accepted=[resume]).stopped == frozenset()
+    assert arms(gone, resume, accepted=[resume, gone]).standing("a").status == "retired"
+
+
+def test_the_order_of_hearing_changes_nothing():
+    first = change("suspend")
+    every = [first, change("resume", lifts=[first.id]), change("suspend", "b"), change("retire", "b", "1")]
+    found = set()
+    for order in permutations(every):
+        network = MemoryNetwork(TERMS, PATH)
+        network.accepts["1"] = "anyone"
+        for it in order:
+            signed = it.signed(simulated_signature(it.by))
+            network.send(ArmNews("0", "1", (signed,)))
+            network.run()
+        seen = network.site("1").arms
+        found.add((seen.names, seen.stopped, seen.standing("a").status, seen.standing("b").status))
+    assert found == {(("a", "b"), frozenset({1}), "active", "retired")}
+
+
+def test_what_makes_no_sense_is_refused_and_names_the_arms():
+    network = MemoryNetwork(TERMS, PATH)
+    for kind, arm, says in (
+        ("add", "a", "there already"),
+        ("add", "", "printable"),
+        ("add", "x" * 65, "1 to 64"),
+        ("suspend", "aa", "'a', 'b'"),
+        ("resume", "a", "is active"),
+    ):
+        with pytest.raises(InvalidArgument, match=says):
+            network.change_arm("0", kind, arm)
+    network.change_arm("0", "retire", "a")
+    with pytest.raises(InvalidArgument, match="final"):
+        network.change_arm("0", "resume", "a")
+    with pytest.raises(InvalidArgument, match="there is none"):
+        network.accept_arm("0", "a")
+    assert network.site("0").arms.version == 1
+    assert network.change_arm("0", "retire", "a") == network.change_arm("0", "retire", "a")
+    assert network.site("0").arms.version == 1, "a repetition is another change"
+
+
+def test_the_content_is_read_back_or_refused():
+    it = change("resume", "ä", lifts=[change("suspend").id]).signed(simulated_signature("0"))
+    assert change_from(it.content, it.certificates, it.signature) == it
+    for wrong in (b"", b"[]", b"{}", it.content + b" ", it.content.replace(b"resume", b"other"), b"[" * 10**5):
+        with pytest.raises(InvalidArgument):
+            change_from(wrong, b"", b"")
+
+
+def test_one_site_cannot_fill_the_others_disks():
+    network = MemoryNetwork(TERMS, PATH)
+    sign = simulated_signature("2")
+    many = [change("suspend", f"x{k}", "2", k + 1).signed(sign) for k in range(MAX_CHANGES + 50)]
+    network.send(ArmNews("1", "0", tuple(many)))
+    network.run()
+    assert network.site("0").arms.version == MAX_CHANGES
+    network.change_arm("0", "suspend", "a")  # others have their own room
+
+
+def test_no_more_arms_than_messages_can_hold():
+    network = MemoryNetwork(TERMS, PATH)
+    network.accepts["0"] = "anyone"
+    many = [change("add", f"x{k}", "2", k + 1).signed(simulated_signature("2")) for k in range(MAX_ADDED + 5)]
+    network.send(ArmNews("1", "0", tuple(many)))
+    network.run()
+    assert len(network.site("0").arms.added) == MAX_ADDED
+    assert len(network.site("0").arms.waiting) == 5
+    with pytest.raises(InvalidArgument, match="the most"):
+        network.change_arm("0", "add", "y")
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_rows_are_put_into_the_own_order():
+    answer = Answer(
+        "1", "0", 1, 1, "d", (1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0), (1, "1"), n_max=(1, 2, 3, 4), arms=("y", "x")
+    )
+    seen = aligned(answer, 2, ("x", "z"), (0.5,) * 8)
+    assert seen.flow == (1.0, 2.0, 4.0, 0.0, 10.0, 20.0, 40.0, 0.0)
+    assert seen.n_max == (1, 2, 4, 0)
+    assert aligned(answer, 2, ("y", "x"), ()) is answer
+    assert widened(((1.0, 2.0, 10.0, 20.0), (1, "")), 3)[0] == (1.0, 2.0, 0.0, 10.0, 20.0, 0.0)
+
+
+@pytest.mark.parametrize("names", [("x", "x"), ("",), tuple(map(str, range(MAX_ADDED + 1)))])
+def test_names_that_nobody_adds_are_refused(names):
+    with pytest.raises(InvalidArgument):
+        Answer("1", "0", 1, 1, "d", (0.0,) * (4 + 2 * len(names)), (1, "1"), arms=names)
+
+
+# ---------------------------------------------------------------- sites
+
+
+def learn(network, name, mean, times, arms=None):
+    for _ in range(times):
+        decision = network.decide(name)
+        network.report(name, decision.id, mean(network.site(name).arms.names[decision.arm]))
+
+
+@pytest.mark.parametrize("policy", [FedBatch(5.0, first_batch=2), FedUCB(50.0, horizon=200), GossipUCB()])
+def test_an_arm_is_added_and_learnt_where_it_is_accepted(policy):
+    terms = replace(TERMS, policy=policy, counts=None)
+    network = MemoryNetwork(terms, PATH)
+    network.accepts = {"1": frozenset({"0"})}
+    network.change_arm("0", "add", "new")
+    network.run()
+    assert [network.site(name).arms.added for name in "012"] == [("new",), ("new",), ()]
+    for _ in range(30):
+        for name in "012":
+            learn(network, name, lambda arm: float(arm == "new"), 2)
+        for a, b in PATH:
+            network.exchange(a, b)
+            network.run()
+        assert network.imbalance() <= 1e-12
+    assert not network.refused
+    assert network.site("1").tried[2] > 5
+    assert network.site("0").theta[2] == pytest.approx(network.site("1").theta[2], abs=0.5)
+    network.accept_arm("2", "new")
+    for a, b in (*PATH, *PATH, *PATH):
+        network.exchange(b, a)
+        network.run()
+    assert network.site("2").gossiped[3 + 2] > 1e-5, "what the others know of it does not come"
+    assert network.imbalance() <= 1e-12
+
+
+def test_a_stopped_arm_is_given_to_nobody_and_its_late_rewards_count():
+    network = MemoryNetwork(TERMS, PATH)
+    late = [network.decide("2") for _ in range(4)]
+    network.change_arm("0", "suspend", "a")
+    network.run()
+    assert all(network.decide(name).arm == 1 for name in "012" for _ in range(50))
+    assert all(network.report("2", it.id, 1.0) for it in late)
+    assert network.site("2").rewards[0] == 2
+    network.change_arm("1", "suspend", "b")
+    network.run()
+    for name in "012":
+        with pytest.raises(NoArm, match="a: suspended by 0; b: suspended by 1"):
+            network.decide(name)
+        assert any("no arm is left" in it for it in network.site(name).warnings())
+    network.restart("2")
+    with pytest.raises(NoArm):
+        network.decide("2")
+    network.change_arm("2", "resume", "b")  # at its own site its operator's word counts
+    network.run()
+    assert network.decide("2").arm == 1
+    with pytest.raises(NoArm):
+        network.decide("0")
+    network.accept_arm("0", "b")
+    assert network.decide("0").arm == 1
+
+
+def test_only_a_stopped_arm_is_unknown():
+    """The page would ask for an unknown arm first, and there is none among those that may be given."""
+    network = MemoryNetwork(replace(TERMS, arms=("a", "b", "c")), PATH)
+    network.change_arm("0", "suspend", "c")
+    learn(network, "0", lambda _: 0.5, 40)
+    assert network.site("0").tried[2] == 0
+    assert min(network.site("0").tried[:2]) > 0
+
+
+def test_another_arm_changes_no_release_and_draws_no_noise():
+    """The same rewards and noise with and without an arm that is added, and at once suspended, in the middle."""
+
+    def played(adds):
+        drawn = []
+
+        def noise(epsilon, count):
+            drawn.append((epsilon, count))
+            return [len(drawn) * 10_000] * count
+
+        network = MemoryNetwork(
+            replace(TERMS, policy=FedBatch(1.0, index="ucb", expected_decisions=2000)), PATH, noise=noise
+        )
+        first = network.terms.first_batch
+        learn(network, "0", lambda arm: float(arm == "a"), first + 3)
+        before = network.site("0").stored
+        if adds:
+            network.change_arm("0", "add", "new")
+            network.change_arm("0", "suspend", "new")
+        after = network.site("0").stored
+        assert (before.known, before.released, before.decisions) == (after.known, after.released, after.decisions)
+        learn(network, "0", lambda arm: float(arm == "a"), 4 * first)
+        site = network.site("0")
+        assert site.terms.first_batch == first
+        return drawn, site.stored.released, {k: it for k, it in site.stored.known.items() if k < 2}, site.own_means[:2]
+
+    plain, grown = played(False), played(True)
+    assert plain == grown
+    assert plain[1]
+
+
+def test_a_forged_change_is_refused():
+    network = MemoryNetwork(TERMS, PATH)
+    forged = change("suspend", "a", "2").signed(simulated_signature("1"))
+    network.send(ArmNews("1", "0", (forged,)))
+    network.run()
+    assert network.site("0").arms.version == 0
+    assert "forged" in network.refused[0]
+
+
+def test_an_old_file_may_know_fewer_arms():
+    network = MemoryNetwork(TERMS, PATH)
+    network.accepts = dict.fromkeys("012", "anyone")
+    old = network.snapshot("1")
+    network.change_arm("0", "add", "new")
+    network.run()
+    for _ in range(12):
+        for name in "012":
+            learn(network, name, lambda arm: float(arm == "new"), 2)
+        for a, b in PATH:
+            network.exchange(a, b)
+            network.run()
+    assert any(abs(x) > 0.01 for link in network.site("0").links for x in (link.register[0][2],))
+    network.put_back("1", old)
+    network._apart = frozenset("1")
+    network.restart("1")
+    network.site("1").confirm(10**6)
+    network.heal()
+    network.accepts["1"] = frozenset()
+    for _ in range(3):
+        for a, b in PATH:
+            network.exchange(a, b)
+            network.run()
+    network.restore("1")
+    for _ in range(3):
+        for a, b in PATH:
+            network.exchange(a, b)
+            network.run()
+    assert network.site("1").arms.added == ()
+    assert network.imbalance() <= 1e-12
+    network.accept_arm("1", "new")
+    for _ in range(3):
+        for a, b in PATH:
+            network.exchange(a, b)
+            network.run()
+    assert network.imbalance() <= 1e-12
+    assert network.site("1").gossiped[3 + 2] > 1e-5
+
+
+# ---------------------------------------------------------------- faults in the middle
+
+
+class ChangesArms(Story):
+    """A schedule in which arms are added, suspended, resumed and retired; some sites accept late or nobody."""
+
+    def __init__(self, seed, kind=Watched, terms=TERMS):
+        super().__init__(seed, kind, terms)
+        self.network.accepts = {
+            name: self.random.choice(["anyone", frozenset({"0", "1"}), frozenset()]) for name in "01234"
+        }
+        self.changed = self.none_left = 0
+
+    def on_a_fresh_disk(self, name):
+        super().on_a_fresh_disk(name)
+        self.expired[name] = [0] * 40
+
+    def decide_or_report(self):
+        before = {name: self.network.site(name).stopped for name in self.network.running}
+        given = {name: len(self.waiting[name]) for name in self.network.names}
+        try:
+            super().decide_or_report()
+        except NoArm:
+            self.none_left += 1
+        for name, stopped in before.items():
+            for decision, _ in self.waiting[name][given[name] :]:
+                assert decision.arm not in stopped, f"{name} gave an arm that it knew to be stopped"
+
+    def fault(self):
+        super().fault()
+        random, network = self.random, self.network
+        name = random.choice(network.names)
+        if name not in network.running:
+            return
+        seen = network.site(name).arms
+        kind = random.choices(["add", "suspend", "resume", "retire", "accept"], [2, 3, 5, 0.3, 3])[0]
+        arm = f"new {random.randrange(6)}" if kind == "add" else random.choice(seen.names)
+        with suppress(Down, InvalidArgument):
+            if kind == "accept":
+                network.accept_arm(name, random.choice([it.arm for it in seen.waiting] or ["none"]))
+            else:
+                network.change_arm(name, kind, arm)
+            self.changed += 1
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_in_spite_of_faults(block, fault_seeds):
+    """No arm is given that a site knows to be stopped; all end with the same list; sums are right to 1e-12."""
+    changed = none_left = grown = 0
+    terms = [
+        Federation("test", 5, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=3, growth=1.5), counts="sites"),
+        Federation("test", 5, ("a", "b", "c"), 0.0, 1.0, FedUCB(10.0, horizon=60)),
+        Federation("test", 5, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=3), reward_window=20.0),
+        Federation("test", 5, ("a", "b"), 0.0, 1.0, GossipUCB()),
+    ]
+    for seed in range(3000 + block, 3000 + fault_seeds // 5, 2):
+        try:
+            story = ChangesArms(seed, terms=terms[seed // 2 % 4])
+            story.faulty()
+            story.calm()
+            network = story.network
+            until_all_agree_on_arms(story)
+            for name in network.names:
+                site, again = network.site(name), network.open_site(name, network._disks[name])
+                assert (again.gossiped, again.tried, again.arms) == (site.gossiped, site.tried, site.arms)
+                check_rewards(story, name)
+                check_releases(site)
+                grown += len(site.arms.added)
+            assert not [it for it in network.refused if "must be" in it or "forged" in it], network.refused
+            changed, none_left = changed + story.changed, none_left + story.none_left
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    assert changed > 50
+    assert grown > 20
+
+
+def until_all_agree_on_arms(story):
+    network = story.network
+    until_all_agree(story)
+    known = {frozenset(network.site(name).arms.changes) for name in network.names}
+    assert len(known) == 1, "sites know different changes"
+    for name in network.names:  # then all accept all, and all agree on everything
+        for arm in {it.arm: None for it in network.site(name).arms.waiting}:
+            network.accept_arm(name, arm)
+    until_all_agree(story)
+    seen = [network.site(name).arms for name in network.names]
+    assert len({frozenset(it.names) for it in seen}) == 1
+    statuses = {frozenset((name, it.standing(name).status) for name in it.names) for it in seen}
+    assert len(statuses) == 1, f"sites that accept the same disagree: {statuses}"
+
+
+def test_faults_of_a_network_without_losses_reach_everybody():
+    network = MemoryNetwork(TERMS, PATH, faults=Faults(delay=(0.0, 1.0)))
+    network.change_arm("2", "suspend", "a")
+    network.run()
+    assert all(network.site(name).stopped == {0} for name in "012")
