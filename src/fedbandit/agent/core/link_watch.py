@@ -80,6 +80,7 @@ class LinkWatch:
         self._seen: dict[str, _Seen] = {}
         self._arms: tuple[str, ...] = ()
         self._lasting: list[float] = []  # exchanges in a row after which an arm's numbers could not be
+        self.name_arms(terms.arms)
 
     def name_arms(self, arms: Sequence[str]) -> None:
         """There are these arms now: those that there were, and others behind them."""
