@@ -11,7 +11,7 @@ from typing import Any, cast
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.policies.protocol import ARMS, Field, Page
 
-__all__ = ["NO_ARM", "Me", "Seen", "carried", "kept", "kept_names", "narrowed", "new_me", "new_seen", "restore", "widen"]
+__all__ = ["NO_ARM", "Me", "Seen", "carried", "carry", "kept", "kept_names", "narrowed", "new_me", "new_seen", "restore", "widen"]
 
 NO_ARM = -1
 """The arm number under which single numbers are stored."""
@@ -107,14 +107,21 @@ def narrowed(page: Page, terms: Any, me: Me, seen: Seen, arms: Sequence[int]) ->
     As after a restart in a world of these arms: kept fields are those of ``me``, passing ones are derived anew. So
     nothing counts, or points at, an arm that is not there.
     """
-    few, known = new_me(page, terms, len(arms)), vars(me)
-    for name in carried(page):
-        vars(few)[name] = [known[name][k] for k in arms] if _is_row(page.knows[name]) else deepcopy(known[name])
-    shown = Seen(**{name: [row[k] for k in arms] for name, row in vars(seen).items()})
+    few, shown = new_me(page, terms, len(arms)), new_seen(page, len(arms))
+    carry(page, me, seen, few, shown, arms)
     if page.believe is not None:
         for position in range(len(arms)):
             page.believe(few, terms, shown, position)
     return few, shown
+
+
+def carry(page: Page, me: Me, seen: Seen, few: Me, shown: Seen, arms: Sequence[int]) -> None:
+    """Bring narrowed copies up to date, but for what is derived: for as long as no reward and no exchange came."""
+    known = vars(me)
+    for name in carried(page):
+        vars(few)[name] = [known[name][k] for k in arms] if _is_row(page.knows[name]) else deepcopy(known[name])
+    for name, row in vars(seen).items():
+        vars(shown)[name] = [row[k] for k in arms]
 
 
 def widen(page: Page, me: Me, few: Me, arms: Sequence[int]) -> None:

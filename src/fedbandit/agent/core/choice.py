@@ -15,7 +15,7 @@ from fedbandit.agent.core.player import Player
 from fedbandit.checks import InvalidArgument, finite_number
 from fedbandit.outside.policies import WrongPage, is_built_in, kind_of
 from fedbandit.policies import FedBatch
-from fedbandit.policies.plain import narrowed, widen
+from fedbandit.policies.plain import widen
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.shares import BY_INDEX, CONTROL, given_by_share, shared_chance, sum_of_floors
 
@@ -143,7 +143,7 @@ def _said(
         seen.n_max[:] = n_max
     is_part = len(arms) < len(me.tried)
     if is_part:
-        me, seen = narrowed(page, player.terms, me, seen, arms)
+        me, seen = player.among(arms)
     now, watched = player.now, _WatchedDraws(draws, len(arms))
     position = _checked_arm(terms, page.decide(me, player.terms, seen, now, watched), len(arms))
     if is_part:
