@@ -163,6 +163,24 @@ def test_what_a_page_keeps_of_its_decisions_goes_on():
     assert Counter(given) == {0: 3, 2: 3, 3: 3}
 
 
+def test_what_is_remembered_of_some_arms_is_never_stale():
+    """Rewards and exchanges move beliefs; each time a site that remembers nothing says the same."""
+    for name in ("thompson", "kl"):
+        terms, source = terms_of(name), Random(3)
+        network = MemoryNetwork(terms, [("x", "y")], seed=1, noise=silent)
+        for t in range(120):
+            for who in ("x", "y"):
+                decision = network.decide(who)
+                network.report(who, decision.id, float(source.random() < (0.2, 0.5, 0.9, 0.4)[decision.arm]))
+            if t % 3 == 0:
+                network.exchange("x", "y")
+                network.run()
+            site, draws = network.site("x"), draws_for(terms, source)
+            forgetful = deepcopy(site)
+            forgetful._player._narrowed.clear()
+            assert asked(site, draws, (0, 1, 3)) == asked(forgetful, draws, (0, 1, 3))
+
+
 def test_wrong_arms_are_refused():
     site, draws = played(terms_of("ucb"), 40, 7), DecisionDraws((0.0,) * 4, 0.5)
     for wrong in ((), (0, 4), (-1, 2), (1, 1)):

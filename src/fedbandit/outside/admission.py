@@ -17,7 +17,18 @@ from fedbandit.outside.policies import WrongPage, check_kind, is_built_in, kind_
 from fedbandit.outside.stage import Script, Shown, Stage
 from fedbandit.policies.protocol import Page, Policy, Setting
 
-__all__ = ["AGENTS", "EDGES", "GOLDEN", "Admitted", "admit", "claimed_epsilon", "rehearse", "scenes_of", "script_of", "small"]
+__all__ = [
+    "AGENTS",
+    "EDGES",
+    "GOLDEN",
+    "Admitted",
+    "admit",
+    "claimed_epsilon",
+    "rehearse",
+    "scenes_of",
+    "script_of",
+    "small",
+]
 
 AGENTS, ARMS, ROUNDS, MOST_ARMS, LONG = 3, 3, 40, 20, 1500
 EDGES = [(0, 1), (0, 2), (1, 2)]

@@ -121,7 +121,12 @@ def new_population(
     agents = np.zeros(num_agents, _dtype_of(page, num_arms))
     agents["n_max"] = 1  # after the first pulls everyone has pulled every arm once
     turn = [("before", "f8", (columns,)), ("clock", "i8"), ("arm", "u8"), ("messages", "i8"), ("mixed", "i8")]
-    stream = [("picks", "u8"), ("arrivals", "u8"), ("shares", "u8"), *((name, "u8", (num_arms,)) for name in _STREAMS_PER_ARM)]
+    stream = [
+        ("picks", "u8"),
+        ("arrivals", "u8"),
+        ("shares", "u8"),
+        *((name, "u8", (num_arms,)) for name in _STREAMS_PER_ARM),
+    ]
     return Population(
         agents=agents,
         terms=terms,

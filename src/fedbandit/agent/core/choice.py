@@ -128,9 +128,7 @@ def _certainly(arm: int) -> _Said:
     return _Said(arm, lambda other: float(other == arm))
 
 
-def _said(
-    terms: Federation, player: Player, n_max: Sequence[int], draws: DecisionDraws, arms: Sequence[int]
-) -> _Said:
+def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: DecisionDraws, arms: Sequence[int]) -> _Said:
     """The page's choice among some arms."""
     page, me, seen = player.page, player.me, player.seen
     if page.unknown is None:  # the page takes every arm for known: Alg. 1, line 1, is the site's
