@@ -1,12 +1,12 @@
-"""Chooses the arm that a site hands out, and says how likely that was: the page's choice among the arms that it may have.
+"""Chooses the arm that a site hands out, and says how likely that was: the page's choice among those it may give.
 
-Formulas are in ``fedbandit.rules``, the algorithm is on the page, draws are arguments. Shares of the terms wrap what the
-page says: it knows nothing of them.
+Formulas are in ``fedbandit.rules``, the algorithm is on the page, draws are arguments. Shares of the terms wrap what
+the page says: it knows nothing of them.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random
+from random import Random  # noqa: TID251  # an argument's type
 from typing import Any, NamedTuple
 
 from fedbandit.agent.core.events import HorizonReached
