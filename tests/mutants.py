@@ -1866,12 +1866,6 @@ SAME_RELEASES = "test_arms.py::test_another_arm_changes_no_release_and_draws_no_
 SPREADS = "test_arms_live.py::test_a_stop_is_everywhere_at_once_whoever_dials"
 
 ARMS = {
-    "a stopped arm is given": Mutant(
-        "agent/core/decisions.py",
-        "        stopped = self.stopped\n",
-        "        stopped = frozenset[int]()\n",
-        (GIVEN,),
-    ),
     "a stop waits for consent": Mutant(
         "agent/core/arms.py",
         "        if it.change.is_stop and (_is_final(it) or",
@@ -1965,6 +1959,101 @@ ARMS = {
 }
 
 
+
+CHOICE = {
+    "beliefs among some arms are not derived": Mutant(
+        "policies/plain.py",
+        "    if page.believe is not None:\n        for position in range(len(arms)):\n",
+        "    if page.believe is not None:\n        for position in range(0):\n",
+        ("test_choice.py::test_a_choice_among_some_arms_is_that_of_a_world_of_these",),
+    ),
+    "what a page keeps of a choice among some arms is lost": Mutant(
+        "policies/plain.py",
+        "            known[name] = changed[name]\n",
+        "            pass\n",
+        ("test_choice.py::test_what_a_page_keeps_of_its_decisions_goes_on",),
+    ),
+    "any arm is allowed": Mutant(
+        "agent/core/choice.py",
+        "range(num_arms) if allowed is None else _checked_arms(num_arms, allowed))",
+        "range(num_arms))",
+        ("test_choice.py::test_an_arm_that_is_not_allowed_is_never_given",),
+    ),
+    "beliefs of some arms outlive an exchange": Mutant(
+        "agent/core/player.py",
+        "        self._narrowed.clear()\n        arms = tuple(arms)\n",
+        "        arms = tuple(arms)\n",
+        ("test_choice.py::test_what_is_remembered_of_some_arms_is_never_stale",),
+    ),
+    "a draw counts as certain": Mutant(
+        "agent/core/choice.py",
+        "    if not watched.are_used:\n",
+        "    if True:\n",
+        ("test_choice.py::test_thompson_says_how_likely_an_arm_was",),
+    ),
+    "lagging arms are as likely as any": Mutant(
+        "rules/propensity.py",
+        "        return 1.0 / lagging\n",
+        "        return 1.0 / len(n)\n",
+        ("test_choice.py::test_lagging_arms_share_their_chance",),
+    ),
+    "the highest draw is integrated over few cells": Mutant(
+        "rules/propensity.py",
+        "_PER_CELL = 4.0 * MOST_ERROR**2\n",
+        "_PER_CELL = 0.3\n",
+        ("test_choice.py::test_the_highest_draw_is_integrated_well",),
+    ),
+    "the last of tied arms without a spread is likely": Mutant(
+        "rules/propensity.py",
+        "means[k] > means[fixed]:",
+        "means[k] >= means[fixed]:",
+        ("test_choice.py::test_equal_arms_are_equally_likely_and_ties_go_to_the_first",),
+    ),
+    "an own page may misjudge its draws": Mutant(
+        "outside/some_arms.py",
+        "MOST_DIFFERENCE = 0.12\n",
+        "MOST_DIFFERENCE = 2.0\n",
+        ("test_choice.py::test_own_pages_that_misjudge_are_refused",),
+    ),
+    "the index may choose the control arm": Mutant(
+        "agent/core/choice.py",
+        "[k for k in arms if k != control]",
+        "list(arms)",
+        ("test_choice.py::test_the_control_arm_has_its_share_exactly",),
+    ),
+    "a propensity without the rest of the floors": Mutant(
+        "rules/shares.py",
+        "    return floor + (1.0 - floors) * chance\n",
+        "    return max(floor, chance)\n",
+        ("test_choice.py::test_shares_of_an_index",),
+    ),
+    "shares and lagging arms use one draw": Mutant(
+        "agent/core/choice.py",
+        "given_by_share(draws.share, ",
+        "given_by_share(draws.u, ",
+        ("test_choice.py::test_shares_of_an_index",),
+    ),
+    "terms without shares have a new digest": Mutant(
+        "agent/core/federation.py",
+        'for name in ("max_decisions_per_day", "shares"):',
+        'for name in ("max_decisions_per_day",):',
+        ("test_choice.py::test_terms_without_shares_are_what_they_were",),
+    ),
+    "in the simulator an arm's floor goes to the arm before it": Mutant(
+        "simulation/sharing.py",
+        "np.uint64(given + int(0 <= sharing.control <= given))",
+        "np.uint64(given)",
+        ("test_shares.py::test_decisions_by_share_in_plain_python_and_compiled[FedBatch KL, eps=1]",),
+    ),
+    "in the simulator the page sees the control arm's row": Mutant(
+        "simulation/sharing.py",
+        "            arm = k + int(k >= control)\n",
+        "            arm = k\n",
+        ("test_shares.py::test_decisions_by_share_in_plain_python_and_compiled[FedBatch KL, eps=1]",),
+    ),
+}
+
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -1986,5 +2075,6 @@ AREAS = {
     "extras": EXTRAS,
     "requests": REQUESTS,
     "arms that change": ARMS,
+    "choices among some arms, propensities, shares": CHOICE,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

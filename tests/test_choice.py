@@ -4,6 +4,8 @@ Frequencies are compared by Bernstein's inequality: each comparison fails by cha
 together in less than one of 10^7; seeds are fixed.
 """
 
+# ruff: noqa: S311  # draws from explicit seeds
+
 import math
 from collections import Counter
 from copy import deepcopy
@@ -163,6 +165,24 @@ def test_what_a_page_keeps_of_its_decisions_goes_on():
     assert Counter(given) == {0: 3, 2: 3, 3: 3}
 
 
+def test_what_is_remembered_of_some_arms_is_never_stale():
+    """Rewards and exchanges move beliefs; each time a site that remembers nothing says the same."""
+    for name in ("thompson", "kl"):
+        terms, source = terms_of(name), Random(3)
+        network = MemoryNetwork(terms, [("x", "y")], seed=1, noise=silent)
+        for t in range(120):
+            for who in ("x", "y"):
+                decision = network.decide(who)
+                network.report(who, decision.id, float(source.random() < (0.2, 0.5, 0.9, 0.4)[decision.arm]))
+            if t % 3 == 0:
+                network.exchange("x", "y")
+                network.run()
+            site, draws = network.site("x"), draws_for(terms, source)
+            forgetful = deepcopy(site)
+            forgetful._player._narrowed.clear()
+            assert asked(site, draws, (0, 1, 3)) == asked(forgetful, draws, (0, 1, 3))
+
+
 def test_wrong_arms_are_refused():
     site, draws = played(terms_of("ucb"), 40, 7), DecisionDraws((0.0,) * 4, 0.5)
     for wrong in ((), (0, 4), (-1, 2), (1, 1)):
@@ -237,7 +257,7 @@ def test_a_state_that_was_played_says_how_likely_an_arm_was():
     site = played(terms_of("thompson"), 100, 7)
     every = compare_frequencies(site, error=0.01)
     some = compare_frequencies(site, (0, 1, 2), error=0.01)
-    assert len(every) > 1 and len(some) > 1
+    assert min(len(every), len(some)) > 1
     assert some != every
 
 
@@ -271,7 +291,7 @@ def test_an_own_page_says_its_chances_or_none():
 def test_own_pages_that_misjudge_are_refused():
     with pytest.raises(WrongPage, match=r"decide returns 2, asked of the arms \[.*\] alone"):
         Federation("f", 3, ARMS, 0.0, 1.0, Own("absent arm"), OWN)
-    with pytest.raises(WrongPage, match="chance returns .* for arm .*, which decide gives in .* of its draws"):
+    with pytest.raises(WrongPage, match=r"chance returns .* for arm .*, which decide gives in .* of its draws"):
         Federation("f", 3, ARMS, 0.0, 1.0, Inherited(1.0), "own_choices:Inherited")
 
 

@@ -3,9 +3,10 @@
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
 ``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.edges_per_round``,
 ``problem.same_means``, ``problem.hospital``, ``problem.delays``, ``problem.reward_window``, ``shares.control_share``,
-``shares.least_share`` and the parameters of rewards is a separate experiment; a list within the list of ``delays`` has an entry for each agent. A list in a policy
-(``epsilon = [1, 2]``) makes one policy per value, compared within every experiment. ``problem.redraw = true`` draws new
-random means for every trial, with consecutive seeds from ``problem.seed``.
+``shares.least_share`` and the parameters of rewards is a separate experiment; a list within the list of ``delays`` has
+an entry for each agent. A list in a policy (``epsilon = [1, 2]``) makes one policy per value, compared within every
+experiment. ``problem.redraw = true`` draws new random means for every trial, with consecutive seeds from
+``problem.seed``.
 """
 
 import itertools

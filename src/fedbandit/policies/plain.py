@@ -16,6 +16,7 @@ __all__ = [
     "Me",
     "Seen",
     "carried",
+    "carry",
     "kept",
     "kept_names",
     "narrowed",
@@ -119,14 +120,21 @@ def narrowed(page: Page, terms: Any, me: Me, seen: Seen, arms: Sequence[int]) ->
     As after a restart in a world of these arms: kept fields are those of ``me``, passing ones are derived anew. So
     nothing counts, or points at, an arm that is not there.
     """
-    few, known = new_me(page, terms, len(arms)), vars(me)
-    for name in carried(page):
-        vars(few)[name] = [known[name][k] for k in arms] if _is_row(page.knows[name]) else deepcopy(known[name])
-    shown = Seen(**{name: [row[k] for k in arms] for name, row in vars(seen).items()})
+    few, shown = new_me(page, terms, len(arms)), new_seen(page, len(arms))
+    carry(page, me, seen, few, shown, arms)
     if page.believe is not None:
         for position in range(len(arms)):
             page.believe(few, terms, shown, position)
     return few, shown
+
+
+def carry(page: Page, me: Me, seen: Seen, few: Me, shown: Seen, arms: Sequence[int]) -> None:
+    """Bring narrowed copies up to date, but for what is derived: for as long as no reward and no exchange came."""
+    known = vars(me)
+    for name in carried(page):
+        vars(few)[name] = [known[name][k] for k in arms] if _is_row(page.knows[name]) else deepcopy(known[name])
+    for name, row in vars(seen).items():
+        vars(shown)[name] = [row[k] for k in arms]
 
 
 def widen(page: Page, me: Me, few: Me, arms: Sequence[int]) -> None:

@@ -26,5 +26,5 @@ def given_by_share(u: float, control_share: float, least_share: float, num_other
 
 
 def shared_chance(chance: float, floor: float, floors: float) -> float:
-    """P of an arm: ``chance`` is what the index says, ``floors`` the sum of all floors."""
+    """The p of an arm: ``chance`` is what the index says, ``floors`` the sum of all floors."""
     return floor + (1.0 - floors) * chance

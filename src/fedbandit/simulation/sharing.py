@@ -70,8 +70,7 @@ def _places(page: Page, few: np.dtype[Any], whole: np.dtype[Any], control: int, 
 
 
 def _offset(record: np.dtype[Any], name: str) -> int:
-    assert record.fields is not None
-    return record.fields[name][1]
+    return dict(record.fields or {})[name][1]
 
 
 @compile_inner

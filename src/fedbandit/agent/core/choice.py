@@ -1,12 +1,12 @@
-"""Chooses the arm that a site hands out, and says how likely that was: the page's choice among the arms that it may have.
+"""Chooses the arm that a site hands out, and says how likely that was: the page's choice among those it may give.
 
-Formulas are in ``fedbandit.rules``, the algorithm is on the page, draws are arguments. Shares of the terms wrap what the
-page says: it knows nothing of them.
+Formulas are in ``fedbandit.rules``, the algorithm is on the page, draws are arguments. Shares of the terms wrap what
+the page says: it knows nothing of them.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random
+from random import Random  # noqa: TID251  # an argument's type
 from typing import Any, NamedTuple
 
 from fedbandit.agent.core.events import HorizonReached
@@ -15,7 +15,7 @@ from fedbandit.agent.core.player import Player
 from fedbandit.checks import InvalidArgument, finite_number
 from fedbandit.outside.policies import WrongPage, is_built_in, kind_of
 from fedbandit.policies import FedBatch
-from fedbandit.policies.plain import narrowed, widen
+from fedbandit.policies.plain import widen
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.shares import BY_INDEX, CONTROL, given_by_share, shared_chance, sum_of_floors
 
@@ -143,7 +143,7 @@ def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: Decisi
         seen.n_max[:] = n_max
     is_part = len(arms) < len(me.tried)
     if is_part:
-        me, seen = narrowed(page, player.terms, me, seen, arms)
+        me, seen = player.among(arms)
     now, watched = player.now, _WatchedDraws(draws, len(arms))
     position = _checked_arm(terms, page.decide(me, player.terms, seen, now, watched), len(arms))
     if is_part:

@@ -11,7 +11,7 @@ from fedbandit.agent.core.bounds import DAY
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Known, Record, Released, Stored
 from fedbandit.checks import InvalidArgument
-from fedbandit.policies.plain import NO_ARM, Seen, new_seen
+from fedbandit.policies.plain import NO_ARM, Me, Seen, carry, narrowed, new_seen
 from fedbandit.policies.protocol import Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
 from fedbandit.rules.gossip import drift, is_known, ratio, unrest
@@ -27,6 +27,10 @@ MIXED = 50
 
 LEAST_ELAPSED = DAY
 """A rate is measured over a day at least: a busy first hour says little about the years to come."""
+
+
+MOST_NARROWED = 64
+"""Sets of arms, each of which some request may have, for which beliefs are remembered."""
 
 
 class Player:
@@ -55,6 +59,7 @@ class Player:
         self._drift, self.exchanges = [0.0] * self.num_arms, 0
         self._lost = [0] * self.num_arms  # exchanges in a row after which the network had taken an arm away
         self._single = stored.known.get(NO_ARM)  # as the journal knows them; None: it does not
+        self._narrowed: dict[tuple[int, ...], tuple[Me, Seen]] = {}  # until a reward or an exchange comes
 
     def grown(self, stored: Stored, num_arms: int) -> "Player":
         """The same with more arms, of which nothing is known yet; ``stored`` holds all that this one knows.
@@ -114,6 +119,7 @@ class Player:
 
         ``elapsed``: seconds since the first decision, by which the site's rate is measured.
         """
+        self._narrowed.clear()
         arms: dict[int, None] = {}
         released: list[Record] = []
         for arm, reward in rewards:
@@ -186,6 +192,7 @@ class Player:
     def look(self, gossiped: Sequence[float], arms: Iterable[int]) -> None:
         """Take in what the site gossips of these arms now: own numbers and what has flowed here."""
         low, high, num_arms = self._federation.low, self._federation.high, self.num_arms
+        self._narrowed.clear()
         arms = tuple(arms)
         for k in arms:
             weight = gossiped[num_arms + k]
@@ -216,6 +223,18 @@ class Player:
     def is_unknown(self, arm: int) -> bool:
         """Whether the site cannot judge the arm yet."""
         return self._unknown[arm] if self.page.unknown is None else self.page.unknown(self.me, arm)
+
+    def among(self, arms: Sequence[int]) -> tuple[Me, Seen]:
+        """What the site knows and sees in a world of these arms alone."""
+        key = tuple(arms)
+        found = self._narrowed.get(key)
+        if found is not None:
+            carry(self.page, self.me, self.seen, *found, arms)
+            return found
+        if len(self._narrowed) == MOST_NARROWED:
+            self._narrowed.clear()
+        found = self._narrowed[key] = narrowed(self.page, self.terms, self.me, self.seen, arms)
+        return found
 
     @property
     def now(self) -> Now:
