@@ -3,9 +3,10 @@
     python benchmarks/slow_disk.py                          # this checkout
     python benchmarks/slow_disk.py --against main           # beside another one, in the same run
 
-A real agent runs, and each of its commits takes so many milliseconds longer. So many callers at once ask for a decision,
-each over its own connection, again and again. A call that takes longer than 0.3 s counts as fallen back: what a web page
-does that cannot wait. Where commits are shared, the wait is at most two commits plus the time to compute the answers.
+A real agent runs, and each of its commits takes so many milliseconds longer. So many callers at once ask for a
+decision, each over its own connection, again and again. A call that takes longer than 0.3 s counts as fallen back: what
+a web page does that cannot wait. Where commits are shared, the wait is at most two commits plus the time to compute the
+answers.
 
 The second table has ``fedbandit.Client`` in as many threads, three calls each: one client for all of them, or one each.
 """
@@ -90,7 +91,8 @@ class Load:
         late = sum(took > PATIENCE for took in self.times) / len(self.times)
         tail = statistics.quantiles(self.times, n=100)[98]
         return (
-            f"{len(self.times) / SECONDS:>8,.0f}{1e3 * statistics.median(self.times):>9.0f}{1e3 * tail:>9.0f}{late:>8.0%}"
+            f"{len(self.times) / SECONDS:>8,.0f}{1e3 * statistics.median(self.times):>9.0f}{1e3 * tail:>9.0f}"
+            f"{late:>8.0%}"
             f"{len(self.times) / max(1, self.commits):>9.1f}{1e3 * self.cpu / len(self.times):>9.2f}"
         )
 

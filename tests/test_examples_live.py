@@ -132,9 +132,7 @@ def test_an_application_of_personalizer(served):
     assert all(line.arm != 0 for line in without_first)
     *counts, last = ran.stdout.splitlines()
     shown = {line.rsplit(None, 1)[0]: int(line.rsplit(None, 1)[1]) for line in counts}
-    assert shown == {
-        arm: sum(line.name == arm and not line.cancelled for line in log) for arm in TERMS.arms
-    }
+    assert shown == {arm: sum(line.name == arm and not line.cancelled for line in log) for arm in TERMS.arms}
     assert last == "3 events were never shown: cancelled"
 
 
@@ -148,7 +146,9 @@ def test_the_page_on_personalizer_names_what_there_is():
     page = (ROOT / "docs" / "from-personalizer.md").read_text()
     example = (ROOT / "examples" / "from_personalizer.py").read_text()
     (quoted,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert quoted in example
+    lines, there = ([line.strip() for line in text.splitlines() if line.strip()] for text in (quoted, example))
+    first = there.index(lines[0])
+    assert there[first : first + len(lines)] == lines
     for call in re.findall(r"`client\.(\w+)", page):
         assert hasattr(fedbandit.Client, call), call
 

@@ -42,7 +42,9 @@ try:
 
     from fedbandit.agent.client_network import BoundedBackend
 except ImportError as error:
-    raise ImportError("the client of an agent needs httpcore: pip install 'fedbandit[agent]'", name="httpcore") from error
+    raise ImportError(
+        "the client of an agent needs httpcore: pip install 'fedbandit[agent]'", name="httpcore"
+    ) from error
 
 __all__ = [
     "AgentError",

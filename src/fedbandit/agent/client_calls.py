@@ -1,4 +1,4 @@
-"""The calls of an agent's HTTP API, each described once: request, and how its answer is read. Both clients make them."""
+"""The calls of an agent's HTTP API, each described once: its request, and how to read the answer. For both clients."""
 
 import json
 import secrets
@@ -148,9 +148,7 @@ def decide_many(
     return Call("POST", "/v1/decisions", lambda said: _DECISIONS.validate_json(said, strict=True).decisions, body)
 
 
-def _request(
-    eligible: Arms | None, exclude: Arms | None, key: str | None, subject: str | None, **more: int
-) -> bytes:
+def _request(eligible: Arms | None, exclude: Arms | None, key: str | None, subject: str | None, **more: int) -> bytes:
     said: dict[str, Any] = {"key": secrets.token_hex(16) if key is None else _text("key", key, "a text")}
     for name, arms in (("eligible", eligible), ("exclude", exclude)):
         if arms is not None:

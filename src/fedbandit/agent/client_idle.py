@@ -1,7 +1,7 @@
 """Idle connections of a client, for the next call: the one that was used last comes first.
 
-An HTTP library's own pool looks through all its connections with every call: with a hundred callers that costs more than
-the call. Here each call has a pool of one connection for itself meanwhile, and none is looked for.
+An HTTP library's own pool looks through all its connections with every call: with a hundred callers that costs more
+than the call. Here each call has a pool of one connection for itself meanwhile, and none is looked for.
 """
 
 from collections import deque

@@ -14,7 +14,9 @@ from fedbandit.checks import FileError, InvalidArgument
 
 __all__ = ["errors_exit_with_2"]
 
-AGENT = frozenset({"cryptography", "fastapi", "google", "grpc", "httpcore", "httptools", "prometheus_client", "uvicorn"})
+AGENT = frozenset(
+    {"cryptography", "fastapi", "google", "grpc", "httpcore", "httptools", "prometheus_client", "uvicorn"}
+)
 """Packages of the extra ``agent``, by import name."""
 
 
