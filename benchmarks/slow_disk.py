@@ -3,9 +3,12 @@
     python benchmarks/slow_disk.py                          # this checkout
     python benchmarks/slow_disk.py --against main           # beside another one, in the same run
 
-A real agent runs, and each of its commits takes so many milliseconds longer. So many callers at once ask for a decision,
-each over its own connection, again and again. A call that takes longer than 0.3 s counts as fallen back: what a web page
-does that cannot wait. Where commits are shared, the wait is at most two commits plus the time to compute the answers.
+A real agent runs, and each of its commits takes so many milliseconds longer. So many callers at once ask for a
+decision, each over its own connection, again and again. A call that takes longer than 0.3 s counts as fallen back: what
+a web page does that cannot wait. Where commits are shared, the wait is at most two commits plus the time to compute the
+answers.
+
+The second table has ``fedbandit.Client`` in as many threads, three calls each: one client for all of them, or one each.
 """
 
 import argparse
@@ -46,6 +49,34 @@ from fedbandit.cli import main
 main()
 """
 
+THREADS = """
+import inspect, sys, threading, time
+from fedbandit import AgentError, Client
+
+url, callers, shares, fell_back = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "shared", []
+has_deadline = "deadline" in inspect.signature(Client.__init__).parameters  # of the version that is measured
+limits = {"timeout": 0.3, **({"deadline": 0.3} if has_deadline else {})}
+shared, gate = Client(url, **limits), threading.Barrier(callers + 1)
+
+def call():
+    gate.wait()
+    client = shared if shares else Client(url, **limits)
+    for _ in range(3):
+        try:
+            client.decide()
+        except AgentError:
+            fell_back.append(1)
+
+threads = [threading.Thread(target=call) for _ in range(callers)]
+for thread in threads:
+    thread.start()
+began = time.process_time()
+gate.wait()
+for thread in threads:
+    thread.join()
+print(len(fell_back), 1e3 * (time.process_time() - began) / (3 * callers))
+"""
+
 
 @dataclass(frozen=True)
 class Load:
@@ -60,7 +91,8 @@ class Load:
         late = sum(took > PATIENCE for took in self.times) / len(self.times)
         tail = statistics.quantiles(self.times, n=100)[98]
         return (
-            f"{len(self.times) / SECONDS:>8,.0f}{1e3 * statistics.median(self.times):>9.0f}{1e3 * tail:>9.0f}{late:>8.0%}"
+            f"{len(self.times) / SECONDS:>8,.0f}{1e3 * statistics.median(self.times):>9.0f}{1e3 * tail:>9.0f}"
+            f"{late:>8.0%}"
             f"{len(self.times) / max(1, self.commits):>9.1f}{1e3 * self.cpu / len(self.times):>9.2f}"
         )
 
@@ -124,6 +156,15 @@ def measured(version: Version, folder: Path, delay: float, callers: int) -> Load
     return Load(times, commits(federation), cpu)
 
 
+def clients(version: Version, folder: Path, delay: float, callers: int, mode: str) -> tuple[int, float]:
+    """How many of three calls per caller fell back, and milliseconds of CPU per call in the application."""
+    with slow_agent(version, folder, delay) as (federation, _), version.running():
+        command = [sys.executable, "-c", THREADS, federation.url("north"), str(callers), mode]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  # our own program
+    fell_back, cpu = ran.stdout.split()
+    return int(fell_back), float(cpu)
+
+
 def main() -> None:
     """Measure in turns and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -141,6 +182,13 @@ def main() -> None:
                     place = Path(folder) / f"{version.name}-{delay}-{callers}"
                     load = measured(version, place, delay, callers)
                     print(f"{version.name:<6}{1e3 * delay:>10.0f}{callers:>8}{load.row()}", flush=True)
+        print(f"\n{'':<6}{'commit ms':>10}{'callers':>8}{'client':>8}{'fell back':>12}{'CPU ms':>9}")
+        for delay in (0.0, 0.02, 0.05):
+            for mode in ("shared", "own"):
+                for version in versions:
+                    fell_back, cpu = clients(version, Path(folder) / f"{version.name}-{delay}-{mode}", delay, 100, mode)
+                    share = f"{fell_back}/300"
+                    print(f"{version.name:<6}{1e3 * delay:>10.0f}{100:>8}{mode:>8}{share:>12}{cpu:>9.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ outcome of the chosen arm is known. Make a table, then run the loop:
     python examples/csv_loop.py --make patients.csv
     python examples/csv_loop.py patients.csv --agent http://127.0.0.1:8400
 
-A batch has a key, made of the run's name and its first row. So a run that was interrupted may be started again under the
-same name (--run): no patient gets a second decision, and no outcome counts twice.
+A batch has a key, made of the run's name and its first row. So a run that was interrupted may be started again under
+the same name (--run): no patient gets a second decision, and no outcome counts twice.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """Moves an application from Azure Personalizer to an agent: rank becomes decide, reward stays reward.
 
-``Ranker`` has the calls that applications of Personalizer make, on top of ``fedbandit.Client``; docs/from-personalizer.md
-says what maps to what, and what has no counterpart. The program plays visitors of a shop's start page:
+``Ranker`` has the calls that applications of Personalizer make, on top of ``fedbandit.Client``;
+docs/from-personalizer.md says what maps to what, and what has no counterpart. The program plays visitors of a shop's
+start page:
 
     python examples/from_personalizer.py --agent http://127.0.0.1:8400
 """
@@ -34,7 +35,7 @@ class Ranker:
         return self.client.reward(self._decisions[event_id], value)
 
     def drop(self, event_id):
-        """What was ranked early was never shown: where Personalizer waits for activate, an agent is told of the rest."""
+        """What was ranked was never shown: where Personalizer waits for activate, an agent is told of the rest."""
         self.client.cancel(self._decisions.pop(event_id))
 
 

@@ -2054,6 +2054,79 @@ CHOICE = {
 }
 
 
+
+CLIENT = {
+    "a byte now and then prolongs a call": Mutant(
+        "agent/client_network.py",
+        "        return self._inner.read(max_bytes, self._backend.left(timeout))\n",
+        "        return self._inner.read(max_bytes, timeout)\n",
+        ("test_client_faults.py::test_a_call_ends_by_its_deadline",),
+    ),
+    "a call for asyncio is bounded per read": Mutant(
+        "agent/client.py",
+        "async with self._connection() as pool, asyncio.timeout(within):",
+        "async with self._connection() as pool:",
+        ("test_client_faults.py::test_a_call_ends_by_its_deadline[drip_head-asyncio]",),
+    ),
+    "a deadline bounds one attempt": Mutant(
+        "agent/client.py",
+        "if attempt < self.retries and wait < left and (",
+        "if attempt < self.retries and (",
+        ("test_client_faults.py::test_a_call_ends_by_its_deadline[reset-blocking]",),
+    ),
+    "a timeout bounds the call, not the attempt": Mutant(
+        "agent/client_network.py",
+        "        self._until.time = monotonic() + seconds\n",
+        "        self._until.time = monotonic() + 100.0 * seconds\n",
+        ("test_client_faults.py::test_an_attempt_ends_by_its_timeout[blocking]",),
+    ),
+    "a repeated request has another key": Mutant(
+        "agent/client.py",
+        "                    answer = pool.request(**settings.request(call, within))\n",
+        "                    if attempt and call.path == '/v1/decisions':\n"
+        "                        call = calls.decide()\n"
+        "                    answer = pool.request(**settings.request(call, within))\n",
+        ("test_client.py::test_a_decision_is_asked_for_again_with_its_key[503-blocking]",),
+    ),
+    "what may have happened is repeated": Mutant(
+        "agent/client_calls.py",
+        "RestoredBody.model_validate_json, repeats=False)",
+        "RestoredBody.model_validate_json)",
+        ("test_client.py::test_a_new_life_that_may_have_begun_is_not_asked_for_again[blocking]",),
+    ),
+    "an error has no field": Mutant(
+        "agent/client_errors.py",
+        "(said.message, said.code, said.field, said.accepted)",
+        "(said.message, said.code)",
+        ("test_client_calls.py::test_refusals_are_kinds_of_errors",),
+    ),
+    "idle connections stay open": Mutant(
+        "agent/client_idle.py",
+        "        if monotonic() - since > IDLE:\n            return oldest\n",
+        "        if monotonic() - since > IDLE:\n            return None\n",
+        ("test_client_faults.py::test_connections_that_nobody_needs_are_closed",),
+    ),
+    "a viewer reads the log": Mutant(
+        "agent/rights.py",
+        '    "viewer": frozenset({"view"}),\n',
+        '    "viewer": frozenset({"view", "log"}),\n',
+        ("test_openapi.py::test_roles_share_all_rights_but_none_has_them_all",),
+    ),
+    "the shipped document knows a range of rewards": Mutant(
+        "agent/http/general_document.py",
+        '        for limit in ("minimum", "maximum"):\n',
+        '        for limit in ("minimum",):\n',
+        ("test_openapi.py::test_the_shipped_document_is_that_of_the_server",),
+    ),
+    "operations have no tags": Mutant(
+        "agent/http/openapi.py",
+        '            operation["tags"] = [_TAGS[right]]\n',
+        "",
+        ("test_openapi.py::test_the_shipped_document_is_that_of_the_server",),
+    ),
+}
+
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -2076,5 +2149,6 @@ AREAS = {
     "requests": REQUESTS,
     "arms that change": ARMS,
     "choices among some arms, propensities, shares": CHOICE,
+    "the client": CLIENT,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

@@ -142,7 +142,7 @@ def answering(answers):
             self.end_headers()
             self.wfile.write(said)
 
-        do_GET = do_POST = do_PUT = do_DELETE = answer
+        do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815
 
         def log_message(self, *_):
             pass
@@ -189,9 +189,12 @@ def test_arms_are_read_changed_and_accepted(kind):
 )
 def test_refusals_are_kinds_of_errors(kind, code, error):
     said = {"error": {"code": code, "message": "in words", "field": "key", "accepted": "another key"}}
-    with answering({("POST", "/v1/decisions"): (409, said)}) as (url, heard), kind(url) as client:
-        with pytest.raises(module.AgentError, match="in words") as refused:
-            client.decide(subject="patient 7", exclude=["none"])
+    with (
+        answering({("POST", "/v1/decisions"): (409, said)}) as (url, heard),
+        kind(url) as client,
+        pytest.raises(module.AgentError, match="in words") as refused,
+    ):
+        client.decide(subject="patient 7", exclude=["none"])
     assert type(refused.value) is error
     assert (refused.value.code, refused.value.field, refused.value.accepted) == (code, "key", "another key")
     ((_, _, body),) = heard
@@ -200,16 +203,16 @@ def test_refusals_are_kinds_of_errors(kind, code, error):
 
 @both
 def test_a_log_that_breaks_off_or_is_none_is_noticed(kind):
-    with scripted(b"HTTP/1.1 200 X\r\nContent-Length: 1000\r\n\r\n") as (url, _), kind(url) as client:
-        with pytest.raises(module.Unreachable, match="no answer from"):
-            list(client.log())
-    line = json.dumps({"id": "1-1"}).encode() + b"\n"
-    with answering({("GET", "/v1/log?after=0"): (200, line)}) as (url, _), kind(url) as client:
-        with pytest.raises(module.AgentError, match="does not answer like an agent"):
-            list(client.log())
+    broken_off = scripted(b"HTTP/1.1 200 X\r\nContent-Length: 1000\r\n\r\n")
+    other = answering({("GET", "/v1/log?after=0"): (200, b'{"id": "1-1"}\n')})
     said = {"error": {"code": "forbidden", "message": "this token lacks the right 'log'"}}
-    with answering({("GET", "/v1/log?after=0"): (403, said)}) as (url, _), kind(url) as client:
-        with pytest.raises(module.Forbidden, match="'log'"):
+    refused = answering({("GET", "/v1/log?after=0"): (403, said)})
+    for server, error, words in (
+        (broken_off, module.Unreachable, "no answer from"),
+        (other, module.AgentError, "does not answer like an agent"),
+        (refused, module.Forbidden, "'log'"),
+    ):
+        with server as (url, _), kind(url) as client, pytest.raises(error, match=words):
             list(client.log())
 
 

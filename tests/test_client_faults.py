@@ -3,12 +3,13 @@
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from fedbandit import Client, InvalidArgument
 from fedbandit.agent import client as module
+from fedbandit.agent import client_idle
 from test_client import Blocking, free_port
 
 both = pytest.mark.parametrize("kind", [Client, Blocking], ids=["blocking", "asyncio"])
@@ -24,11 +25,8 @@ def server(behave):
         door.settimeout(0.05)
 
         def handle(connection):
-            with connection:
-                try:
-                    behave(connection, stop)
-                except OSError:
-                    pass  # the client is gone
+            with connection, suppress(OSError):  # the client is gone
+                behave(connection, stop)
 
         def accept():
             while not stop.is_set():
@@ -84,7 +82,7 @@ MARGIN = 2.0
 
 def ends(client, call, deadline):
     began = time.monotonic()
-    with pytest.raises(module.Unreachable, match="no answer from http://127.0.0.1"):
+    with pytest.raises(module.Unreachable, match=r"no answer from http://127\.0\.0\.1"):
         call(client)
     assert time.monotonic() - began < deadline + MARGIN
 
@@ -136,7 +134,7 @@ def test_nobody_listens(kind):
     """All attempts fail at once; no pause begins that would end after the deadline."""
     with kind(f"http://127.0.0.1:{free_port()}", deadline=0.4, retries=1000) as client:
         began = time.monotonic()
-        with pytest.raises(module.Unreachable, match="(?i)refused|attempts failed"):
+        with pytest.raises(module.Unreachable, match=r"(?i)refused|attempts failed"):
             client.decide()
         assert time.monotonic() - began < 0.4 + MARGIN
 
@@ -179,6 +177,24 @@ def test_threads_have_deadlines_of_their_own():
             thread.join()
     assert len(took) == 8
     assert all(0.45 < seconds < 0.5 + MARGIN for seconds in took)
+
+
+def test_connections_that_nobody_needs_are_closed(monkeypatch):
+    """One at a time, when another comes back; the one that was used last is taken first."""
+    now = [0.0]
+    monkeypatch.setattr(client_idle, "monotonic", lambda: now[0])
+    made = iter("abcd")
+    idle = client_idle.Idle(lambda: next(made))
+    assert [idle.take() for _ in range(3)] == ["a", "b", "c"]
+    assert [idle.give(it) for it in "abc"] == [None] * 3
+    assert idle.take() == "c"
+    now[0] = 3.0
+    assert idle.give("c") == "a"
+    assert idle.take() == "c"
+    assert idle.give("c") == "b"
+    assert idle.give("d") is None
+    assert sorted(idle.empty()) == ["c", "d"]
+    assert idle.take() == "d"
 
 
 @pytest.mark.parametrize(

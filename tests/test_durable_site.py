@@ -1,4 +1,4 @@
-"""Nothing is told before it is on disk, and what the disk has not taken has not happened; on fast disks and slow ones."""
+"""Nothing is told before it is on disk, and what the disk has not taken has not happened; on fast and slow disks."""
 
 import asyncio
 import threading

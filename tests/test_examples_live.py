@@ -146,7 +146,9 @@ def test_the_page_on_personalizer_names_what_there_is():
     page = (ROOT / "docs" / "from-personalizer.md").read_text()
     example = (ROOT / "examples" / "from_personalizer.py").read_text()
     (quoted,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert quoted in example
+    lines, there = ([line.strip() for line in text.splitlines() if line.strip()] for text in (quoted, example))
+    first = there.index(lines[0])
+    assert there[first : first + len(lines)] == lines
     for call in re.findall(r"`client\.(\w+)", page):
         assert hasattr(fedbandit.Client, call), call
 

@@ -10,6 +10,7 @@ import functools
 import inspect
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -33,6 +34,7 @@ from fedbandit.agent.client_errors import (
     Unreachable,
     error_of,
 )
+from fedbandit.agent.client_idle import IDLE, Idle
 from fedbandit.checks import InvalidArgument, instance, number_above, whole_number
 
 try:
@@ -72,7 +74,6 @@ _P = ParamSpec("_P")
 _WAITS = (0.05, 0.2, 0.5, 1.0)
 """Seconds between attempts: an agent is back in less than a second. The last is repeated."""
 
-_IDLE = 2.0  # seconds; the server closes idle connections after 5, and a request must not race with that
 _NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout)
 _BROKEN = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, TimeoutError, OSError)
 
@@ -97,7 +98,9 @@ class _Settings:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         # No proxy: an agent is beside the application.
-        self.pool: dict[str, Any] = {"max_connections": None, "keepalive_expiry": _IDLE}
+        self.pool: dict[str, Any] = {"max_connections": 1, "keepalive_expiry": IDLE}
+        if url.startswith("https://"):
+            self.pool["ssl_context"] = httpcore.default_ssl_context()  # one for all: to make one takes long
 
     def request(self, call: Call[Any], within: float) -> dict[str, Any]:
         """The arguments of a request."""
@@ -180,7 +183,7 @@ class Client:
         """
         self._settings = _Settings(url, token, timeout, deadline, retries)
         self._network = BoundedBackend()
-        self._pool = httpcore.ConnectionPool(**self._settings.pool, network_backend=self._network)
+        self._idle = Idle(lambda: httpcore.ConnectionPool(**self._settings.pool, network_backend=self._network))
 
     decide = _blocking(calls.decide)
     decide_many = _blocking(calls.decide_many)
@@ -205,7 +208,7 @@ class Client:
         """
         call, settings = calls.log(after), self._settings
         try:
-            with self._pool.stream(**settings.request(call, settings.timeout)) as answer:
+            with self._connection() as pool, pool.stream(**settings.request(call, settings.timeout)) as answer:
                 if answer.status != 200:
                     settings.value(call, answer.status, answer.read())
                 left = b""
@@ -218,7 +221,8 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._pool.close()
+        for pool in self._idle.empty():
+            pool.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -228,14 +232,24 @@ class Client:
     ) -> None:
         self.close()
 
+    @contextmanager
+    def _connection(self) -> Generator[httpcore.ConnectionPool]:
+        pool = self._idle.take()
+        try:
+            yield pool
+        finally:
+            unused = self._idle.give(pool)
+            if unused is not None:
+                unused.close()
+
     def _run(self, call: Call[_T]) -> _T:
         settings, attempt = self._settings, 0
         ends = time.monotonic() + settings.deadline
         while True:
             within = min(settings.timeout, max(0.001, ends - time.monotonic()))
             try:
-                with self._network.bound(within):
-                    answer = self._pool.request(**settings.request(call, within))
+                with self._connection() as pool, self._network.bound(within):
+                    answer = pool.request(**settings.request(call, within))
                 return settings.value(call, answer.status, answer.content)
             except (*_BROKEN, Unavailable) as error:
                 pause = settings.pause(call, error, attempt, ends - time.monotonic())
@@ -256,7 +270,7 @@ class AsyncClient:
     ) -> None:
         """As ``Client``."""
         self._settings = _Settings(url, token, timeout, deadline, retries)
-        self._pool = httpcore.AsyncConnectionPool(**self._settings.pool)
+        self._idle = Idle(lambda: httpcore.AsyncConnectionPool(**self._settings.pool))
 
     decide = _awaited(calls.decide)
     decide_many = _awaited(calls.decide_many)
@@ -278,7 +292,10 @@ class AsyncClient:
         """As ``Client.log``, for ``async for``."""
         call, settings = calls.log(after), self._settings
         try:
-            async with self._pool.stream(**settings.request(call, settings.timeout)) as answer:
+            async with (
+                self._connection() as pool,
+                pool.stream(**settings.request(call, settings.timeout)) as answer,
+            ):
                 if answer.status != 200:
                     settings.value(call, answer.status, await answer.aread())
                 left = b""
@@ -291,7 +308,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._pool.aclose()
+        for pool in self._idle.empty():
+            await pool.aclose()
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -301,14 +319,24 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[httpcore.AsyncConnectionPool]:
+        pool = self._idle.take()
+        try:
+            yield pool
+        finally:
+            unused = self._idle.give(pool)
+            if unused is not None:
+                await unused.aclose()
+
     async def _run(self, call: Call[_T]) -> _T:
         settings, attempt = self._settings, 0
         ends = time.monotonic() + settings.deadline
         while True:
             within = min(settings.timeout, max(0.001, ends - time.monotonic()))
             try:
-                async with asyncio.timeout(within):
-                    answer = await self._pool.request(**settings.request(call, within))
+                async with self._connection() as pool, asyncio.timeout(within):
+                    answer = await pool.request(**settings.request(call, within))
                 return settings.value(call, answer.status, answer.content)
             except (*_BROKEN, Unavailable) as error:
                 pause = settings.pause(call, error, attempt, ends - time.monotonic())

@@ -1,4 +1,4 @@
-"""The calls of an agent's HTTP API, each described once: request, and how its answer is read. Both clients make them."""
+"""The calls of an agent's HTTP API, each described once: its request, and how to read the answer. For both clients."""
 
 import json
 import secrets

@@ -23,8 +23,8 @@ __all__ = [
 class AgentError(RuntimeError):
     """A failed call, with the agent's message.
 
-    For programs: ``code``; ``field``, the part of the request that was wrong; ``accepted``, what it accepts. Each is None
-    where the agent did not say it.
+    For programs: ``code``; ``field``, the part of the request that was wrong; ``accepted``, what it accepts. Each is
+    None where the agent did not say it.
     """
 
     def __init__(

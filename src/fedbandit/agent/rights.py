@@ -6,8 +6,8 @@ from typing import Literal, get_args
 __all__ = ["ALL_RIGHTS", "ROLES", "Right", "Rights", "Role"]
 
 Right = Literal["decide", "report", "view", "neighbours", "lives", "arms", "log"]
-"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file lives, to change
-arms, to read the log of decisions and rewards."""
+"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file lives, to
+change arms, to read the log of decisions and rewards."""
 
 Rights = frozenset[Right]
 

@@ -1,7 +1,7 @@
 """Runs events on a site and returns each result only after its records are on disk.
 
-Events that arrive together share a transaction. A fast disk is written to at once. While a slow one is being written to,
-in a thread, the next events run and gather: so a hundred callers wait for two commits at most, not for a hundred.
+Events that arrive together share a transaction. A fast disk is written to at once. While a slow one is being written
+to, in a thread, the next events run and gather: so a hundred callers wait for two commits at most, not for a hundred.
 """
 
 import asyncio

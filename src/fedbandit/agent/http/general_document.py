@@ -1,4 +1,4 @@
-"""The OpenAPI document of an agent of any federation: ``openapi.json`` beside this file, which ``scripts/openapi.py`` writes.
+"""The OpenAPI document of an agent of any federation: ``scripts/openapi.py`` writes it to ``openapi.json`` here.
 
 A running agent's own document is at its ``/openapi.json``: that one knows the federation's range of rewards.
 """
