@@ -1,5 +1,6 @@
 """What an application may ask: keys, subjects, eligible arms, counts; cancelled decisions; many rewards."""
 
+import struct
 from contextlib import closing
 from dataclasses import replace
 
@@ -398,6 +399,10 @@ def test_rewards_are_kept_for_the_log_only_if_the_site_says_so(tmp_path):
     def open_journal():
         return closing(SqliteJournal(tmp_path / "state", "here", TERMS, 1))
 
+    def on_disk():
+        content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        return {i for i in range(1, 5) if struct.pack("<d", i / 7) in content}
+
     with open_journal() as journal:
         site = new_site(stored=journal.load(), keeps_rewards=True)
 
@@ -407,11 +412,13 @@ def test_rewards_are_kept_for_the_log_only_if_the_site_says_so(tmp_path):
 
         made = do(site.decide(1.0, [DRAWS] * 6, Request(count=6)))
         for i, it in enumerate(made[:5]):
-            do(site.report(it.id, i / 8))
-        assert site.log()[1] == {it.id: i / 8 for i, it in enumerate(made[:5])}
+            do(site.report(it.id, i / 7))
+        assert site.log()[1] == {it.id: i / 7 for i, it in enumerate(made[:5])}
         do(site.expire(0.0, keep=4))
+        journal.erase()
         assert journal.load() == site.stored
         assert len(site.log(after=4)[0]) == 2
+        assert on_disk() == {2, 3, 4}, "what is forgotten leaves the files"
     with open_journal() as journal:
         assert journal.load() == site.stored
         site = new_site(stored=journal.load())
@@ -426,6 +433,7 @@ def test_rewards_are_kept_for_the_log_only_if_the_site_says_so(tmp_path):
         assert journal.load().kept == {}
         found = journal._file.execute("SELECT content FROM kept").fetchall()
         assert {content for (content,) in found} == {bytes(16)}
+        assert on_disk() == set()
 
 
 # ---------------------------------------------------------------- what is forgotten
