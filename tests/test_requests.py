@@ -12,7 +12,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.forgetting import Expired, Limits, warnings_of_forgetting
 from fedbandit.agent.core.presence import Presence
 from fedbandit.agent.core.records import Kept, Life, Stored
-from fedbandit.agent.core.requests import MAX_COUNT, MAX_TEXT, Request, arms_in, as_bits
+from fedbandit.agent.core.requests import MAX_DECISIONS, MAX_TEXT, Request, arms_in, as_bits
 from fedbandit.agent.core.site import DecisionDraws, HorizonReached, Site
 from fedbandit.agent.disk.journal import SqliteJournal
 
@@ -221,7 +221,7 @@ def test_several_are_drawn_in_turn():
     ("wrong", "field"),
     [
         ({"count": 0}, "count"),
-        ({"count": MAX_COUNT + 1}, "count"),
+        ({"count": MAX_DECISIONS + 1}, "count"),
         ({"key": ""}, "key"),
         ({"key": "x" * (MAX_TEXT + 1)}, "key"),
         ({"key": "a\nb"}, "key"),
@@ -244,7 +244,10 @@ def test_wrong_arms_and_draws_change_nothing():
             ask(site, **wrong)
     with pytest.raises(InvalidArgument, match="draws"):
         site.decide(1.0, [DRAWS], Request(count=2))
+    with pytest.raises(InvalidArgument, match="at must be"):
+        site.decide(float("nan"), DRAWS)
     assert site.stored == before
+    assert site.tried == (0, 0, 0)
 
 
 @pytest.mark.parametrize("arms", [(), (0,), (7,), (8,), (0, 3, 200)])

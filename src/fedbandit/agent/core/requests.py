@@ -11,9 +11,19 @@ from hashlib import blake2b
 from fedbandit.agent.core.records import Decision
 from fedbandit.checks import InvalidArgument, whole_number
 
-__all__ = ["ANY", "MAX_COUNT", "MAX_TEXT", "Request", "RequestIndex", "arms_in", "as_bits", "key_tag", "subject_tag"]
+__all__ = [
+    "ANY",
+    "MAX_DECISIONS",
+    "MAX_TEXT",
+    "Request",
+    "RequestIndex",
+    "arms_in",
+    "as_bits",
+    "key_tag",
+    "subject_tag",
+]
 
-MAX_COUNT = 1000
+MAX_DECISIONS = 1000
 """The most decisions of one request."""
 
 MAX_TEXT = 200
@@ -40,7 +50,7 @@ class Request:
 
     def __post_init__(self) -> None:
         """Check the fields; arms are sorted, so that equal requests are equal."""
-        whole_number("count", self.count, 1, MAX_COUNT)
+        whole_number("count", self.count, 1, MAX_DECISIONS)
         for name in ("key", "subject"):
             text = getattr(self, name)
             if text is not None and not (isinstance(text, str) and 0 < len(text) <= MAX_TEXT and text.isprintable()):
