@@ -1796,7 +1796,7 @@ REQUESTS = {
         "[]",
         ("test_requests.py::test_rewards_are_kept_for_the_log_only_if_the_site_says_so",),
     ),
-    "the log shows another moment for each line": Mutant(
+    "the log begins at the beginning, wherever it was asked to": Mutant(
         "agent/core/site_view.py",
         "decisions = [it for it in self._stored.decisions.values() if it.number > after]",
         "decisions = list(self._stored.decisions.values())",
@@ -1959,7 +1959,6 @@ ARMS = {
 }
 
 
-
 CHOICE = {
     "beliefs among some arms are not derived": Mutant(
         "policies/plain.py",
@@ -2052,7 +2051,6 @@ CHOICE = {
         ("test_shares.py::test_decisions_by_share_in_plain_python_and_compiled[FedBatch KL, eps=1]",),
     ),
 }
-
 
 
 CLIENT = {

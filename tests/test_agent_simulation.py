@@ -11,6 +11,7 @@ Can it fail? Bugs that were planted, and what noticed (``test_a_planted_bug_is_c
 | plain averaging instead of flows | the sum of what is gossiped is off for ever |
 | a reward is acknowledged before it is on disk | an acknowledged reward is lost |
 | noise is drawn anew after a restart | one interval is seen with two values |
+| keys are forgotten at a restart | a key has two decisions |
 """
 
 import re
@@ -30,7 +31,7 @@ from fedbandit.agent.core.memory_journal import MemoryJournal
 from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
 from fedbandit.agent.core.messages import Answer
 from fedbandit.agent.core.records import Decision
-from fedbandit.agent.core.requests import Request, arms_in
+from fedbandit.agent.core.requests import Request, RequestIndex, arms_in
 from fedbandit.agent.core.site import HorizonReached, Site, Step, UnknownDecision
 from fedbandit.rules import flow
 from grpc_network import GrpcNetwork
@@ -558,9 +559,19 @@ class DrawsAgain(Watched):
         return Site(name, self.terms, stored, self._noise)
 
 
+class ForgetsKeys(Watched):
+    """Finds no decision by its key that was made before it started."""
+
+    def open_site(self, name, disk):
+        site = super().open_site(name, disk)
+        site._requests = RequestIndex(())
+        return site
+
+
 @pytest.mark.parametrize(
     ("kind", "terms", "noticed"),
     [
+        (ForgetsKeys, TERMS, "a key (has two|got other) decisions|did not keep its arm"),
         (Plain, TERMS, "the sum is off"),
         (TellsTooEarly, TERMS, "the acknowledged reward of .* is lost"),
         (TellsTooEarly, TREE, "the acknowledged reward of .* is lost"),

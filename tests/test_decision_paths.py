@@ -157,6 +157,7 @@ def test_a_key_after_a_restart(tmp_path):
         ("GET", "/v1/state?verbose", "this path takes no query parameters"),
         ("GET", "/metrics?name=x", "no query parameters"),
         ("GET", "/healthz?x=1", "no query parameters"),
+        ("GET", "/openapi.json?x=1", "no query parameters"),
         ("GET", "/readyz?x=1", "no query parameters"),
         ("GET", "/v1/federation?x=1", "no query parameters"),
         ("DELETE", "/v1/neighbours/east?force=1", "no query parameters"),

@@ -5,7 +5,7 @@ point, and check that no reward is ever in two releases that others have seen.
 """
 
 from contextlib import suppress
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 
 import pytest
@@ -646,7 +646,7 @@ class StoryOfCopies(Story):
         if what < 0.25:
             self.copies[name] = (
                 self.network.snapshot(name),
-                [list(self.waiting[name]), dict(self.told[name]), dict(self.in_doubt[name]), list(self.expired[name])],
+                [copy(its[name]) for its in self.told_by_now()],
             )
         elif what < 0.4 and name in self.copies:
             self.go_back(name)
@@ -655,17 +655,22 @@ class StoryOfCopies(Story):
             for gone in self.copies.keys() - set(self.network.names):
                 del self.copies[gone]  # it comes back as another
 
+    def told_by_now(self):
+        """All that the applications know, each by name of the site."""
+        known = self.waiting, self.told, self.in_doubt, self.expired
+        return *known, self.keys, self.lost_keys, self.cancelled, self.lost_cancels
+
     def on_a_fresh_disk(self, name):
         super().on_a_fresh_disk(name)
         self.copies.pop(name, None)
 
     def go_back(self, name):
         """An operator puts a snapshot back. All neighbours are there to be asked: see docs/security.md."""
-        snapshot, (waiting, told, doubt, expired) = self.copies[name]
+        snapshot, then = self.copies[name]
         self.network.put_back(name, snapshot)
         self.disks.append(self.network._disks[name])
-        self.waiting[name], self.told[name] = list(waiting), dict(told)
-        self.in_doubt[name], self.expired[name] = dict(doubt), list(expired)
+        for its, was in zip(self.told_by_now(), then, strict=True):
+            its[name] = copy(was)
         self.put_back += 1
         self.network.heal()
         for other in self.network.names:
@@ -694,6 +699,12 @@ class StoryOfCopies(Story):
         self.waiting[name] = [it for it in self.waiting[name] if it[0].id in known]
         self.told[name] = {key: it for key, it in self.told[name].items() if key in known}
         self.in_doubt[name] = {key: it for key, it in self.in_doubt[name].items() if key in known}
+        self.lost_cancels[name] = [it for it in self.lost_cancels[name] if it.id in known]
+        self.keys[name] = {
+            key: (request, made)
+            for key, (request, made) in self.keys[name].items()
+            if all(it.id in known for it in made)
+        }
         for k in range(site.terms.num_arms):
             self.expired[name][k] = site.rewards[k] - sum(it.played for it in known.values() if it.arm == k)
 

@@ -1,5 +1,6 @@
 """What an application may ask: keys, subjects, eligible arms, counts; cancelled decisions; many rewards."""
 
+import struct
 from contextlib import closing
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.forgetting import Expired, Limits, warnings_of_forgetting
 from fedbandit.agent.core.presence import Presence
 from fedbandit.agent.core.records import Kept, Life, Stored
-from fedbandit.agent.core.requests import MAX_COUNT, MAX_TEXT, Request, arms_in, as_bits
+from fedbandit.agent.core.requests import MAX_DECISIONS, MAX_TEXT, Request, arms_in, as_bits
 from fedbandit.agent.core.site import DecisionDraws, HorizonReached, Site
 from fedbandit.agent.disk.journal import SqliteJournal
 
@@ -220,7 +221,7 @@ def test_several_are_drawn_in_turn():
     ("wrong", "field"),
     [
         ({"count": 0}, "count"),
-        ({"count": MAX_COUNT + 1}, "count"),
+        ({"count": MAX_DECISIONS + 1}, "count"),
         ({"key": ""}, "key"),
         ({"key": "x" * (MAX_TEXT + 1)}, "key"),
         ({"key": "a\nb"}, "key"),
@@ -243,7 +244,10 @@ def test_wrong_arms_and_draws_change_nothing():
             ask(site, **wrong)
     with pytest.raises(InvalidArgument, match="draws"):
         site.decide(1.0, [DRAWS], Request(count=2))
+    with pytest.raises(InvalidArgument, match="at must be"):
+        site.decide(float("nan"), DRAWS)
     assert site.stored == before
+    assert site.tried == (0, 0, 0)
 
 
 @pytest.mark.parametrize("arms", [(), (0,), (7,), (8,), (0, 3, 200)])
@@ -398,6 +402,10 @@ def test_rewards_are_kept_for_the_log_only_if_the_site_says_so(tmp_path):
     def open_journal():
         return closing(SqliteJournal(tmp_path / "state", "here", TERMS, 1))
 
+    def on_disk():
+        content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        return {i for i in range(1, 5) if struct.pack("<d", i / 7) in content}
+
     with open_journal() as journal:
         site = new_site(stored=journal.load(), keeps_rewards=True)
 
@@ -407,11 +415,13 @@ def test_rewards_are_kept_for_the_log_only_if_the_site_says_so(tmp_path):
 
         made = do(site.decide(1.0, [DRAWS] * 6, Request(count=6)))
         for i, it in enumerate(made[:5]):
-            do(site.report(it.id, i / 8))
-        assert site.log()[1] == {it.id: i / 8 for i, it in enumerate(made[:5])}
+            do(site.report(it.id, i / 7))
+        assert site.log()[1] == {it.id: i / 7 for i, it in enumerate(made[:5])}
         do(site.expire(0.0, keep=4))
+        journal.erase()
         assert journal.load() == site.stored
         assert len(site.log(after=4)[0]) == 2
+        assert on_disk() == {2, 3, 4}, "what is forgotten leaves the files"
     with open_journal() as journal:
         assert journal.load() == site.stored
         site = new_site(stored=journal.load())
@@ -426,6 +436,7 @@ def test_rewards_are_kept_for_the_log_only_if_the_site_says_so(tmp_path):
         assert journal.load().kept == {}
         found = journal._file.execute("SELECT content FROM kept").fetchall()
         assert {content for (content,) in found} == {bytes(16)}
+        assert on_disk() == set()
 
 
 # ---------------------------------------------------------------- what is forgotten

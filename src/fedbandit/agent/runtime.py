@@ -5,10 +5,8 @@ Clocks, random draws and files enter the pure site here. ``serve`` puts the HTTP
 
 import asyncio
 import logging
-import os
 import re
 import secrets
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,11 +19,10 @@ from fedbandit.agent.core.arm_changes import ArmChange, ChangeKind
 from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.choice import DecisionDraws, draws_for
 from fedbandit.agent.core.decisions import Outcome
-from fedbandit.agent.core.events import Step
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.forgetting import Limits, warnings_of_forgetting
 from fedbandit.agent.core.presence import Presence
-from fedbandit.agent.core.records import Decision, Forgotten, Life, Stored
+from fedbandit.agent.core.records import Decision, Stored
 from fedbandit.agent.core.requests import Request
 from fedbandit.agent.core.restore import Restored
 from fedbandit.agent.core.seals import MAX_RUN
@@ -33,6 +30,7 @@ from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
+from fedbandit.agent.disk_room import check_room, in_words, written_again
 from fedbandit.agent.forgotten import ForgottenDecisions
 from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.refusals import Refusals
@@ -49,9 +47,6 @@ EXPIRY_EVERY = 1.0
 
 WATCH_EVERY = 1.0
 """Seconds between checks for a changed configuration file."""
-
-ROOM = 65_536
-"""Bytes that must be free before a full disk counts as writable again."""
 
 SETTLES = 2.0
 """Seconds, and three exchanges of the slowest link, that an agent waits after a neighbour has confirmed its file; three
@@ -219,8 +214,8 @@ class Agent:
         try:
             self.site.look()
         except JournalError as error:
-            return _in_words(error)
-        return None if self.site.problem is None else _in_words(self.site.problem)
+            return in_words(error)
+        return None if self.site.problem is None else in_words(self.site.problem)
 
     # ---------------------------------------------------------------- running
 
@@ -294,8 +289,8 @@ class Agent:
         if self._state_file not in (None, identity(self.config.data / STATE_FILE)):
             self.site.close()  # writes to a deleted file are lost: acknowledge nothing
         if self.site.problem is not None:
-            _check_room(self.config.data)
-            await self.site.do(_written_again)
+            check_room(self.config.data)
+            await self.site.do(written_again)
             self.site.problem = None
 
     async def _watch_configuration(self) -> None:
@@ -408,24 +403,3 @@ def _changed_at(path: Path) -> tuple[int, int, int]:
     except OSError:
         return 0, 0, 0
     return seen.st_mtime_ns, seen.st_size, seen.st_ino
-
-
-def _check_room(folder: Path) -> None:
-    """Raise ``JournalError`` if there is room for only a few more writes."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, ROOM)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise JournalError(f"{folder}: {reason}") from OSError(reason)
-
-
-def _written_again(site: Site) -> Step[None]:
-    """An event that writes where a decision does, and changes nothing."""
-    nobody = Decision("", 0, 0, 0.0)
-    return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
-
-
-def _in_words(error: JournalError) -> str:
-    """The disk's error, without the file's path, which HTTP must not reveal."""
-    return f"the agent's journal: {error.__cause__ or 'it cannot be written'}"

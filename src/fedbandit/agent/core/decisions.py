@@ -61,7 +61,7 @@ class Decisions(SiteView):
         Each is chosen in turn, as if it had been asked for alone. A request whose key is remembered gets the decisions
         that it got before, and nothing changes.
         """
-        is_one = isinstance(draws, DecisionDraws)
+        at, is_one = finite_number("at", at), isinstance(draws, DecisionDraws)
         drawn = (draws,) if isinstance(draws, DecisionDraws) else tuple(draws)
         if len(drawn) != request.count:
             raise InvalidArgument("draws", len(drawn), f"those of {request.count} decisions")

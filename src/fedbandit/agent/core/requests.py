@@ -11,9 +11,19 @@ from hashlib import blake2b
 from fedbandit.agent.core.records import Decision
 from fedbandit.checks import InvalidArgument, whole_number
 
-__all__ = ["ANY", "MAX_COUNT", "MAX_TEXT", "Request", "RequestIndex", "arms_in", "as_bits", "key_tag", "subject_tag"]
+__all__ = [
+    "ANY",
+    "MAX_DECISIONS",
+    "MAX_TEXT",
+    "Request",
+    "RequestIndex",
+    "arms_in",
+    "as_bits",
+    "key_tag",
+    "subject_tag",
+]
 
-MAX_COUNT = 1000
+MAX_DECISIONS = 1000
 """The most decisions of one request."""
 
 MAX_TEXT = 200
@@ -40,7 +50,7 @@ class Request:
 
     def __post_init__(self) -> None:
         """Check the fields; arms are sorted, so that equal requests are equal."""
-        whole_number("count", self.count, 1, MAX_COUNT)
+        whole_number("count", self.count, 1, MAX_DECISIONS)
         for name in ("key", "subject"):
             text = getattr(self, name)
             if text is not None and not (isinstance(text, str) and 0 < len(text) <= MAX_TEXT and text.isprintable()):
@@ -100,7 +110,7 @@ class RequestIndex:
 
     def __init__(self, decisions: Iterable[Decision]) -> None:
         """For these decisions, oldest first."""
-        self._keys: dict[bytes, tuple[str, ...]] = {}
+        self._keys: dict[bytes, str | tuple[str, ...]] = {}  # nearly every key has one decision: no tuple for that
         self._subjects: dict[bytes, str] = {}
         for decision in decisions:
             self.add(decision)
@@ -109,7 +119,8 @@ class RequestIndex:
         """A decision was handed out."""
         if decision.key:
             key = decision.key[:_KEY_SIZE]
-            self._keys[key] = (*self._keys.get(key, ()), decision.id)
+            before = self.with_key(key)
+            self._keys[key] = (*before, decision.id) if before else decision.id
         if decision.subject:
             self._subjects[decision.subject] = decision.id
 
@@ -117,7 +128,8 @@ class RequestIndex:
         """A decision was forgotten."""
         if decision.key:
             key = decision.key[:_KEY_SIZE]
-            left = tuple(name for name in self._keys.pop(key, ()) if name != decision.id)
+            left = tuple(name for name in self.with_key(key) if name != decision.id)
+            self._keys.pop(key, None)
             if left:
                 self._keys[key] = left
         if decision.subject and self._subjects.get(decision.subject) == decision.id:
@@ -125,7 +137,8 @@ class RequestIndex:
 
     def with_key(self, tag: bytes) -> tuple[str, ...]:
         """The ids of the decisions that were handed out for a key, in order; of whatever request."""
-        return self._keys.get(tag[:_KEY_SIZE], ())
+        found = self._keys.get(tag[:_KEY_SIZE], ())
+        return (found,) if isinstance(found, str) else found
 
     def newest_of(self, subject: bytes) -> str | None:
         """The id of the newest decision of a subject."""

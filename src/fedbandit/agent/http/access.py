@@ -40,6 +40,7 @@ RIGHT_FOR: Mapping[str, Right | None] = {
     "restore": "lives",
     "state": "view",
     "metrics": "view",
+    "openapi": None,
     "healthz": None,
     "readyz": None,
 }

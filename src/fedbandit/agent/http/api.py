@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from fedbandit.agent.http.access import LOOPBACK, RIGHT_FOR, AccessControl, check_right, check_tokens
 from fedbandit.agent.http.arm_paths import add_arms
@@ -47,6 +47,7 @@ def make_app(
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,  # below, as a path like the others
         redirect_slashes=False,
         # Spans and error logs would carry rewards to whatever collector the environment names.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
@@ -107,6 +108,10 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     async def federation(_: Request) -> Response:
         return Response(terms, media_type="application/json")
 
+    @app.get("/openapi.json", operation_id="openapi", include_in_schema=False)
+    async def document(_: Request) -> Response:
+        return JSONResponse(app.openapi())
+
     @app.get("/healthz", operation_id="healthz", summary="The process is alive", response_model=Alive)
     async def healthz(_: Request) -> Response:
         return Response(Alive().model_dump_json(), media_type="application/json")
@@ -134,4 +139,4 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     async def show_metrics(_: Request) -> Response:
         return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
-    _ = state, federation, healthz, readyz, show_metrics
+    _ = state, federation, document, healthz, readyz, show_metrics

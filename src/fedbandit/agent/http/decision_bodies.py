@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 from pydantic import Field
 
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.requests import ANY, MAX_COUNT, MAX_TEXT, Request
+from fedbandit.agent.core.requests import ANY, MAX_DECISIONS, MAX_TEXT, Request
 from fedbandit.agent.http.schemas import (
     EXAMPLE_ID,
     Body,
@@ -97,7 +97,7 @@ def read_request(raw: bytes, names: Callable[[], Sequence[str]]) -> tuple[Reques
         _arms("eligible", fields["eligible"], names()) if "eligible" in fields else None,
         fields.get("key"),
         fields.get("subject"),
-        whole_number("count", fields.get("count", 1), 1, MAX_COUNT),
+        whole_number("count", fields.get("count", 1), 1, MAX_DECISIONS),
         _arms("exclude", fields["exclude"], names()) if "exclude" in fields else (),
     )
     return request, "count" in fields
@@ -164,7 +164,7 @@ def request_schema(terms: Federation) -> dict[str, Any]:
         "count": {
             "type": "integer",
             "minimum": 1,
-            "maximum": MAX_COUNT,
+            "maximum": MAX_DECISIONS,
             "description": "So many decisions, in one transaction; the answer is then a list.",
         },
     }
