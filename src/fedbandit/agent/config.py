@@ -130,7 +130,8 @@ _Listened = Annotated[Address, BeforeValidator(_text(listening_address))]
 
 class _Federation(Section):
     name: str
-    num_agents: int
+    num_agents: int | None = None
+    max_agents: int | None = None
     arms: list[str]
     rewards: list[float]
     reward_window: Annotated[float, BeforeValidator(_duration)] = 0.0
@@ -305,6 +306,7 @@ def _terms(section: _Federation, trusted: str, folder: Path) -> Federation:
             section.default_reward,
             None if section.counts is None else checked_counts("counts", section.counts),
             section.max_decisions_per_day,
+            section.max_agents,
         )
     except WrongPage:
         raise

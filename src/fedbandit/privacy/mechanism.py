@@ -25,6 +25,9 @@ __all__ = ["Interval", "Mechanism", "levels_of", "setting_in_steps", "terms_in_s
 
 MAX_GROUP = 10**12
 
+COUNTED = ("num_agents", "averaging", "offset")
+"""The only terms that change when sites come and go. Noise, epsilon and the sizes of batches never do."""
+
 
 class Interval(NamedTuple):
     """Pulls ``first`` to ``last`` of an arm, which have been released together at this level."""
@@ -96,6 +99,7 @@ class Mechanism:
         self.num_arms = whole_number("num_arms", num_arms, 1, 10**6)
         num_agents = whole_number("num_agents", num_agents, 1, 10**6)
         self.page = policy.page()
+        self._policy, self._counts = policy, counts
         self.terms = terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high, counts)
         self._kept = {arm != plain.NO_ARM: plain.kept_names(self.page, arm) for arm in (plain.NO_ARM, 0)}
         self.me: Any = plain.new_me(self.page, self.terms, self.num_arms)
@@ -105,6 +109,15 @@ class Mechanism:
             if self.page.interval is None:
                 raise InvalidArgument("policy", label_of(policy), "one whose page names the interval of each release")
             self.ledger = Ledger(self.num_arms, self.terms.epsilon_per_release, levels_of(self.terms), noise)
+
+    def count(self, num_agents: int) -> None:
+        """So many sites take part now. What is released, when, and with which noise does not depend on it."""
+        terms = terms_in_steps(self._policy, num_agents, self.num_arms, self._low, self._high, self._counts)
+        self.terms = self.terms._replace(**{name: getattr(terms, name) for name in COUNTED if hasattr(terms, name)})
+        if self.page.recount is not None:
+            for arm in range(self.num_arms):
+                if getattr(self.me, "released", self.me.n)[arm] > 0:
+                    self.page.recount(self.me, self.terms, arm)
 
     def take(self, arm: int, reward: float) -> Interval | None:
         """Play a reward of this arm; the interval that it completes, whose noise has been drawn.
