@@ -6,6 +6,7 @@ with seeded noise; ``before``: N is given, and others' words about what they hav
 
 import argparse
 from concurrent.futures import ProcessPoolExecutor
+from copy import deepcopy
 from math import sqrt
 from random import Random
 from statistics import mean, stdev
@@ -47,39 +48,67 @@ class Network(MemoryNetwork):
         return site
 
 
-def one(seed, counts, index, is_before, known, first, later):
-    """Regret of the eight in their second half, of the ninth's first decisions, and of its later ones."""
-    random = Random(seed)
-    arms = tuple("abcde")
-    means = [[m + random.gauss(0.0, BIAS) for m in MEANS] for _ in range(SITES + 1)]
-    best = [mean(it[k] for it in means) for k in range(len(arms))]
-    gaps = [max(best) - it for it in best]
-    names = [f"s{i}" for i in range(SITES)]
-    ring = [(names[i], names[(i + 1) % SITES]) for i in range(SITES)]
-    terms = Federation("joining", SITES + 1, arms, 0.0, 1.0, FedBatch(1.0, index=index), counts=counts)
-    kind = type("Kind", (Network,), {"is_before": is_before})
-    network = kind(terms, ring, seed)
+class World:
+    """Eight sites on a ring, decisions once a minute, and two exchanges anywhere in that time."""
 
-    def minute(names):
-        lost = []
-        for i, name in enumerate(names):
+    def __init__(self, seed, counts, index, is_before):
+        self.random = Random(seed)  # noqa: S311  # rewards from an explicit seed
+        arms = tuple("abcde")
+        self.means = [[m + self.random.gauss(0.0, BIAS) for m in MEANS] for _ in range(SITES + 1)]
+        best = [mean(it[k] for it in self.means) for k in range(len(arms))]
+        self.gaps = [max(best) - it for it in best]
+        self.names = [f"s{i}" for i in range(SITES)]
+        ring = [(self.names[i], self.names[(i + 1) % SITES]) for i in range(SITES)]
+        terms = Federation("joining", SITES + 1, arms, 0.0, 1.0, FedBatch(1.0, index=index), counts=counts)
+        self.network = Network(terms, ring, seed)
+        self.use(is_before)
+
+    def use(self, is_before):
+        """Play by this rule from now on."""
+        self.network.is_before = is_before
+        for name in self.network.running:
+            self.network.site(name)._standings.__class__ = Before if is_before else Standings
+
+    def minute(self):
+        """What each site loses."""
+        network, lost = self.network, []
+        for i, name in enumerate(self.names):
             decision = network.decide(name)
-            lost.append(gaps[decision.arm])
-            network.report(name, decision.id, float(random.random() < means[i][decision.arm]))
-        for a, b in network.links:
-            network.exchange(a, b)
+            lost.append(self.gaps[decision.arm])
+            network.report(name, decision.id, float(self.random.random() < self.means[i][decision.arm]))
+        for _ in range(2):
+            network.exchange(*self.random.choice(network.links))
         network.run(network.now + MINUTE)
-        for name in names:
-            network.expire(name, network.now - 60 * MINUTE)
         return lost
 
-    lost = [sum(minute(names)) for t in range(known)]
-    network.join("late", [names[0], names[SITES // 2]])
-    for a, b in network.links[-2:]:
-        network.exchange(a, b)
-        network.run()
-    ninth = [minute([*names, "late"])[-1] for _ in range(first + later)]
-    return sum(lost[known // 2 :]) / SITES, sum(ninth[:first]), sum(ninth[first:])
+    def join(self):
+        """The ninth comes, and exchanges once with each of its two neighbours before its first patient."""
+        self.network.join("late", [self.names[0], self.names[SITES // 2]])
+        self.names.append("late")
+        for link in self.network.links[-2:]:
+            self.network.exchange(*link)
+            self.network.run()
+
+    def hour(self):
+        """Forget old decisions."""
+        for name in self.names:
+            self.network.expire(name, self.network.now - 60 * MINUTE)
+
+
+def one(seed, counts, index, known, first):
+    """What the ninth loses with its first decisions before and now, in the same world."""
+    world = World(seed, counts, index, is_before=False)
+    for t in range(known):
+        world.minute()
+        if t % 60 == 0:
+            world.hour()
+    lost = []
+    for is_before in (True, False):
+        copy = deepcopy(world)
+        copy.use(is_before)
+        copy.join()
+        lost.append(sum(copy.minute()[-1] for _ in range(first)))
+    return lost
 
 
 def _one(arguments):
@@ -87,26 +116,21 @@ def _one(arguments):
 
 
 def main():
-    """Print the tables."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=50)
-    parser.add_argument("--known", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=200)
-    parser.add_argument("--later", type=int, default=0)
+    parser.add_argument("--known", type=int, default=2000, help="decisions of each of the eight before")
+    parser.add_argument("--first", type=int, default=200, help="decisions of the ninth that are measured")
+    parser.add_argument("--index", choices=["thompson", "ucb", "kl"], default="thompson")
     parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
-    print(f"| counts, index | rule | eight, second half | ninth, first {given.first} | ninth, next {given.later} |")
-    print("|---|---|---|---|---|")
+    print(f"| counts | index | first {given.first} decisions, before | now |\n|---|---|---|---|")
     with ProcessPoolExecutor(given.workers) as pool:
-        for counts, index in (("sites", "thompson"), ("patients", "thompson"), ("sites", "ucb"), ("patients", "ucb")):
-            for is_before in (True, False):
-                jobs = [
-                    (seed, counts, index, is_before, given.known, given.first, given.later)
-                    for seed in range(given.seeds)
-                ]
-                columns = zip(*pool.map(_one, jobs), strict=True)
-                cells = [f"{mean(x):.2f} ± {stdev(x) / sqrt(len(x)):.2f}" for x in columns]
-                print(f"| {counts}, {index} | {'before' if is_before else 'now'} | {' | '.join(cells)} |", flush=True)
+        for counts in ("sites", "patients"):
+            jobs = [(seed, counts, given.index, given.known, given.first) for seed in range(given.seeds)]
+            columns = zip(*pool.map(_one, jobs), strict=True)
+            cells = [f"{mean(x):.2f} ± {stdev(x) / sqrt(len(x)):.2f}" for x in columns]
+            print(f"| {counts} | {given.index} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,13 @@ class AllFromTheStart(Standings):
         return []
 
 
+def all_from_the_start(site):
+    """A site that knows N, the number of sites in its file, before it has heard of any."""
+    site._standings.__class__ = AllFromTheStart
+    site._look()
+    return site
+
+
 class SitesOnTape:
     """A site for each agent of a tape, after its first pull of every arm; ``noise`` is in steps."""
 
@@ -60,9 +67,7 @@ class SitesOnTape:
         links = [(self.names[i], self.names[j]) for i, j in tape.graph.edges]
         self.network = make_network(self.terms, links, self._from_tape)
         for name in self.names:
-            site = self.network.site(name)
-            site._standings.__class__ = AllFromTheStart
-            site._look()
+            all_from_the_start(self.network.site(name))
         for i, name in enumerate(self.names):
             for k in range(num_arms):  # Alg. 1, line 1: all are unknown
                 decision = self.network.decide(name, DecisionDraws((0.0,) * num_arms, 0.0))

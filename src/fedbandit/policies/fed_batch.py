@@ -294,8 +294,8 @@ THOMPSON = Page(
     margin=thompson_margin,
 )
 RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
-SAFE = RADIUS._replace(decide=decide_by_safe_radius, observe=observe_with_safe_radius, radius=safe_radius.radius)
-SAFE = SAFE._replace(recount=recount_with_safe_radius, trust=None)  # its proof needs the agent's own releases
+_SAFE = RADIUS._replace(recount=recount_with_safe_radius, trust=None)  # its proof needs the agent's own releases
+SAFE = _SAFE._replace(decide=decide_by_safe_radius, observe=observe_with_safe_radius, radius=safe_radius.radius)
 DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_margin)
 
 

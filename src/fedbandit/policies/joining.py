@@ -1,20 +1,16 @@
-"""What an agent of FedBatch takes from others that know more: so one that joins late does not begin with nothing.
+"""What an agent of FedBatch takes from others of an arm that it has not released: one that joins late begins with that.
 
 Others say how many rewards of each arm they have released, and how much they weigh. From that follows the variance of
-the network's mean, however little this agent has released itself. Live sites alone: in the simulator all begin at once.
+the network's mean. Once the agent has released an arm itself, its own releases say how much is known, as in the
+simulator, where all begin at once. Live sites alone have others' words.
 """
 
-from math import inf
 from typing import Any, NamedTuple
 
 from fedbandit.rules import batch, gossip
 from fedbandit.rules import radius as radii
 
-__all__ = ["TOLD", "Others", "trust"]
-
-TOLD = 2.0
-"""Times the variance that others' words give: they are told, not proved. An agent that knows at least half as much as
-others on average goes by its own releases, as in the simulator."""
+__all__ = ["Others", "trust"]
 
 
 class Others(NamedTuple):
@@ -27,9 +23,12 @@ class Others(NamedTuple):
 
 
 def trust(me: Any, terms: Any, seen: Any, arm: int, others: Others) -> None:
-    """Judge an arm that others know, and with their uncertainty if they know more of it than this agent."""
+    """Judge an arm that this agent has not released as others do: by the network's mean, with its variance.
+
+    What this agent does not know of its own patients is a part of it, so that it tries the arm now and then.
+    """
     weight = seen.weight[arm]
-    if others.weight <= 0.0:
+    if me.releases[arm] > 0 or others.weight <= 0.0:
         return
     if me.unknown[arm]:
         known = gossip.is_known_by_others(weight, others.released, others.weight, terms.num_agents)
@@ -37,12 +36,7 @@ def trust(me: Any, terms: Any, seen: Any, arm: int, others: Others) -> None:
             return
         me.unknown[arm], me.num_unknown = 0, me.num_unknown - 1
         me.theta[arm] = gossip.ratio(seen.value[arm], weight)
-        me.spread[arm], me.rewards[arm] = inf, 0.0
-    elif me.share == 0.0:  # it has not measured its rate: others' words are all that it has
-        me.spread[arm], me.rewards[arm] = inf, 0.0
-    own = me.deviation[arm] * me.deviation[arm] / (terms.averaging if me.releases[arm] > 0 else 1.0)
-    scarcity = 1.0 / max(me.released[arm], batch.PRIOR_REWARDS)
-    variance = TOLD * gossip.variance_of_all(me.share, own, others.weight, others.variance)
-    fewness = TOLD * gossip.variance_of_all(me.share, scarcity, others.weight, others.scarcity)
-    me.spread[arm] = min(me.spread[arm], radii.deviation(variance))
-    me.rewards[arm] = max(me.rewards[arm], 1.0 / fewness)
+    unseen = terms.most_variance / batch.PRIOR_REWARDS
+    variance = gossip.variance_of_all(me.share, unseen, others.weight, others.variance)
+    fewness = gossip.variance_of_all(me.share, 1.0 / batch.PRIOR_REWARDS, others.weight, others.scarcity)
+    me.spread[arm], me.rewards[arm] = radii.deviation(variance), 1.0 / fewness

@@ -99,8 +99,10 @@ class Mechanism:
         self.num_arms = whole_number("num_arms", num_arms, 1, 10**6)
         num_agents = whole_number("num_agents", num_agents, 1, 10**6)
         self.page = policy.page()
-        self._policy, self._counts = policy, counts
+        self._policy: Policy = policy
+        self._counts: Counts = counts
         self.terms = terms_in_steps(policy, num_agents, self.num_arms, self._low, self._high, counts)
+        self._fixed = self.terms
         self._kept = {arm != plain.NO_ARM: plain.kept_names(self.page, arm) for arm in (plain.NO_ARM, 0)}
         self.me: Any = plain.new_me(self.page, self.terms, self.num_arms)
         self.max_pulls: int | None = getattr(self.terms, "max_pulls", None)
@@ -116,7 +118,7 @@ class Mechanism:
         self.terms = self.terms._replace(**{name: getattr(terms, name) for name in COUNTED if hasattr(terms, name)})
         if self.page.recount is not None:
             for arm in range(self.num_arms):
-                if getattr(self.me, "released", self.me.n)[arm] > 0:
+                if self._is_released(arm):
                     self.page.recount(self.me, self.terms, arm)
 
     def take(self, arm: int, reward: float) -> Interval | None:
@@ -155,8 +157,20 @@ class Mechanism:
     # ---------------------------------------------------------------- a restart
 
     def kept(self, arm: int) -> dict[str, Any]:
-        """All that must survive of an arm, by name (raw!); with ``plain.NO_ARM``, the single numbers."""
-        return plain.kept(self._kept[arm != plain.NO_ARM], self.me, arm)
+        """All that must survive of an arm, by name (raw!); with ``plain.NO_ARM``, the single numbers.
+
+        For as many sites as at first: a file does not change when sites come and go.
+        """
+        names, recount = self._kept[arm != plain.NO_ARM], self.page.recount
+        if arm == plain.NO_ARM or self.terms is self._fixed or recount is None or not self._is_released(arm):
+            return plain.kept(names, self.me, arm)
+        recount(self.me, self._fixed, arm)
+        row = plain.kept(names, self.me, arm)
+        recount(self.me, self.terms, arm)
+        return row
+
+    def _is_released(self, arm: int) -> bool:
+        return getattr(self.me, "released", self.me.n)[arm] > 0
 
     def restore(self, known: Mapping[int, Mapping[str, Any]], released: Mapping[tuple[int, int], int]) -> None:
         """Bring back what ``kept`` gave of each arm, and the ledger's marks, into a new mechanism.

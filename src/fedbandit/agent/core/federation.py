@@ -63,8 +63,8 @@ class Federation:
       which count alike, as in the paper
     * ``max_decisions_per_day``: the most decisions per day at one site; one that is faster counts as this fast. It
       bounds what a lying neighbour can claim (docs/liars.md); None: 100 per second
-    * ``max_agents``: the most sites that may take part, 100 unless given. It bounds what a lying neighbour can claim, and
-      how long messages are
+    * ``max_agents``: the most sites that may take part, 100 unless given. It bounds what a lying neighbour can claim,
+      and how long messages are
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
@@ -247,8 +247,8 @@ class Federation:
     def terms(self) -> dict[str, Any]:
         """The terms in plain text, numbers, lists and mappings, fit for JSON.
 
-        Window, default, expected and most decisions, most sites, and what counts are left out where they are what they were before
-        they could be chosen: digests of existing federations hold.
+        Window, default, expected and most decisions, most sites, and what counts are left out where they are what they
+        were before they could be chosen: digests of existing federations hold.
         """
         plain = asdict(self)
         del plain["trusted"]

@@ -149,8 +149,8 @@ def warnings_of_claims(
     if surplus is not None:
         teller, sites = surplus
         yield (
-            f"{sites} sites are told of, where the terms allow {terms.most_agents}; {teller} tells of most. There are too "
-            "many sites, or it, or a site behind it, is wrong or lies."
+            f"{sites} sites are told of, where the terms allow {terms.most_agents}; {teller} tells of most. There are "
+            "too many sites; or it, or a site behind it, is wrong or lies."
         )
 
 

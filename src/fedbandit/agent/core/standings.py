@@ -113,7 +113,7 @@ class Standings:
           are not for ``STALE`` N exchanges
         """
         self._own, self._most_agents, self._num_arms, self._most_weight = own_name, most_agents, num_arms, most_weight
-        self._expected = {*expected}
+        self._expected: set[str] = {*expected}
         self._num_agents: int | None = None  # until anybody comes or goes
         self._others: list[Others] | None = None  # until anybody has news
         self._heard: dict[str, _Heard] = {}
@@ -249,7 +249,8 @@ class Standings:
         least = self.exchanges - STALE * self.num_agents
         silent = self.exchanges - SILENT * self.num_agents
         if least > 0 and self._expected:
-            self._expected, self._num_agents = set(), None
+            self._expected.clear()
+            self._num_agents = None
         self.is_whole = all(it.renewed >= silent for it in self._heard.values() if it.standing.weight > 0.0)
         for name in [name for name, it in self._heard.items() if it.renewed < least]:
             self._drop(name)
@@ -367,17 +368,19 @@ def _variance(released: int, terms: Any) -> float:
     """Of a site's own mean after so many rewards, in the units of the page."""
     if released == 0:
         return terms.most_variance / PRIOR_REWARDS
-    return _of_schedule(released, *_schedule(terms))
+    return _of_released(released, *_schedule(terms))
 
 
 def _schedule(terms: Any) -> tuple[int, float, float, float]:
     return terms.first_batch, terms.growth, terms.most_variance, terms.noise_variance
 
 
-@lru_cache(maxsize=10_000)
-def _of_schedule(released: int, first: int, growth: float, most: float, noise: float) -> float:
+def _of_released(released: int, *schedule: Any) -> float:
     few = min(released, ENOUGH)
-    return scheduled_variance(few, first, growth, most, noise) * few / released
+    return _of_schedule(few, *schedule) * few / released
+
+
+_of_schedule = lru_cache(maxsize=10_000)(scheduled_variance)
 
 
 @lru_cache(maxsize=1_000)
@@ -385,7 +388,7 @@ def _parts(weight: float, released: tuple[int, ...], *schedule: Any) -> tuple[Ot
     """A site's part of what all others say of each arm. It changes with a release: mostly it is known already."""
     square, most = weight * weight, schedule[2]
     return tuple(
-        Others(weight, weight, square * _of_schedule(n, *schedule), square / n)
+        Others(weight, weight, square * _of_released(n, *schedule), square / n)
         if n > 0
         else Others(weight, 0.0, square * most / PRIOR_REWARDS, square / PRIOR_REWARDS)
         for n in released

@@ -17,8 +17,7 @@ from fedbandit.agent.disk.raw_values import RAW_TABLES, make_known
 from fedbandit.agent.disk.rows import AgentRow, BadRows, Rows, insert_agent
 from fedbandit.agent.disk.tables import RELEASED, SCHEMA, TABLES, statements
 from fedbandit.checks import InvalidArgument, whole_number
-from fedbandit.policies import FedBatch, FedUCB, GossipUCB
-from fedbandit.policies import safe_radius
+from fedbandit.policies import FedBatch, FedUCB, GossipUCB, safe_radius
 from fedbandit.policies.fed_batch import add_release
 from fedbandit.policies.plain import NO_ARM
 from fedbandit.privacy.mechanism import Mechanism
