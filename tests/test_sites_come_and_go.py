@@ -199,6 +199,20 @@ def test_sites_that_come_and_go_change_no_release(policy):
             assert getattr(mechanism.me, name) == getattr(fixed.me, name)
 
 
+@pytest.mark.parametrize("policy", LIVE, ids=lambda policy: policy.label)
+def test_another_n_is_in_the_radii_at_once(policy):
+    """As if it had been N from the beginning."""
+    several = []
+    for numbers in ((5, 2), (2,)):
+        mechanism = Mechanism(policy, 5, 2, 0.0, 1.0, lambda epsilon, count: [1] * count)
+        mechanism.count(numbers[0])
+        for n in range(60):
+            mechanism.take(n % 2, 0.25)
+        mechanism.count(numbers[-1])
+        several.append(vars(mechanism.me))
+    assert several[0] == several[1]
+
+
 # ---------------------------------------------------------------- one that joins
 
 
