@@ -125,9 +125,8 @@ def outcome(call):
             "num_agents",
             "num_agent",
             [
-                "'federation.num_agents' is missing",
                 "unknown key 'federation.num_agent'. Did you mean 'num_agents'? "
-                "Known: name, num_agents, arms, rewards, reward_window, default_reward, counts, "
+                "Known: name, num_agents, max_agents, arms, rewards, reward_window, default_reward, counts, "
                 "max_decisions_per_day, policy",
             ],
         ),
@@ -135,6 +134,12 @@ def outcome(call):
         ('data = "data"\n', "", "'data' is missing"),
         ("num_agents = 3", 'num_agents = "3"', "federation.num_agents must be a valid integer, not '3'"),
         ("num_agents = 3", "num_agents = 3.0", "federation.num_agents must be a valid integer, not 3.0"),
+        (
+            "num_agents = 3",
+            "num_agents = 3\nmax_agents = 3",
+            "federation.num_agents must be left out where max_agents is given, not 3. num_agents is the older name of "
+            "the most sites that may take part: leave it out.",
+        ),
         ("num_agents = 3", "num_agents = true", "federation.num_agents must be a valid integer, not True"),
         ('"metformin"]', "7]", "federation.arms[1] must be a valid string, not 7"),
         ('data = "data"', 'data = ""', "data must be a file or folder, not ''"),
