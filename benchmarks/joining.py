@@ -52,6 +52,7 @@ class World:
     """Eight sites on a ring, decisions once a minute, and two exchanges anywhere in that time."""
 
     def __init__(self, seed, counts, index, is_before):
+        """Nothing decided yet."""
         self.random = Random(seed)  # noqa: S311  # rewards from an explicit seed
         arms = tuple("abcde")
         self.means = [[m + self.random.gauss(0.0, BIAS) for m in MEANS] for _ in range(SITES + 1)]

@@ -60,7 +60,7 @@ def test_the_example():
     assert config.data == folder / "data"
     assert not config.data.exists(), "reading makes no folder"
     arms, window = ("insulin", "metformin", "no drug"), 35 * 86_400.0
-    assert config.terms == Federation("diabetes", 3, arms, 0, 1, FedBatch(1.0), reward_window=window, default_reward=0)
+    assert config.terms == Federation("diabetes", None, arms, 0, 1, FedBatch(1.0), reward_window=window, default_reward=0)
     assert config.tls == Tls(folder / "certs/north.crt", folder / "certs/north.key", folder / "certs/ca.crt")
     assert config.http == Address("127.0.0.1", 8400)
     assert config.gossip == Address("0.0.0.0", 8500)  # noqa: S104
