@@ -1455,7 +1455,7 @@ LIARS = {
     ),
     "a weight that cannot be makes an arm unknown": Mutant(
         "agent/core/player.py",
-        "            if weight <= 0.0 or self._lost[k] > MIXED * self._federation.num_agents:\n",
+        "            if weight <= 0.0 or self._lost[k] > MIXED * self.num_agents:\n",
         "            if False:\n",
         ("test_liars.py::test_negative_weights_make_no_arm_unknown",),
     ),
@@ -1480,7 +1480,7 @@ LIARS = {
     "invented sites take everybody's room": Mutant(
         "agent/core/standings.py",
         "            self._make_room(teller)\n",
-        "            if len(self._heard) >= self._num_agents - 1:\n                return\n",
+        "            if len(self._heard) >= self._most_agents - 1:\n                return\n",
         ("test_patients.py::test_invented_sites_take_the_room_of_who_tells_of_them",),
     ),
     "a stale standing is heard again": Mutant(
@@ -2034,8 +2034,8 @@ CHOICE = {
     ),
     "terms without shares have a new digest": Mutant(
         "agent/core/federation.py",
-        'for name in ("max_decisions_per_day", "shares"):',
-        'for name in ("max_decisions_per_day",):',
+        '"max_decisions_per_day", "shares"):',
+        '"max_decisions_per_day"):',
         ("test_choice.py::test_terms_without_shares_are_what_they_were",),
     ),
     "in the simulator an arm's floor goes to the arm before it": Mutant(
@@ -2125,6 +2125,83 @@ CLIENT = {
 }
 
 
+COME_AND_GO = "test_sites_come_and_go.py::"
+SITES = {
+    "N is not counted": Mutant(
+        "agent/core/standings.py",
+        "            self._num_agents = min(1 + len(there), self._most_agents)\n",
+        "            self._num_agents = self._most_agents\n",
+        (COME_AND_GO + "test_how_many_sites_there_are_is_heard",),
+    ),
+    "invented sites know no bound": Mutant(
+        "agent/core/standings.py",
+        "min(1 + len(there), self._most_agents)",
+        "1 + len(there)",
+        (COME_AND_GO + "test_one_site_too_many_is_said_and_works",),
+    ),
+    "who has released nothing does not count": Mutant(
+        "agent/core/site_view.py",
+        '        weight = max(getattr(player.me, "share", 1.0), LEAST_WEIGHT)  # 0 says that a site has left\n',
+        '        weight = getattr(player.me, "share", 1.0)\n',
+        (COME_AND_GO + "test_one_that_has_released_nothing_counts_too",),
+    ),
+    "a restart forgets that there are neighbours": Mutant(
+        "agent/core/site_view.py",
+        "for link in stored.links.values() if link.epoch > 0 and not link.left]",
+        "for link in stored.links.values() if False]",
+        (COME_AND_GO + "test_after_a_restart_neighbours_count_at_once_and_all_with_the_first_answer",),
+    ),
+    "a leaf renews its standing too seldom": Mutant(
+        "agent/core/standings.py",
+        "min(self.num_agents, RENEWED)",
+        "4 * self.num_agents",
+        (COME_AND_GO + "test_a_hub_does_not_lose_its_leaves",),
+    ),
+    "noise depends on N": Mutant(
+        "privacy/mechanism.py",
+        'COUNTED = ("num_agents", "averaging", "offset")\n',
+        'COUNTED = ("num_agents", "averaging", "offset", "noise_variance")\n',
+        (COME_AND_GO + "test_only_what_is_named_depends_on_how_many_there_are",),
+    ),
+    "a file has the radii of today's N": Mutant(
+        "privacy/mechanism.py",
+        "        recount(self.me, self._fixed, arm)\n",
+        "",
+        (COME_AND_GO + "test_sites_that_come_and_go_change_no_release",),
+    ),
+    "the page does not hear of another N": Mutant(
+        "privacy/mechanism.py",
+        "                    self.page.recount(self.me, self.terms, arm)\n",
+        "                    pass\n",
+        (COME_AND_GO + "test_another_n_is_in_the_radii_at_once",),
+    ),
+    "one that joins begins with nothing": Mutant(
+        "policies/joining.py",
+        "        if not known:\n",
+        "        if True:\n",
+        (COME_AND_GO + "test_half_of_the_others_must_have_released_an_arm",),
+    ),
+    "one other site is enough to know an arm": Mutant(
+        "rules/gossip.py",
+        "released > 0.0 and released >= HALF * others\n",
+        "released > 0.0\n",
+        (COME_AND_GO + "test_half_of_the_others_must_have_released_an_arm",),
+    ),
+    "one that joins is as sure as the others": Mutant(
+        "rules/gossip.py",
+        "    return (own_weight * own_weight * own + others) / (total * total)\n",
+        "    return others / (total * total)\n",
+        (COME_AND_GO + "test_its_uncertainty_is_that_of_the_networks_mean",),
+    ),
+    "one that is alone waits for what must mix": Mutant(
+        "rules/radius.py",
+        "    return 0.0 if num_agents == 1 else alpha1(num_agents)\n",
+        "    return alpha1(num_agents)\n",
+        (COME_AND_GO + "test_a_site_alone_learns_and_its_knowledge_counts_when_others_come",),
+    ),
+}
+
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -2148,5 +2225,6 @@ AREAS = {
     "arms that change": ARMS,
     "choices among some arms, propensities, shares": CHOICE,
     "the client": CLIENT,
+    "sites that come and go": SITES,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

@@ -6,6 +6,7 @@ from fedbandit import Tape
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.site import DecisionDraws
+from fedbandit.agent.core.standings import Standings
 from fedbandit.privacy.noise import GRID
 
 
@@ -35,6 +36,24 @@ def in_memory(terms, links, noise):
     return MemoryNetwork(terms, links, noise=noise)
 
 
+class AllFromTheStart(Standings):
+    """What the simulator shows a page: N from the start, and nothing of what others say that they have released."""
+
+    @property
+    def num_agents(self):
+        return self._most_agents
+
+    def others(self, terms):
+        return []
+
+
+def all_from_the_start(site):
+    """A site that knows N, the number of sites in its file, before it has heard of any."""
+    site._standings.__class__ = AllFromTheStart
+    site._look()
+    return site
+
+
 class SitesOnTape:
     """A site for each agent of a tape, after its first pull of every arm; ``noise`` is in steps."""
 
@@ -47,6 +66,8 @@ class SitesOnTape:
         self.terms = Federation("tape", agents, arms, *tape.reward_range, policy, counts=counts)
         links = [(self.names[i], self.names[j]) for i, j in tape.graph.edges]
         self.network = make_network(self.terms, links, self._from_tape)
+        for name in self.names:
+            all_from_the_start(self.network.site(name))
         for i, name in enumerate(self.names):
             for k in range(num_arms):  # Alg. 1, line 1: all are unknown
                 decision = self.network.decide(name, DecisionDraws((0.0,) * num_arms, 0.0))

@@ -20,7 +20,7 @@ from fedbandit.agent.core.site import DecisionDraws, HorizonReached, Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.kl import kl_index
-from sites_on_tape import SitesOnTape, tape_on_the_grid
+from sites_on_tape import SitesOnTape, all_from_the_start, tape_on_the_grid
 from test_agent_simulation import EXACT, TERMS, TREE, Watched
 
 DRAWS = DecisionDraws((0.3, -0.2, 0.1), 0.6)
@@ -117,7 +117,7 @@ def test_without_faults_agents_are_algorithm_1(policy, world):
 
 
 def lagging_site(terms, n_max, u):
-    site = new_site(terms)
+    site = all_from_the_start(new_site(terms))
     for _ in range(3):
         pull(site)
     offer = replace(new_site(terms, "there", ("here",)).offer("here").result, standings=(), n_max=n_max)
@@ -143,7 +143,7 @@ def test_if_an_arm_lags_one_is_drawn_uniformly_from_those_that_do(n_max, u, arm)
 
 def test_pending_decisions_count_for_the_rule():
     """So that a site whose rewards are late does not ask for the lagging arm without end."""
-    site = new_site(EXACT)
+    site = all_from_the_start(new_site(EXACT))
     for _ in range(3):
         pull(site)
     site.receive_offer(
@@ -503,7 +503,8 @@ def test_the_radius_that_is_shown_is_the_one_that_is_used(policy):
 
 def test_the_safe_radius_is_c_and_a_bound_on_the_noise():
     """C for what the mean is worth, and c (2 log t - E log(1 - s^2)) / s with the best s for n (docs/fedbatch.md)."""
-    site = new_site(replace(TERMS, low=-1.0, policy=FedBatch(5.0, index="ucb", radius="safe", first_batch=2)))
+    terms = replace(TERMS, low=-1.0, policy=FedBatch(5.0, index="ucb", radius="safe", first_batch=2))
+    site = all_from_the_start(new_site(terms))
     sizes_of, released = [[], [], []], [0, 0, 0]
     for _ in range(120):
         k = pull(site, 0.3)

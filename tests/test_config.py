@@ -60,7 +60,9 @@ def test_the_example():
     assert config.data == folder / "data"
     assert not config.data.exists(), "reading makes no folder"
     arms, window = ("insulin", "metformin", "no drug"), 35 * 86_400.0
-    assert config.terms == Federation("diabetes", 3, arms, 0, 1, FedBatch(1.0), reward_window=window, default_reward=0)
+    assert config.terms == Federation(
+        "diabetes", None, arms, 0, 1, FedBatch(1.0), reward_window=window, default_reward=0
+    )
     assert config.tls == Tls(folder / "certs/north.crt", folder / "certs/north.key", folder / "certs/ca.crt")
     assert config.http == Address("127.0.0.1", 8400)
     assert config.gossip == Address("0.0.0.0", 8500)  # noqa: S104
@@ -125,9 +127,8 @@ def outcome(call):
             "num_agents",
             "num_agent",
             [
-                "'federation.num_agents' is missing",
                 "unknown key 'federation.num_agent'. Did you mean 'num_agents'? "
-                "Known: name, num_agents, arms, rewards, reward_window, default_reward, counts, "
+                "Known: name, num_agents, max_agents, arms, rewards, reward_window, default_reward, counts, "
                 "max_decisions_per_day, shares, policy",
             ],
         ),
@@ -135,6 +136,12 @@ def outcome(call):
         ('data = "data"\n', "", "'data' is missing"),
         ("num_agents = 3", 'num_agents = "3"', "federation.num_agents must be a valid integer, not '3'"),
         ("num_agents = 3", "num_agents = 3.0", "federation.num_agents must be a valid integer, not 3.0"),
+        (
+            "num_agents = 3",
+            "num_agents = 3\nmax_agents = 3",
+            "federation.num_agents must be left out where max_agents is given, not 3. num_agents is the older name of "
+            "the most sites that may take part: leave it out.",
+        ),
         ("num_agents = 3", "num_agents = true", "federation.num_agents must be a valid integer, not True"),
         ('"metformin"]', "7]", "federation.arms[1] must be a valid string, not 7"),
         ('data = "data"', 'data = ""', "data must be a file or folder, not ''"),

@@ -150,7 +150,8 @@ class _Shares(Section):
 
 class _Federation(Section):
     name: str
-    num_agents: int
+    num_agents: int | None = None
+    max_agents: int | None = None
     arms: list[str]
     rewards: list[float]
     reward_window: Annotated[float, BeforeValidator(_duration)] = 0.0
@@ -335,6 +336,7 @@ def _terms(section: _Federation, trusted: str, folder: Path) -> Federation:
             None if section.counts is None else checked_counts("counts", section.counts),
             section.max_decisions_per_day,
             _shares(section.shares),
+            section.max_agents,
         )
     except WrongPage:
         raise

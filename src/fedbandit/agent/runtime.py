@@ -5,7 +5,6 @@ Clocks, random draws and files enter the pure site here. ``serve`` puts the HTTP
 
 import asyncio
 import logging
-import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -38,6 +37,7 @@ from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import GossipServer
 from fedbandit.agent.http.snapshot import certificate_warning, site_state
 from fedbandit.agent.http.state import SiteState
+from fedbandit.agent.warning_log import WarningLog
 from fedbandit.privacy.noise import measurement_of
 
 __all__ = ["Agent"]
@@ -54,8 +54,6 @@ times as long if not all neighbours have answered."""
 
 LONGEST_PAUSE = 5.0
 """Seconds without a turn of the loop after which the file must be confirmed again: a machine may have been paused."""
-
-_NUMBERS = re.compile(r"[0-9][0-9.,e+%-]*")
 
 _LOG = logging.getLogger("fedbandit.agent")
 
@@ -79,7 +77,7 @@ class Agent:
         self.limits = Limits(config.keep, config.expire_after)
         self._forgotten = ForgottenDecisions(_LOG, self.limits, config.terms.reward_window > 0.0)
         self._presence = Presence(self._new_run())
-        self._said: dict[str, str] = {}
+        self._warnings = WarningLog(_LOG)
         self._confirmed: float | None = None
         self._awake = _now_of_both_clocks()
         self.site = DurableSite(self._open_journal, self._make_site, self._now)
@@ -236,7 +234,7 @@ class Agent:
         if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused
             await self._server.start()
         self._tasks = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_configuration())]
-        self._notice_warnings()
+        self._warnings.notice(self.site.look().warnings())
         self._problem = None
 
     async def hang_up(self) -> None:
@@ -265,7 +263,7 @@ class Agent:
                 self.links.notice_silence()
                 self._notice_expiry()
                 await self._wait_for_neighbours()
-                self._notice_warnings()
+                self._warnings.notice(self.site.look().warnings())
                 await self._forget_old()
                 self.site.erase()
                 if said is not None:
@@ -360,17 +358,6 @@ class Agent:
             self._awake = _now_of_both_clocks()
             with suppress(JournalError):  # then nothing is released, either
                 self.site.look().pause(self._new_run())
-
-    def _notice_warnings(self) -> None:
-        """Log each warning of the site when it begins and when it ends; its numbers may change meanwhile."""
-        said = {_NUMBERS.sub("", warning): warning for warning in self._warnings(self.site.look())}
-        for key, warning in said.items():
-            if key not in self._said:
-                _LOG.warning("%s", warning)
-        for key, warning in self._said.items():
-            if key not in said:
-                _LOG.info("no longer: %s", warning)
-        self._said = said
 
     # ---------------------------------------------------------------- what is shown
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false
-from fedbandit.policies import protocol
+from fedbandit.policies import joining, protocol, safe_radius
 from fedbandit.policies.chances import drawn_chance
 from fedbandit.policies.few_patients import check_first_batch, warn_of_few_patients
 from fedbandit.policies.protocol import (
@@ -33,7 +33,7 @@ from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lag
 from fedbandit.rules.kl import kl_index, lasting_kl_index
 from fedbandit.rules.mean import clamp
 
-__all__ = ["FedBatch", "Terms", "add_release", "keep_safe_radius"]
+__all__ = ["FedBatch", "Terms", "add_release"]
 
 FACTOR = radii.calibrated_factor(radii.CALIBRATED_ALPHA)
 
@@ -139,7 +139,7 @@ def decide_by_safe_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any
     if arm >= 0:
         return arm
     for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + safe_radius(me, terms, seen, now, k)
+        me.belief[k] = me.theta[k] + safe_radius.radius(me, terms, seen, now, k)
     return highest(me.belief)
 
 
@@ -184,7 +184,7 @@ def observe_with_safe_radius(me: Any, terms: Terms, arm: int, reward: float, noi
     size = me.n[arm] + 1 - me.released[arm]
     observe(me, terms, arm, reward, noise)
     if me.released[arm] == me.n[arm]:
-        keep_safe_radius(me, terms, arm, size)
+        safe_radius.keep(me, terms, arm, size)
 
 
 def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> None:
@@ -193,27 +193,29 @@ def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> 
     variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
     me.precision[arm] += 1.0 / variance
     me.square[arm] += batch.release_square(size, variance)
-    precision, square = me.precision[arm], me.square[arm]
-    weight = batch.last_weight(precision, variance)
+    weight = batch.last_weight(me.precision[arm], variance)
     me.x_mean[arm] = batch.weighted_mean(me.x_mean[arm], batch.released(total, noise, size), weight)
     me.released[arm] = n
     me.releases[arm] += 1
     me.batch_end[arm] = n + batch.batch_size(n, terms.first_batch, terms.growth)
+    recount(me, terms, arm)
+
+
+def recount(me: Any, terms: Terms, arm: int) -> None:
+    """What the indices need of the variance of the mean, for so many agents."""
+    precision, square = me.precision[arm], me.square[arm]
     learnt = batch.learnt_reward_variance(
         me.x_mean[arm], 1.0 / precision, terms.low, terms.high, terms.least_variance, terms.most_variance
     )
     variance = terms.averaging * batch.mean_variance(precision, square, terms.most_variance, learnt)
     me.deviation[arm] = radii.deviation(variance)
-    me.worth[arm] = n / terms.averaging
+    me.worth[arm] = me.released[arm] / terms.averaging
 
 
-def keep_safe_radius(me: Any, terms: Terms, arm: int, size: int) -> None:
-    """The paper's C for the effective number of rewards in the mean, and the tail of the noise."""
-    variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
-    weight = batch.last_weight(me.precision[arm], variance)
-    equivalent = batch.equivalent_rewards(me.precision[arm], me.square[arm])
-    me.safe_spread[arm] = radii.gossip_spread(equivalent, terms.num_agents, terms.sampling_constant)
-    me.slope[arm], me.level[arm] = radii.batch_tail(terms.noise_scale * weight / size, me.releases[arm], me.n[arm])
+def recount_with_safe_radius(me: Any, terms: Terms, arm: int) -> None:
+    """The same, and the safe radius."""
+    recount(me, terms, arm)
+    safe_radius.recount(me, terms, arm)
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
@@ -262,13 +264,6 @@ def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     return radii.calibrated_radius(me.spread[arm], FACTOR, now.root_log_t)
 
 
-def safe_radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
-    """The paper's C with a proved bound on the noise."""
-    return radii.clean_radius(me.safe_spread[arm], now.root_log_t, terms.scale, terms.offset) + radii.noise_tail(
-        me.slope[arm], me.level[arm], now.log_t
-    )
-
-
 def thompson_margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """The standard deviation of the draw."""
     return me.spread[arm]
@@ -292,6 +287,8 @@ THOMPSON = Page(
     published=published,
     reweigh=reweigh,
     believe=believe,
+    recount=recount,
+    trust=joining.trust,
     estimate=estimate,
     unknown=unknown,
     radius=radius,
@@ -299,7 +296,8 @@ THOMPSON = Page(
     chance=drawn_chance,
 )
 RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
-SAFE = RADIUS._replace(decide=decide_by_safe_radius, observe=observe_with_safe_radius, radius=safe_radius)
+_SAFE = RADIUS._replace(recount=recount_with_safe_radius, trust=None)  # its proof needs the agent's own releases
+SAFE = _SAFE._replace(decide=decide_by_safe_radius, observe=observe_with_safe_radius, radius=safe_radius.radius)
 DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_margin)
 
 
@@ -385,7 +383,7 @@ class FedBatch:
             averaging=1.0 if by_rate else setting.sum_of_squares,
             sampling_constant=setting.mean_square_share,
             scale=setting.scale,
-            offset=radii.alpha1(setting.num_agents),
+            offset=radii.remaining_bias(setting.num_agents),
             epsilon=self.epsilon,
             epsilon_per_release=self.epsilon,
             noise_scale=scale,

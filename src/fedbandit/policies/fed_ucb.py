@@ -99,6 +99,12 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
     me.n[arm] += 1
     n = me.n[arm]
     me.x_mean[arm] = (me.total[arm] + pull_tree_add(me.slots[arm], n, noise)) / n
+    recount(me, terms, arm)
+
+
+def recount(me: Any, terms: Terms, arm: int) -> None:
+    """What C~ needs of the count, for so many agents."""
+    n = me.n[arm]
     me.noise[arm] = private_noise(n, n, terms.num_agents, terms.log_horizon, terms.epsilon, terms.noise_constant)
     me.sampling[arm] = gossip_sampling(n, terms.num_agents, terms.sampling_constant)
 
@@ -128,6 +134,7 @@ PAGE = Page(
     observe=observe,
     published=published,
     announced=announced,
+    recount=recount,
     estimate=estimate,
     radius=radius,
     chance=lagging_chance,

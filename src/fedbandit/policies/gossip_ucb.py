@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 from fedbandit.policies.chances import lagging_chance
 from fedbandit.policies.protocol import ARMS, Count, Fields, Now, Number, Page, Setting, needs_company, uniform
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
-from fedbandit.rules.radius import alpha1, clean_radius, gossip_spread
+from fedbandit.rules.radius import clean_radius, gossip_spread, remaining_bias
 
 __all__ = ["PAGE", "GossipUCB", "Terms", "terms_of"]
 
@@ -37,7 +37,7 @@ def terms_of(setting: Setting, sampling_constant: float) -> Terms:
         share=setting.share,
         sampling_constant=sampling_constant * setting.mean_square_share,
         scale=setting.scale,
-        offset=alpha1(setting.num_agents),
+        offset=remaining_bias(setting.num_agents),
     )
 
 
@@ -62,6 +62,11 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
     me.total[arm] += reward
     me.n[arm] += 1
     me.x_mean[arm] = me.total[arm] / me.n[arm]
+    recount(me, terms, arm)
+
+
+def recount(me: Any, terms: Terms, arm: int) -> None:
+    """What C needs of the count, for so many agents."""
     me.spread[arm] = gossip_spread(me.n[arm], terms.num_agents, terms.sampling_constant)
 
 
@@ -88,6 +93,7 @@ PAGE = Page(
     observe=observe,
     published=published,
     announced=announced,
+    recount=recount,
     estimate=estimate,
     radius=radius,
     chance=lagging_chance,

@@ -188,6 +188,10 @@ class Page(NamedTuple):
     * ``reweigh(me, terms, elapsed)``: after a release: the agent's weight, which may change what it publishes of every
       arm; ``elapsed`` is the time since its first decision, in rounds, at a live site in seconds
     * ``believe(me, terms, seen, arm)``: refresh what derives from the averages of this arm, which have changed
+    * ``recount(me, terms, arm)``: the number of agents has changed, as it does at a live site: compute anew what was
+      derived from it when the arm was released, and nothing else
+    * ``trust(me, terms, seen, arm, others)``: after ``believe`` at a live site: ``others`` is what all other sites say
+      that they have released (``policies.joining``)
     * ``estimate(me, terms, seen, arm)``: the estimate of the arm's mean over all agents
     * ``radius(me, terms, seen, now, arm)``: how far the estimate may be off
     * ``margin``: like ``radius``: what the index adds to the estimate, if that differs
@@ -212,6 +216,8 @@ class Page(NamedTuple):
     announced: Callable[..., int] | None = None
     reweigh: Callable[..., None] | None = None
     believe: Callable[..., None] | None = None
+    recount: Callable[..., None] | None = None
+    trust: Callable[..., None] | None = None
     margin: Callable[..., float] | None = None
     unknown: Callable[..., bool] | None = None
     meet: Callable[..., int] | None = None

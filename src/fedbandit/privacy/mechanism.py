@@ -25,6 +25,9 @@ __all__ = ["Interval", "Mechanism", "levels_of", "setting_in_steps", "terms_in_s
 
 MAX_GROUP = 10**12
 
+COUNTED = ("num_agents", "averaging", "offset")
+"""The only terms that change when sites come and go. Noise, epsilon and the sizes of batches never do."""
+
 
 class Interval(NamedTuple):
     """Pulls ``first`` to ``last`` of an arm, which have been released together at this level."""
@@ -98,7 +101,11 @@ class Mechanism:
         self.num_arms = num_arms if rows is None else whole_number("rows", rows, num_arms, 10**6)
         num_agents = whole_number("num_agents", num_agents, 1, 10**6)
         self.page = policy.page()
+        self._policy: Policy = policy
+        self._counts: Counts = counts
+        self._num_founding_arms = num_arms
         self.terms = terms_in_steps(policy, num_agents, num_arms, self._low, self._high, counts)
+        self._fixed = self.terms
         self._kept = {arm != plain.NO_ARM: plain.kept_names(self.page, arm) for arm in (plain.NO_ARM, 0)}
         self.me: Any = plain.new_me(self.page, self.terms, self.num_arms)
         self.max_pulls: int | None = getattr(self.terms, "max_pulls", None)
@@ -107,6 +114,15 @@ class Mechanism:
             if self.page.interval is None:
                 raise InvalidArgument("policy", label_of(policy), "one whose page names the interval of each release")
             self.ledger = Ledger(self.num_arms, self.terms.epsilon_per_release, levels_of(self.terms), noise)
+
+    def count(self, num_agents: int) -> None:
+        """So many sites take part now. What is released, when, and with which noise does not depend on it."""
+        terms = terms_in_steps(self._policy, num_agents, self._num_founding_arms, self._low, self._high, self._counts)
+        self.terms = self.terms._replace(**{name: getattr(terms, name) for name in COUNTED if hasattr(terms, name)})
+        if self.page.recount is not None:
+            for arm in range(self.num_arms):
+                if self._is_released(arm):
+                    self.page.recount(self.me, self.terms, arm)
 
     def take(self, arm: int, reward: float) -> Interval | None:
         """Play a reward of this arm; the interval that it completes, whose noise has been drawn.
@@ -144,8 +160,20 @@ class Mechanism:
     # ---------------------------------------------------------------- a restart
 
     def kept(self, arm: int) -> dict[str, Any]:
-        """All that must survive of an arm, by name (raw!); with ``plain.NO_ARM``, the single numbers."""
-        return plain.kept(self._kept[arm != plain.NO_ARM], self.me, arm)
+        """All that must survive of an arm, by name (raw!); with ``plain.NO_ARM``, the single numbers.
+
+        For as many sites as at first: a file does not change when sites come and go.
+        """
+        names, recount = self._kept[arm != plain.NO_ARM], self.page.recount
+        if arm == plain.NO_ARM or self.terms is self._fixed or recount is None or not self._is_released(arm):
+            return plain.kept(names, self.me, arm)
+        recount(self.me, self._fixed, arm)
+        row = plain.kept(names, self.me, arm)
+        recount(self.me, self.terms, arm)
+        return row
+
+    def _is_released(self, arm: int) -> bool:
+        return getattr(self.me, "released", self.me.n)[arm] > 0
 
     def restore(self, known: Mapping[int, Mapping[str, Any]], released: Mapping[tuple[int, int], int]) -> None:
         """Bring back what ``kept`` gave of each arm, and the ledger's marks, into a new mechanism.

@@ -33,6 +33,7 @@ __all__ = [
     "private_noise",
     "private_radius",
     "pulls_per_phase",
+    "remaining_bias",
     "scaled_radius",
     "shared_deviation",
     "tail_level",
@@ -224,3 +225,8 @@ def scaled_radius(spread: float, root_log_t: float, scale: float) -> float:
 def calibrated_radius(deviation: float, factor: float, root_log_t: float) -> float:
     """sqrt(alpha V log t); V has its unit already."""
     return deviation * (factor * root_log_t)
+
+
+def remaining_bias(num_agents: int) -> float:
+    """``alpha1``; nothing at an agent that is alone, where nothing has to mix."""
+    return 0.0 if num_agents == 1 else alpha1(num_agents)

@@ -5,10 +5,15 @@ its share exactly. The floor of every other eligible arm is the least share. Arm
 what theirs would be goes to the index.
 """
 
-__all__ = ["BY_INDEX", "CONTROL", "given_by_share", "shared_chance", "sum_of_floors"]
+__all__ = ["BY_INDEX", "CONTROL", "floor_of_others", "given_by_share", "shared_chance", "sum_of_floors"]
 
 BY_INDEX, CONTROL = -1, -2
 """What ``given_by_share`` returns instead of a position."""
+
+
+def floor_of_others(control_share: float, least_share: float, num_others: int) -> float:
+    """The least share; or an equal part of all that is left, where so many arms were added that there is no more."""
+    return min(least_share, (1.0 - control_share) / num_others)
 
 
 def sum_of_floors(control_share: float, least_share: float, num_others: int) -> float:

@@ -4,6 +4,7 @@ The index never chooses the control arm: the page is asked in that world. It is 
 ``policies.plain.narrowed`` fills lists: kept fields are copied, byte by byte, and passing ones derived anew.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +71,8 @@ def _places(page: Page, few: np.dtype[Any], whole: np.dtype[Any], control: int, 
 
 
 def _offset(record: np.dtype[Any], name: str) -> int:
-    return dict(record.fields or {})[name][1]
+    fields: Mapping[str, Any] = record.fields or {}
+    return fields[name][1]
 
 
 @compile_inner

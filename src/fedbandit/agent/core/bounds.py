@@ -42,17 +42,17 @@ CENTURY = 36525 * 24 * 3600 * 1000
 class Bounds:
     """What a link may carry, and what one site can own.
 
-    * ``limits``: of a link's flow; ``usual``: without the margin
+    * ``limits``: of a link's flow, with as many sites as may take part
     * ``weight``: the largest weight of one site; ``rate``: the most decisions per second
-    * ``noise``: the scale of the noise of a mean, in ranges
+    * ``noise``: the scale of the noise of a mean, in ranges; ``width``: of the range
     * ``n_max``: the most decisions for an arm; ``has_counts``: whether messages tell them
     """
 
     limits: Limits
-    usual: Limits
     weight: float
     rate: float
     noise: float
+    width: float
     n_max: int
     has_counts: bool
 
@@ -66,13 +66,12 @@ class Bounds:
         rate, width = terms.largest_rate, terms.high - terms.low
         weight = rate if terms.counted == "patients" else 1.0
         noise = terms.noise_scale / terms.first_batch / width
-        cut, noisy = largest_cut(terms.num_agents), largest_noise(noise, terms.num_agents, QUANTILE)
         return cls(
-            limits=Limits(terms.low, weight * width * (MARGIN * cut + noisy), weight * MARGIN * cut),
-            usual=Limits(terms.low, weight * width * (cut + noisy), weight * cut),
+            limits=_limits(terms.low, width, weight, noise, terms.most_agents, MARGIN),
             weight=weight,
             rate=rate,
             noise=noise,
+            width=width,
             n_max=MAX_N if terms.max_pulls is None else terms.max_pulls,
             has_counts=terms.catches_up,
         )
@@ -81,6 +80,10 @@ class Bounds:
     def largest(self) -> float:
         """The largest value that a link carries, in units of the reward."""
         return abs(self.limits.low) * self.limits.weight + self.limits.span
+
+    def usual(self, num_agents: int) -> Limits:
+        """What a link carries at most while so many sites agree: without the margin."""
+        return _limits(self.limits.low, self.width, self.weight, self.noise, num_agents, 1.0)
 
     def most_decisions(self, elapsed: float) -> int:
         """The most decisions for an arm that a site can have had in so many seconds; a day at least."""
@@ -102,6 +105,11 @@ class Bounds:
         # the other end must then believe: so it believes twice as much, whenever it was born itself.
         _check_epoch("to_epoch", message.to_epoch, max(born + CENTURY, epoch))
         _check_epoch("epoch", message.epoch, born + 2 * CENTURY)
+
+
+def _limits(low: float, width: float, weight: float, noise: float, num_agents: int, margin: float) -> Limits:
+    cut, noisy = largest_cut(num_agents), largest_noise(noise, num_agents, QUANTILE)
+    return Limits(low, weight * width * (margin * cut + noisy), weight * margin * cut)
 
 
 def _check_epoch(name: str, epoch: int, most: int) -> None:

@@ -17,7 +17,7 @@ from fedbandit.outside.policies import WrongPage, is_built_in, kind_of
 from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import widen
 from fedbandit.rules.choose import fewest_pulls
-from fedbandit.rules.shares import BY_INDEX, CONTROL, given_by_share, shared_chance, sum_of_floors
+from fedbandit.rules.shares import BY_INDEX, CONTROL, floor_of_others, given_by_share, shared_chance, sum_of_floors
 
 __all__ = ["Choice", "DecisionDraws", "choice", "draws_for"]
 
@@ -94,15 +94,15 @@ def choice(
     if draws.share is None:
         raise InvalidArgument("share", None, "a draw in [0, 1): the terms have shares")
     said = _said(terms, player, n_max, draws, others)
-    given = given_by_share(draws.share, control_share, terms.shares.least_share, len(others))
+    floor = floor_of_others(control_share, terms.shares.least_share, len(others))
+    given = given_by_share(draws.share, control_share, floor, len(others))
     if given == CONTROL:
         return Choice(control, control_share)
     arm = said.arm if given == BY_INDEX else others[given]
     chance = said.chance(arm)
     if chance is None:
         return Choice(arm, None)
-    floors = sum_of_floors(control_share, terms.shares.least_share, len(others))
-    return Choice(arm, shared_chance(chance, terms.shares.least_share, floors))
+    return Choice(arm, shared_chance(chance, floor, sum_of_floors(control_share, floor, len(others))))
 
 
 def _with_room(terms: Federation, player: Player, arms: Sequence[int]) -> Sequence[int]:
@@ -127,7 +127,10 @@ class _Said(NamedTuple):
 
 
 def _certainly(arm: int) -> _Said:
-    return _Said(arm, lambda other: float(other == arm))
+    def chance(other: int) -> float:
+        return float(other == arm)
+
+    return _Said(arm, chance)
 
 
 def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: DecisionDraws, arms: Sequence[int]) -> _Said:
@@ -150,9 +153,11 @@ def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: Decisi
         widen(page, player.me, me, arms)
     if not watched.are_used:
         return _certainly(arms[position])
-    if (chance := page.chance) is None:
-        return _Said(arms[position], lambda arm: None)
-    return _Said(arms[position], lambda arm: chance(me, player.terms, seen, now, arms.index(arm)))
+
+    def chance(arm: int) -> float | None:
+        return None if page.chance is None else page.chance(me, player.terms, seen, now, arms.index(arm))
+
+    return _Said(arms[position], chance)
 
 
 class _WatchedDraws:

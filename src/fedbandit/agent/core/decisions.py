@@ -275,6 +275,7 @@ class Decisions(SiteView):
 
     def _look(self, *arms: int) -> None:
         """Show the page what the network holds now, of these arms or of all."""
+        self._count()
         self._player.look(self.gossiped, arms or range(self._player.num_arms))
 
     def _step(self, result: _Result, *records: Record) -> Step[_Result]:

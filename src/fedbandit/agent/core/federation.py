@@ -30,7 +30,10 @@ from fedbandit.privacy.mechanism import Mechanism, terms_in_steps
 from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
 from fedbandit.shares import Shares
 
-__all__ = ["MAX_WINDOW", "Federation"]
+__all__ = ["MAX_AGENTS", "MAX_WINDOW", "Federation"]
+
+MAX_AGENTS = 100
+"""The most sites that may take part, if the terms say nothing."""
 
 MAX_WINDOW = 1e9
 """The longest reward window in seconds, about 30 years."""
@@ -46,7 +49,8 @@ MOST_LINKS = 16
 class Federation:
     """The terms. Sites with different terms are refused, and so are their files.
 
-    * ``num_agents``: N, all sites that are expected to take part
+    * ``num_agents``: the most sites that may take part, as files said it before there was ``max_agents``; None: that.
+      How many there are, sites hear from each other
     * ``arms``: their names, in order
     * ``low``, ``high``: the range of a reward
     * ``policy``: ``FedBatch`` with a finite epsilon, without the paper's consistency rule, which makes a slow site
@@ -61,11 +65,13 @@ class Federation:
     * ``max_decisions_per_day``: the most decisions per day at one site; one that is faster counts as this fast. It
       bounds what a lying neighbour can claim (docs/liars.md); None: 100 per second
     * ``shares``: a control arm, by name, and the least share of every other arm (docs/shares.md); None: the index alone
+    * ``max_agents``: the most sites that may take part, 100 unless given. It bounds what a lying neighbour can claim,
+      and how long messages are
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
     name: str
-    num_agents: int
+    num_agents: int | None
     arms: tuple[str, ...]
     low: float
     high: float
@@ -76,11 +82,12 @@ class Federation:
     counts: Counts | None = None
     max_decisions_per_day: float | None = None
     shares: Shares | None = None
+    max_agents: int | None = None
 
     def __post_init__(self) -> None:
         """Check the terms."""
         instance("name", self.name, str, "text")
-        object.__setattr__(self, "num_agents", whole_number("num_agents", self.num_agents, 1, 10**6))
+        self._check_agents()
         object.__setattr__(self, "arms", tuple(self.arms))
         for k, arm in enumerate(self.arms):
             instance(f"arms[{k}]", arm, str, "text")
@@ -104,8 +111,23 @@ class Federation:
                 "high",
                 self.high,
                 f"such that what sites gossip stays below {LARGEST:g}",
-                f"With this range, epsilon and num_agents it could reach {largest:g}.",
+                f"With this range, epsilon and {self.most_agents} sites it could reach {largest:g}.",
             )
+
+    def _check_agents(self) -> None:
+        if self.num_agents is not None and self.max_agents is not None:
+            hint = "num_agents is the older name of the most sites that may take part: leave it out."
+            raise InvalidArgument("num_agents", self.num_agents, "left out where max_agents is given", hint)
+        for name in ("num_agents", "max_agents"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole_number(name, getattr(self, name), 1, 10**6))
+        if self.max_agents == MAX_AGENTS:  # equal terms are equal
+            object.__setattr__(self, "max_agents", None)
+
+    @property
+    def most_agents(self) -> int:
+        """The most sites that may take part."""
+        return self.num_agents or self.max_agents or MAX_AGENTS
 
     def _check_window(self) -> None:
         window = finite_number("reward_window", self.reward_window)
@@ -172,6 +194,9 @@ class Federation:
         policy = self.policy
         check_kind("policy", policy, (FedBatch, FedUCB, GossipUCB), "a FedBatch, FedUCB or GossipUCB")
         if not is_built_in(policy):
+            if self.num_agents is None:
+                hint = "An own policy is rehearsed, and plays, with this number of sites."
+                raise InvalidArgument("num_agents", None, "given for a policy from outside", hint)
             check_own_policy(policy, self.trusted, self.num_agents, self.num_arms, self.low, self.high)
             return
         if not isinstance(policy, (FedBatch, FedUCB)):
@@ -211,7 +236,7 @@ class Federation:
     @cached_property
     def page_terms(self) -> Any:
         """The fixed numbers of the page, in steps of the grid: the one source of first batch, horizon and noise."""
-        return terms_in_steps(self.policy, self.num_agents, self.num_arms, self.low, self.high, self.counted)
+        return terms_in_steps(self.policy, self.most_agents, self.num_arms, self.low, self.high, self.counted)
 
     def mechanism(self, noise: NoiseSource = laplace, num_arms: int | None = None) -> Mechanism:
         """A site's own numbers before the first reward; ``num_arms``: how many it has now, if not those of the terms.
@@ -219,7 +244,7 @@ class Federation:
         An arm that is added changes no number that was fixed before the first round.
         """
         return Mechanism(
-            self.policy, self.num_agents, self.num_arms, self.low, self.high, noise, self.counted, num_arms
+            self.policy, self.most_agents, self.num_arms, self.low, self.high, noise, self.counted, num_arms
         )
 
     @property
@@ -245,8 +270,8 @@ class Federation:
     def terms(self) -> dict[str, Any]:
         """The terms in plain text, numbers, lists and mappings, fit for JSON.
 
-        Window, default, expected and most decisions, shares, and what counts are left out where they are what they were
-        before they could be chosen: digests of existing federations hold.
+        Window, default, expected and most decisions, most sites, shares, and what counts are left out where they are
+        what they were before they could be chosen: digests of existing federations hold.
         """
         plain = asdict(self)
         del plain["trusted"]
@@ -257,7 +282,7 @@ class Federation:
         plain["counts"] = self.counted
         if self.counted == "sites":
             del plain["counts"]
-        for name in ("max_decisions_per_day", "shares"):
+        for name in ("num_agents", "max_agents", "max_decisions_per_day", "shares"):
             if plain[name] is None:
                 del plain[name]
         if isinstance(self.policy, FedBatch) and self.policy.expected_decisions is None:

@@ -77,6 +77,7 @@ class LinkWatch:
         """Nothing seen yet. ``standings``: by which it is known that nobody has released anything."""
         self._terms, self._bounds, self._standings = terms, bounds, standings
         self._width = terms.high - terms.low
+        self.count(1)
         self._seen: dict[str, _Seen] = {}
         self._arms: tuple[str, ...] = ()
         self._lasting: list[float] = []  # exchanges in a row after which an arm's numbers could not be
@@ -86,6 +87,10 @@ class LinkWatch:
         """There are these arms now: those that there were, and others behind them."""
         self._arms = tuple(arms)
         self._lasting += [0.0] * (len(arms) - len(self._lasting))
+
+    def count(self, num_agents: int) -> None:
+        """So many sites take part."""
+        self._num_agents, self._usual = num_agents, self._bounds.usual(num_agents)
 
     def forget(self, neighbour: str) -> None:
         """It has left."""
@@ -98,14 +103,14 @@ class LinkWatch:
         seen = self._seen.get(neighbour)
         if seen is None:
             seen = self._seen[neighbour] = _Seen()
-        standings, quiet = self._standings, MIXED * self._terms.num_agents
+        standings, quiet = self._standings, MIXED * self._num_agents
         for other in self._seen.values():
             other.since_jump += 1
-            if other.since_jump > SAID * self._terms.num_agents:
+            if other.since_jump > SAID * self._num_agents:
                 other.jump = None
         step = 1.0 if standings is None or standings.is_whole else NOT_WHOLE
         low, span, heaviest = self._bounds.limits
-        _, usual, usual_weight = self._bounds.usual
+        _, usual, usual_weight = self._usual
         num_arms, largest, heavy = len(self._arms), 0.0, False
         for k in range(num_arms):
             weight, total = after[num_arms + k], gossiped[num_arms + k]
@@ -133,7 +138,7 @@ class LinkWatch:
 
     def _outside(self, value: float, weight: float) -> float:
         """By how much a gossiped value lies above (positive) or below the range, more than noise explains."""
-        bounds, num_agents = self._bounds, self._terms.num_agents
+        bounds, num_agents = self._bounds, self._num_agents
         value = above_low(value, weight, bounds.limits.low) / self._width
         if -LEAST * bounds.weight <= value <= weight + LEAST * bounds.weight:
             return 0.0
@@ -159,7 +164,7 @@ class LinkWatch:
 
     def warnings(self, flows: Mapping[str, Sequence[float]], gossiped: Sequence[float]) -> Iterator[str]:
         """What has lasted, and which neighbour brings most of it."""
-        patience, arms = PATIENCE * self._terms.num_agents, self._arms
+        patience, arms = PATIENCE * self._num_agents, self._arms
         carried = {name: tuple(self._of_arms(flow)) for name, flow in flows.items()}
         for name, of_arms in carried.items():
             seen, share = self._seen.get(name, _Seen()), max(it.share for it in of_arms)

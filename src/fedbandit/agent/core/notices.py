@@ -75,7 +75,12 @@ def _delays(terms: Federation) -> str:
 
 
 def warnings_of(
-    terms: Federation, arms: Sequence[str], tried: Sequence[int], n_max: Sequence[int], held_up: Iterable[HeldUp] = ()
+    terms: Federation,
+    num_agents: int,
+    arms: Sequence[str],
+    tried: Sequence[int],
+    n_max: Sequence[int],
+    held_up: Iterable[HeldUp] = (),
 ) -> tuple[str, ...]:
     """What an operator should know before it hurts."""
     said = [
@@ -84,7 +89,7 @@ def warnings_of(
         for it in held_up
         if it.rewards >= terms.first_batch
     ]
-    return (*said, *_warnings_of_policy(terms, tried, n_max))
+    return (*said, *_warnings_of_policy(terms, num_agents, tried, n_max))
 
 
 MOST_WAITING = 5
@@ -168,8 +173,8 @@ def warnings_of_claims(
     if surplus is not None:
         teller, sites = surplus
         yield (
-            f"{sites} sites are told of, where the federation has {terms.num_agents}; {teller} tells of most. It, or "
-            "a site behind it, may be wrong or lie."
+            f"{sites} sites are told of, where the terms allow {terms.most_agents}; {teller} tells of most. There are "
+            "too many sites; or it, or a site behind it, is wrong or lies."
         )
 
 
@@ -178,7 +183,9 @@ def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")
 
 
-def _warnings_of_policy(terms: Federation, tried: Sequence[int], n_max: Sequence[int]) -> tuple[str, ...]:
+def _warnings_of_policy(
+    terms: Federation, num_agents: int, tried: Sequence[int], n_max: Sequence[int]
+) -> tuple[str, ...]:
     policy, kind = terms.policy, kind_of(terms.policy)
     said: list[str] = []
     if not is_built_in(policy):
@@ -190,7 +197,7 @@ def _warnings_of_policy(terms: Federation, tried: Sequence[int], n_max: Sequence
     if isinstance(policy, GossipUCB):
         said.append("gossip_ucb is not private: neighbours can compute every reward. fed_batch is.")
     if isinstance(policy, FedBatch):
-        few = too_few_patients(policy.expected_decisions, policy.epsilon, terms.num_agents, terms.num_arms)
+        few = too_few_patients(policy.expected_decisions, policy.epsilon, num_agents, terms.num_arms)
         said += [] if few is None else [few]
         if policy.radius == "safe":
             said.append(
@@ -198,7 +205,7 @@ def _warnings_of_policy(terms: Federation, tried: Sequence[int], n_max: Sequence
             )
         return tuple(said)
     here, heard = sum(tried), sum(n_max)
-    started = here > terms.num_arms * terms.num_agents  # before, the difference that the rule allows says nothing
+    started = here > terms.num_arms * num_agents  # before, the difference that the rule allows says nothing
     if started and heard >= 2 * here:
         said.append(
             f"this site is slower than others ({here} decisions, where {heard} have been heard of), and the "

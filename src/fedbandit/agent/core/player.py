@@ -11,6 +11,7 @@ from fedbandit.agent.core.bounds import DAY
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Known, Record, Released, Stored
 from fedbandit.checks import InvalidArgument
+from fedbandit.policies.joining import Others
 from fedbandit.policies.plain import NO_ARM, Me, Seen, carry, narrowed, new_seen
 from fedbandit.policies.protocol import Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
@@ -36,17 +37,25 @@ MOST_NARROWED = 64
 class Player:
     """A site's page, its own numbers, and what the network shows it; rows have an entry for each arm."""
 
-    def __init__(self, federation: Federation, stored: Stored, noise: NoiseSource, num_arms: int | None = None) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        stored: Stored,
+        noise: NoiseSource,
+        num_agents: int,
+        num_arms: int | None = None,
+    ) -> None:
         """As the journal knows it: what has been released is never drawn again.
 
-        ``num_arms``: how many there are now; None: those of the terms. The page's fixed numbers are those of the terms
-        either way.
+        ``num_agents``: how many sites take part; ``num_arms``: how many arms there are now; None: those of the terms.
+        The page's fixed numbers are those of the terms either way.
         """
         self._federation, self.page, self._noise = federation, federation.page, noise
         self.num_arms = federation.num_arms if num_arms is None else num_arms
         self._own = federation.mechanism(noise, self.num_arms)
         self._own.restore(stored.known, stored.released)
-        self.terms, self.me = self._own.terms, self._own.me
+        self.me, self.num_agents = self._own.me, federation.most_agents
+        self._others: Sequence[Others] = ()
         self.me.tried[:] = self.me.n  # decisions so far: those that were played, and those that wait
         for decision in stored.decisions.values():
             self.me.tried[decision.arm] += decision.is_open
@@ -60,6 +69,12 @@ class Player:
         self._lost = [0] * self.num_arms  # exchanges in a row after which the network had taken an arm away
         self._single = stored.known.get(NO_ARM)  # as the journal knows them; None: it does not
         self._narrowed: dict[tuple[int, ...], tuple[Me, Seen]] = {}  # until a reward or an exchange comes
+        self.count(num_agents)
+
+    @property
+    def terms(self) -> Any:
+        """The numbers of the page: fixed, but for those that follow from how many sites take part."""
+        return self._own.terms
 
     def grown(self, stored: Stored, num_arms: int) -> "Player":
         """The same with more arms, of which nothing is known yet; ``stored`` holds all that this one knows.
@@ -67,7 +82,7 @@ class Player:
         What was released stays as it was, as after a restart: no noise is drawn.
         """
         more = num_arms - self.num_arms
-        other = Player(self._federation, stored, self._noise, num_arms)
+        other = Player(self._federation, stored, self._noise, self.num_agents, num_arms)
         other.exchanges = self.exchanges
         other._drift, other._lost = [*self._drift, *[0.0] * more], [*self._lost, *[0] * more]
         return other
@@ -156,13 +171,20 @@ class Player:
 
     # ---------------------------------------------------------------- what the network shows
 
+    def count(self, num_agents: int, others: Sequence[Others] = ()) -> None:
+        """So many sites take part, and say this of each arm. ``look`` must follow."""
+        self._others = others
+        if num_agents != self.num_agents:
+            self.num_agents = num_agents
+            self._own.count(num_agents)
+
     def exchange(self, gossiped: Sequence[float]) -> None:
         """Take in what the site gossips after an exchange, and by how much that moves the estimates."""
         arms = range(self.num_arms)
         before = [None if self.is_unknown(k) else self._estimate(k) for k in arms]
         self.look(gossiped, arms)
         self.exchanges += 1
-        num_agents, share = self._federation.num_agents, getattr(self.me, "share", 1.0)
+        num_agents, share = self.num_agents, getattr(self.me, "share", 1.0)
         for k, n in enumerate(getattr(self.me, "releases", self.me.n)):
             has_lost = n > 0 and not is_known(gossiped[len(before) + k], n, share, num_agents)
             self._lost[k] = self._lost[k] + 1 if has_lost else 0
@@ -178,7 +200,7 @@ class Player:
             return 0.0
         arms = [k for k in range(self.num_arms) if not self.is_unknown(k)]
         # A tiny site's own spread is next to nothing: it is measured by that of an average site.
-        average = [shared_deviation(deviation[k], 1.0 / self._federation.num_agents) for k in arms]
+        average = [shared_deviation(deviation[k], 1.0 / self.num_agents) for k in arms]
         return max((unrest(self._drift[k], max(spread[k], x)) for k, x in zip(arms, average, strict=True)), default=0.0)
 
     @property
@@ -197,17 +219,20 @@ class Player:
         for k in arms:
             weight = gossiped[num_arms + k]
             value = to_steps(gossiped[k], low, high, weight)
-            if weight <= 0.0 or self._lost[k] > MIXED * self._federation.num_agents:
+            if weight <= 0.0 or self._lost[k] > MIXED * self.num_agents:
                 value, weight = self._alone(k, value, weight)
             if self._has_weights:
                 self.seen.value[k], self.seen.weight[k] = value, weight
             else:
-                self._unknown[k] = not is_known(weight, self.me.n[k], 1.0, self._federation.num_agents)
+                self._unknown[k] = not is_known(weight, self.me.n[k], 1.0, self.num_agents)
                 if not self._unknown[k]:
                     self.seen.theta[k] = ratio(value, weight)
         if self.page.believe is not None:
             for k in arms:  # only now: a page may compare arms
                 self.page.believe(self.me, self.terms, self.seen, k)
+        if self.page.trust is not None and self._others:
+            for k in arms:
+                self.page.trust(self.me, self.terms, self.seen, k, self._others[k])
 
     def _alone(self, arm: int, value: float, weight: float) -> tuple[float, float]:
         """What this site would gossip of an arm if no other had released it: only its own share.
@@ -217,7 +242,7 @@ class Player:
         """
         published = self.page.published(self.me, self.terms, arm)
         own = published[1] if self._has_weights else float(self.me.n[arm] > 0)
-        num_agents = self._federation.num_agents
+        num_agents = self.num_agents
         return (published[0] / num_agents, own / num_agents) if own > 0.0 else (value, weight)
 
     def is_unknown(self, arm: int) -> bool:
@@ -233,8 +258,11 @@ class Player:
             return found
         if len(self._narrowed) == MOST_NARROWED:
             self._narrowed.clear()
-        found = self._narrowed[key] = narrowed(self.page, self.terms, self.me, self.seen, arms)
-        return found
+        few, seen = self._narrowed[key] = narrowed(self.page, self.terms, self.me, self.seen, arms)
+        if self.page.trust is not None and self._others:
+            for position, k in enumerate(arms):
+                self.page.trust(few, self.terms, seen, position, self._others[k])
+        return few, seen
 
     @property
     def now(self) -> Now:

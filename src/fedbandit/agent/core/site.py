@@ -266,6 +266,7 @@ class Site(ArmEvents):
             records.append(link)
         step = self._step(result, *records)
         row = flow.gossiped(own, [it.register[0] for it in self._stored.links.values()])
+        self._count()
         self._player.exchange(row)
         self._watch.exchanged(link.neighbour, before, link.register[0], row)
         return step

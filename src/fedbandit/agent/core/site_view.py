@@ -28,10 +28,11 @@ from fedbandit.agent.core.records import Decision, Link, Stored
 from fedbandit.agent.core.requests import RequestIndex
 from fedbandit.agent.core.slots import Slots
 from fedbandit.agent.core.standings import Holdout, Standing, Standings, holdout
+from fedbandit.outside.policies import is_built_in
 from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import NoiseSource, laplace
 from fedbandit.rules import flow
-from fedbandit.rules.gossip import ratio
+from fedbandit.rules.gossip import LEAST_WEIGHT, ratio
 
 __all__ = ["SiteView"]
 
@@ -56,7 +57,7 @@ class SiteView:
         """The site as it was when the last of its records was written; ``presence`` is the process's."""
         self._keeps_rewards = keeps_rewards
         self.name, self.terms, self._noise = name, terms, noise
-        self._digest, self._bounds = terms.digest(), Bounds.of(terms)
+        self._digest, self._bounds, self._is_built_in = terms.digest(), Bounds.of(terms), is_built_in(terms.policy)
         self._presence = presence or Presence()
         self._presence.begin(stored)
         self._twins: set[str] = set()  # neighbours of whom two processes have spoken
@@ -67,7 +68,10 @@ class SiteView:
         name, terms, noise = self.name, self.terms, self._noise
         self._arms = Arms.of(terms.arms, stored.arm_changes)
         num_arms = len(self._arms.names)
-        self._player = Player(terms, stored, noise, num_arms)
+        expected = [link.neighbour for link in stored.links.values() if link.epoch > 0 and not link.left]
+        self._standings = Standings(name, terms.most_agents, num_arms, self._bounds.weight, expected)
+        self._has_standings = isinstance(terms.policy, FedBatch) or terms.catches_up
+        self._player = Player(terms, stored, noise, self.num_agents, num_arms)
         self._tried: list[int] = self._player.me.tried
         self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
         self._slots = Slots(terms, self._stored.decisions, stored.by_arrival, num_arms)
@@ -77,11 +81,19 @@ class SiteView:
         for link in self._stored.links.values():  # of a version that had no limits, or from when there were fewer arms
             register = flow.held(widened(link.register, num_arms), name, self._bounds.limits)
             self._stored.links[link.neighbour] = replace(link, register=register)
-        self._standings = Standings(name, terms.num_agents, num_arms, self._bounds.weight)
-        self._has_standings = isinstance(terms.policy, FedBatch) or terms.catches_up
-        self._watch = LinkWatch(terms, self._bounds, self._standings if self._has_standings else None)
+        self._watch, self._counted = LinkWatch(terms, self._bounds, self._standings if self._has_standings else None), 0
         self._watch.name_arms(self._arms.names)
+        self._count()
         self._player.look(self.gossiped, range(num_arms))
+
+    def _count(self) -> None:
+        """Tell the page how many sites take part, and what they have released, as far as has been heard."""
+        player, num_agents = self._player, self.num_agents
+        if num_agents != self._counted:
+            self._counted = num_agents
+            self._watch.count(num_agents)
+        is_told = self._is_built_in and player.page.trust is not None
+        player.count(num_agents, self._standings.others(player.terms) if is_told else ())
 
     @property
     def stored(self) -> Stored:
@@ -104,6 +116,14 @@ class SiteView:
     def epoch(self) -> int:
         """The life of this site."""
         return self._stored.life.epoch
+
+    @property
+    def num_agents(self) -> int:
+        """N: the sites that take part, as far as has been heard, this one among them.
+
+        A policy from outside plays with the number with which it was rehearsed.
+        """
+        return self._standings.num_agents if self._is_built_in else self.terms.most_agents
 
     @property
     def doubt(self) -> Doubt | None:
@@ -275,7 +295,8 @@ class SiteView:
 
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know."""
-        said = warnings_of(self.terms, self._arms.names, self._tried, self.n_max, self._slots.held_up())
+        names, num_agents = self._arms.names, self.num_agents
+        said = warnings_of(self.terms, num_agents, names, self._tried, self.n_max, self._slots.held_up())
         beyond = self._standings.beyond(self._most_decisions) if self.terms.catches_up else []
         flows = {link.neighbour: link.register[0] for link in self._stored.links.values() if not link.left}
         return (
@@ -304,4 +325,5 @@ class SiteView:
         player = self._player
         if self.terms.catches_up:
             return self._standings.state(self.epoch, 1.0, player.announced)
-        return self._standings.state(self.epoch, getattr(player.me, "share", 1.0), player.released)
+        weight = max(getattr(player.me, "share", 1.0), LEAST_WEIGHT)  # 0 says that a site has left
+        return self._standings.state(self.epoch, weight, player.released)

@@ -1,17 +1,18 @@
-"""How much every site has released or decided, as far as has been heard.
+"""Which sites take part, and how much each has released or decided, as far as has been heard.
 
-A site states its own standing, with a version; neighbours pass the newest of each site on. They tell whom the others
-wait for, and for policies with the consistency rule n~, so that what a site has claimed goes when it does. They are in
-memory alone: after a restart they are heard again.
+A site states its own standing, with a version; neighbours pass the newest of each site on. They tell how many sites
+there are, whom the others wait for, and for policies with the consistency rule n~, so that what a site has claimed goes
+when it does. They are in memory alone: after a restart they are heard again, with the first answer of a neighbour.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
 
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
+from fedbandit.policies.joining import Others
 from fedbandit.rules.batch import PRIOR_REWARDS, scheduled_variance
 from fedbandit.rules.gossip import heard
 
@@ -37,6 +38,10 @@ STALE = 100
 SILENT = 10
 """Exchanges, times N, after which one whose standing was not renewed may be cut off."""
 
+RENEWED = 4
+"""Messages after which a site renews its standing at the latest, though nothing has changed. A hub has as many
+exchanges as all leaves together: a leaf that waited for N would seem to be gone."""
+
 STALE_NAMES = 4
 """How many names, times N, are remembered as dropped."""
 
@@ -46,7 +51,9 @@ SETTLED = 2.0
 
 @dataclass(frozen=True)
 class Standing:
-    """What one site has released of each arm, in rewards, and its weight; 0: it has left, or released nothing.
+    """What one site has released of each arm, in rewards, and its weight; 0: it has left.
+
+    Sites of the version before say 0, too, before their first release where patients count.
 
     For policies with the consistency rule: its decisions for each arm. The newest counts: the largest ``epoch``, its
     life, and in it the largest ``version``.
@@ -84,16 +91,31 @@ class _Heard:
 class Standings:
     """The newest standing of each other site that was heard of, and this site's own.
 
-    * A neighbour has room for as many sites as the federation has: names that it invents take its own room only.
+    * A neighbour has room for as many sites as may take part: names that it invents take its own room only.
     * A site that hears of itself what it has not said answers with something newer.
     * What its site has not renewed for ``STALE`` N exchanges is dropped, and not heard again.
     * ``forget``: a neighbour has left. It weighs nothing then, nor does any site that it told of. That is news to
       others: as fast as gossip they drop it, too. Sites that are there say something newer.
     """
 
-    def __init__(self, own_name: str, num_agents: int, num_arms: int, most_weight: float = LARGEST) -> None:
-        """Nothing heard yet. ``most_weight``: a site that claims more counts as much as this."""
-        self._own, self._num_agents, self._num_arms, self._most_weight = own_name, num_agents, num_arms, most_weight
+    def __init__(
+        self,
+        own_name: str,
+        most_agents: int,
+        num_arms: int,
+        most_weight: float = LARGEST,
+        expected: Iterable[str] = (),
+    ) -> None:
+        """Nothing heard yet.
+
+        * ``most_weight``: a site that claims more counts as much as this
+        * ``expected``: neighbours that have spoken to this site before its restart. They count until they are heard, or
+          are not for ``STALE`` N exchanges
+        """
+        self._own, self._most_agents, self._num_arms, self._most_weight = own_name, most_agents, num_arms, most_weight
+        self._expected: set[str] = {*expected}
+        self._num_agents: int | None = None  # until anybody comes or goes
+        self._others: list[Others] | None = None  # until anybody has news
         self._heard: dict[str, _Heard] = {}
         self._dropped: dict[str, tuple[_Stamp, int]] = {}
         self._stated: Standing | None = None
@@ -114,6 +136,14 @@ class Standings:
         self.changed += [self.exchanges] * len(zeros)
         self._num_arms, self._most = num_arms, None
 
+    @property
+    def num_agents(self) -> int:
+        """N: the sites that take part, this one among them; never more than may."""
+        if self._num_agents is None:
+            there = {name for name, it in self._heard.items() if it.standing.weight > 0.0} | self._expected
+            self._num_agents = min(1 + len(there), self._most_agents)
+        return self._num_agents
+
     # ---------------------------------------------------------------- this site
 
     def state(self, epoch: int, weight: float, released: tuple[int, ...]) -> Standing:
@@ -133,11 +163,11 @@ class Standings:
         Now and then the own one is renewed, though nothing has changed: so others know that its site is there.
         """
         self._unchanged += 1
-        if self._unchanged >= self._num_agents and own is self._stated:
+        if self._unchanged >= min(self.num_agents, RENEWED) and own is self._stated:
             self._unchanged, self._stated = 0, _newer(own, own.weight, own.released)
             own = self._stated
         others = [it.standing for it in self._heard.values()]
-        room = max(1, min(MOST_NUMBERS // self._num_arms, self._num_agents - 1))
+        room = max(1, min(MOST_NUMBERS // self._num_arms, self._most_agents - 1))
         first = self._told % len(others) if len(others) > room else 0
         self._told += room
         return own, *islice((*others[first:], *others[:first]), room)
@@ -147,7 +177,7 @@ class Standings:
     def hear(self, teller: str, standings: Sequence[Standing], epoch: int = 1, counts: tuple[int, ...] = ()) -> None:
         """Take in what is newer. ``counts``: of a neighbour of the version before, which tells no standings."""
         self.exchanges += 1
-        if self.exchanges % self._num_agents == 0:
+        if self.exchanges % self.num_agents == 0:
             self._drop_stale()
         if counts and not standings:
             known = self._heard.get(teller)
@@ -156,7 +186,7 @@ class Standings:
                 return
             first = Standing(teller, epoch, 0, 1.0, counts)
             standings = (first if known is None else _newer(known.standing, 1.0, counts),)
-        for it in standings[: self._num_agents + 1]:
+        for it in standings[: self._most_agents + 1]:
             known = self._heard.get(it.site)
             if known is not None:
                 old = known.standing
@@ -180,6 +210,7 @@ class Standings:
     def _take(self, teller: str, told: Standing, known: _Heard | None) -> None:
         if told.weight > self._most_weight:
             told = replace(told, weight=self._most_weight)
+        self._expected.discard(told.site)
         if known is None:
             if teller != told.site and self._was_dropped(told):
                 return
@@ -195,15 +226,16 @@ class Standings:
         if told.site not in self._dropped:
             return False
         stamp, when = self._dropped[told.site]
-        is_lately = self.exchanges - when < STALE * self._num_agents
+        is_lately = self.exchanges - when < STALE * self.num_agents
         return _stamp(told) == stamp or (is_lately and _stamp(told) < stamp)
 
     def _note(self, before: Standing | None, now: Standing) -> None:
         """Remember which arms have news."""
         if before is None or before.weight != now.weight:
-            self.changed, self._most = [self.exchanges] * self._num_arms, None
+            self.changed = [self.exchanges] * self._num_arms
+            self._most = self._others = self._num_agents = None
         elif before.released != now.released:
-            self._most = None
+            self._most = self._others = None
             for k, n in enumerate(now.released):
                 if n != before.released[k]:
                     self.changed[k] = self.exchanges
@@ -211,7 +243,7 @@ class Standings:
     def _make_room(self, teller: str) -> None:
         """For one more site that a neighbour tells of: the one that was not renewed for longest makes room."""
         told = [name for name, it in self._heard.items() if it.teller == teller]
-        if len(told) >= max(self._num_agents - 1, 1):
+        if len(told) >= max(self._most_agents - 1, 1):
             others = [name for name in told if name != teller] or told
             self._drop(min(others, key=lambda name: self._heard[name].renewed))
 
@@ -219,19 +251,24 @@ class Standings:
         dropped = self._heard.pop(name).standing
         self._dropped.pop(name, None)
         self._dropped[name] = _stamp(dropped), self.exchanges
-        while len(self._dropped) > STALE_NAMES * self._num_agents:
+        while len(self._dropped) > STALE_NAMES * self._most_agents:
             del self._dropped[next(iter(self._dropped))]
         self._note(None, dropped)
 
     def _drop_stale(self) -> None:
-        least = self.exchanges - STALE * self._num_agents
-        silent = self.exchanges - SILENT * self._num_agents
+        least = self.exchanges - STALE * self.num_agents
+        silent = self.exchanges - SILENT * self.num_agents
+        if least > 0 and self._expected:
+            self._expected.clear()
+            self._num_agents = None
         self.is_whole = all(it.renewed >= silent for it in self._heard.values() if it.standing.weight > 0.0)
         for name in [name for name, it in self._heard.items() if it.renewed < least]:
             self._drop(name)
 
     def forget(self, site: str) -> None:
         """A neighbour has left: it weighs nothing, nor does whom it told of, and that is news to others."""
+        self._expected.discard(site)
+        self._num_agents = None
         for name, it in self._heard.items():
             if site in (name, it.teller):
                 before, it.standing, it.teller = it.standing, _newer(it.standing, 0.0, it.standing.released), name
@@ -243,6 +280,14 @@ class Standings:
     def all(self, own: Standing) -> list[Standing]:
         """The own standing and all others'."""
         return [own, *(it.standing for it in self._heard.values())]
+
+    def others(self, terms: Any) -> list[Others]:
+        """What all others say of each arm; ``terms`` are those of the page."""
+        if self._others is None:
+            there = [it.standing for it in self._heard.values() if it.standing.weight > 0.0]
+            parts = [_parts(it.weight, it.released, *_schedule(terms)) for it in there]
+            self._others = [Others(*map(sum, zip(*of_arm, strict=True))) for of_arm in zip(*parts, strict=True)]
+        return self._others
 
     def counts(self, own: tuple[int, ...], most: int) -> tuple[int, ...]:
         """Algorithm 1, line 5: n~, the largest count of each arm, of this site and of those that have not left.
@@ -265,7 +310,7 @@ class Standings:
     def surplus(self) -> tuple[str, int] | None:
         """The neighbour that tells of most sites, and how many sites there are, if there are more than there can be."""
         tellers = [it.teller for it in self._heard.values() if it.standing.weight > 0.0]
-        if len(tellers) < self._num_agents:
+        if len(tellers) < self._most_agents:
             return None
         return max(tellers, key=tellers.count), 1 + len(tellers)
 
@@ -333,9 +378,28 @@ def _variance(released: int, terms: Any) -> float:
     """Of a site's own mean after so many rewards, in the units of the page."""
     if released == 0:
         return terms.most_variance / PRIOR_REWARDS
+    return _of_released(released, *_schedule(terms))
+
+
+def _schedule(terms: Any) -> tuple[int, float, float, float]:
+    return terms.first_batch, terms.growth, terms.most_variance, terms.noise_variance
+
+
+def _of_released(released: int, *schedule: Any) -> float:
     few = min(released, ENOUGH)
-    variance = _of_schedule(few, terms.first_batch, terms.growth, terms.most_variance, terms.noise_variance)
-    return variance * few / released
+    return _of_schedule(few, *schedule) * few / released
 
 
 _of_schedule = lru_cache(maxsize=10_000)(scheduled_variance)
+
+
+@lru_cache(maxsize=1_000)
+def _parts(weight: float, released: tuple[int, ...], *schedule: Any) -> tuple[Others, ...]:
+    """A site's part of what all others say of each arm. It changes with a release: mostly it is known already."""
+    square, most = weight * weight, schedule[2]
+    return tuple(
+        Others(weight, weight, square * _of_released(n, *schedule), square / n)
+        if n > 0
+        else Others(weight, 0.0, square * most / PRIOR_REWARDS, square / PRIOR_REWARDS)
+        for n in released
+    )

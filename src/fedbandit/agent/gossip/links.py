@@ -59,7 +59,7 @@ class Links:
         self._clock, self._random = clock, random
         self._own_terms = wire.encode_terms(terms.terms())
         self._most_terms = len(self._own_terms) + TERMS_DIFFER
-        self._most_bytes = wire.most_bytes(terms.num_arms, terms.num_agents)
+        self._most_bytes = wire.most_bytes(terms.num_arms, terms.most_agents)
         self._changing = asyncio.Lock()  # one change at a time: otherwise a clock could be lost or run twice
         self.statuses: dict[str, NeighbourStatus] = {}
         self.arms = ArmSpread(name, terms, site, tls, clock)

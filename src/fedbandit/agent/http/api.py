@@ -22,7 +22,6 @@ from fedbandit.agent.http.openapi import describe, errors
 from fedbandit.agent.http.operator_paths import add_lives, add_neighbours
 from fedbandit.agent.http.query import query_of
 from fedbandit.agent.http.schemas import Alive, HttpError, Ready
-from fedbandit.agent.http.snapshot import federation_state
 from fedbandit.agent.http.state import FederationState, SiteState
 from fedbandit.agent.rights import Rights
 
@@ -97,16 +96,14 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     async def state(_: Request) -> Response:
         return Response(agent.state().model_dump_json(), media_type="application/json")
 
-    terms = federation_state(agent.terms).model_dump_json()
-
     @app.get(
         "/v1/federation",
         operation_id="federation",
-        summary="The terms that all sites share",
+        summary="The terms that all sites share, and how many sites take part",
         response_model=FederationState,
     )
     async def federation(_: Request) -> Response:
-        return Response(terms, media_type="application/json")
+        return Response(agent.state().federation.model_dump_json(), media_type="application/json")
 
     @app.get("/openapi.json", operation_id="openapi", include_in_schema=False)
     async def document(_: Request) -> Response:

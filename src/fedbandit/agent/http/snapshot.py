@@ -25,7 +25,7 @@ from fedbandit.agent.http.state import (
 )
 from fedbandit.outside.policies import label_of
 
-__all__ = ["INSECURE", "arms_body", "certificate_warning", "change_body", "federation_state", "site_state"]
+__all__ = ["INSECURE", "arms_body", "certificate_warning", "change_body", "site_state"]
 
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
@@ -54,7 +54,7 @@ def site_state(
         held=None if site.doubt is None else site.doubt.why,
         insecure=tls is None,
         certificate_until=None if until is None else until.timestamp(),
-        federation=federation_state(site.terms),
+        federation=_federation_state(site.terms, site.num_agents),
         decisions=DecisionState(
             handed_out=site.decided,
             pending=site.pending,
@@ -92,11 +92,12 @@ def certificate_warning(tls: TlsFiles | None, now: float) -> str | None:
     return f"the certificate expires in {days:.0f} days" if days <= EXPIRY_WARNING else None
 
 
-def federation_state(terms: Federation) -> FederationState:
-    """The terms that all sites share."""
+def _federation_state(terms: Federation, num_agents: int) -> FederationState:
+    """The terms that all sites share, and how many sites are known to take part."""
     return FederationState(
         name=terms.name,
-        num_agents=terms.num_agents,
+        num_agents=num_agents,
+        max_agents=terms.most_agents,
         arms=list(terms.arms),
         low=terms.low,
         high=terms.high,

@@ -26,10 +26,11 @@ class _Shown(BaseModel):
 
 
 class FederationState(_Shown):
-    """The terms that all sites share."""
+    """The terms that all sites share, and how many sites take part."""
 
     name: str = Field(description="name of the federation")
-    num_agents: int = Field(description="number of sites expected to take part")
+    num_agents: int = Field(description="number of sites that take part, as far as this one has heard, itself included")
+    max_agents: int = Field(description="most sites that may take part")
     arms: list[str] = Field(description="names of the arms, in order")
     low: float = Field(description="lowest possible reward")
     high: float = Field(description="highest possible reward")
