@@ -168,11 +168,11 @@ def test_an_arm_is_added_and_learnt_where_it_is_accepted(policy):
     network.change_arm("0", "add", "new")
     network.run()
     assert [network.site(name).arms.added for name in "012"] == [("new",), ("new",), ()]
-    for _ in range(30):
+    for turn in range(30):
         for name in "012":
             learn(network, name, lambda arm: float(arm == "new"), 2)
         for a, b in PATH:
-            network.exchange(a, b)
+            network.exchange(*((a, b) if turn % 2 else (b, a)))
             network.run()
         assert network.imbalance() <= 1e-12
     assert not network.refused

@@ -150,7 +150,7 @@ def test_a_file_is_migrated_once(name, tmp_path):
     tables = {row[0] for row in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     (version,) = raw.execute("PRAGMA user_version").fetchone()
     raw.close()
-    assert version == SCHEMA == 5
+    assert version == SCHEMA == 6
     assert tables == {"agent", "decision", "link", "waiting", "known", "released"}
     assert loaded(path, name) == first
 
@@ -226,7 +226,7 @@ def test_other_schemas_are_refused_with_words(tmp_path):
         raw = sqlite3.connect(path)
         raw.execute(f"PRAGMA user_version = {version}")
         raw.close()
-        with pytest.raises(JournalError, match=f"schema is {version}, this version .* reads 5 and migrates 2, 3 and 4"):
+        with pytest.raises(JournalError, match=f"schema is {version}, this version .* reads 6 and migrates 2, 3, 4 and 5"):
             opened(path, "fed_batch")
 
 
