@@ -221,7 +221,7 @@ class TestACrash:
 
 
 def test_other_schemas_are_refused_with_words(tmp_path):
-    for version in (1, 6):
+    for version in (1, 7):
         path = copy_of("fed_batch", tmp_path)
         raw = sqlite3.connect(path)
         raw.execute(f"PRAGMA user_version = {version}")
