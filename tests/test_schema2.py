@@ -226,7 +226,9 @@ def test_other_schemas_are_refused_with_words(tmp_path):
         raw = sqlite3.connect(path)
         raw.execute(f"PRAGMA user_version = {version}")
         raw.close()
-        with pytest.raises(JournalError, match=f"schema is {version}, this version .* reads 6 and migrates 2, 3, 4 and 5"):
+        with pytest.raises(
+            JournalError, match=f"schema is {version}, this version .* reads 6 and migrates 2, 3, 4 and 5"
+        ):
             opened(path, "fed_batch")
 
 
