@@ -232,7 +232,7 @@ def test_another_arm_changes_no_release_and_draws_no_noise():
             return [len(drawn) * 10_000] * count
 
         network = MemoryNetwork(
-            replace(TERMS, policy=FedBatch(1.0, index="ucb", expected_decisions=2000)), PATH, noise=noise
+            replace(TERMS, policy=FedBatch(0.5, index="ucb", expected_decisions=200)), PATH, noise=noise
         )
         first = network.terms.first_batch
         learn(network, "0", lambda arm: float(arm == "a"), first + 3)
