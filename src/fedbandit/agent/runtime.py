@@ -77,7 +77,7 @@ class Agent:
         self.limits = Limits(config.keep, config.expire_after)
         self._forgotten = ForgottenDecisions(_LOG, self.limits, config.terms.reward_window > 0.0)
         self._presence = Presence(self._new_run())
-        self._warnings = WarningLog(_LOG)
+        self._said = WarningLog(_LOG)
         self._confirmed: float | None = None
         self._awake = _now_of_both_clocks()
         self.site = DurableSite(self._open_journal, self._make_site, self._now)
@@ -234,7 +234,7 @@ class Agent:
         if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused
             await self._server.start()
         self._tasks = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_configuration())]
-        self._warnings.notice(self.site.look().warnings())
+        self._said.notice(self._warnings(self.site.look()))
         self._problem = None
 
     async def hang_up(self) -> None:
@@ -263,7 +263,7 @@ class Agent:
                 self.links.notice_silence()
                 self._notice_expiry()
                 await self._wait_for_neighbours()
-                self._warnings.notice(self.site.look().warnings())
+                self._said.notice(self._warnings(self.site.look()))
                 await self._forget_old()
                 self.site.erase()
                 if said is not None:

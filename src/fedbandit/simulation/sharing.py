@@ -4,7 +4,6 @@ The index never chooses the control arm: the page is asked in that world. It is 
 ``policies.plain.narrowed`` fills lists: kept fields are copied, byte by byte, and passing ones derived anew.
 """
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,7 +70,7 @@ def _places(page: Page, few: np.dtype[Any], whole: np.dtype[Any], control: int, 
 
 
 def _offset(record: np.dtype[Any], name: str) -> int:
-    fields: Mapping[str, Any] = record.fields or {}
+    fields: dict[str, Any] = dict(record.fields or {})
     return fields[name][1]
 
 
