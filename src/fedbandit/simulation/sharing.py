@@ -70,7 +70,7 @@ def _places(page: Page, few: np.dtype[Any], whole: np.dtype[Any], control: int, 
 
 
 def _offset(record: np.dtype[Any], name: str) -> int:
-    fields: dict[str, Any] = dict(record.fields or {})
+    fields: Any = record.fields
     return fields[name][1]
 
 
