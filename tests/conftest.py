@@ -13,7 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="rewrite golden traces; read the diff before committing"
     )
     parser.addoption(
-        "--fault-seeds", type=int, default=100, help="how many schedules of faults the live agent is tried with"
+        "--fault-seeds", type=int, default=200, help="how many schedules of faults the live agent is tried with"
     )
 
 

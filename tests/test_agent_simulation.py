@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, graph, replay
-from fedbandit.agent.core.events import Cancelled, KeyReused, NoArm, WindowOver
+from fedbandit.agent.core.events import ArmStopped, Cancelled, KeyReused, NoArm, WindowOver
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import MemoryJournal
 from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
@@ -220,6 +220,8 @@ class Story:
             assert before is not None
             assert known & {it.id for it in before[1]}, f"{name}: cancelled by nobody"
             return []
+        except ArmStopped:
+            return []
         except KeyReused:  # some of its decisions are forgotten
             self.is_forgotten(before[1])
             return []
@@ -360,7 +362,7 @@ def check_rewards(story, name):
         assert key in kept, f"{name}: the acknowledged reward of {key} is lost"
         assert (kept[key].arm, kept[key].reward) == (decision.arm, None if kept[key].played else reward)
     assert set(kept) <= set(told) | set(doubt), f"{name} counts rewards that nobody reported"
-    for k in range(site.terms.num_arms):
+    for k in range(len(site.arms.names)):
         slots = [it for it in site.stored.decisions.values() if it.arm == k and not it.cancelled]
         played = [decision.played for decision in slots]
         assert played == sorted(played, reverse=True), f"{name}: a slot of arm {k} was left out"
@@ -441,7 +443,7 @@ def test_in_spite_of_faults(block, fault_seeds):
 
     In every other schedule rewards have a window: they wait for its end, or come too late.
     """
-    for seed in range(block * fault_seeds // 4, (block + 1) * fault_seeds // 4):
+    for seed in range(block * fault_seeds // 20, (block + 1) * fault_seeds // 20):
         try:
             late = play(seed, terms=WINDOW if seed % 2 else TERMS)[1].late
             assert (late > 0) == seed % 2
@@ -456,7 +458,7 @@ def test_the_papers_policies_in_spite_of_faults(terms, fault_seeds):
     In every other schedule rewards have a window.
     """
     full, windowed = 0, replace(terms, reward_window=20.0, default_reward=0.5)
-    for seed in range(1000, 1000 + fault_seeds // 5):
+    for seed in range(1000, 1000 + fault_seeds // 10):
         try:
             full += play(seed, terms=windowed if seed % 2 else terms)[1].full
         except Exception as error:

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from fedbandit import FedBatch, FedUCB, GossipUCB
+from fedbandit import FedBatch, FedUCB, GossipUCB, Shares
 from fedbandit.agent.core.aligned_rows import aligned, widened
 from fedbandit.agent.core.arm_changes import MAX_ADDED, MAX_CHANGES, ArmChange, change_from
 from fedbandit.agent.core.arms import Arms
@@ -327,6 +327,7 @@ class ChangesArms(Story):
         for name, stopped in before.items():
             for decision, _ in self.waiting[name][given[name] :]:
                 assert decision.arm not in stopped, f"{name} gave an arm that it knew to be stopped"
+                assert 0.0 < decision.propensity <= 1.0
 
     def fault(self):
         super().fault()
@@ -345,19 +346,20 @@ class ChangesArms(Story):
             self.changed += 1
 
 
-@pytest.mark.parametrize("block", range(2))
+@pytest.mark.parametrize("block", range(4))
 def test_in_spite_of_faults(block, fault_seeds):
     """No arm is given that a site knows to be stopped; all end with the same list; sums are right to 1e-12."""
-    changed = none_left = grown = 0
+    changed = none_left = grown = repeated = cancelled = 0
+    shares = Shares("a", 0.2, 0.1)
     terms = [
         Federation("test", 5, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=3, growth=1.5), counts="sites"),
         Federation("test", 5, ("a", "b", "c"), 0.0, 1.0, FedUCB(10.0, horizon=60)),
-        Federation("test", 5, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=3), reward_window=20.0),
+        Federation("test", 5, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=3), reward_window=20.0, shares=shares),
         Federation("test", 5, ("a", "b"), 0.0, 1.0, GossipUCB()),
     ]
-    for seed in range(3000 + block, 3000 + fault_seeds // 5, 2):
+    for seed in range(3000 + block * fault_seeds // 4, 3000 + (block + 1) * fault_seeds // 4):
         try:
-            story = ChangesArms(seed, terms=terms[seed // 2 % 4])
+            story = ChangesArms(seed, terms=terms[seed % 4])
             story.faulty()
             story.calm()
             network = story.network
@@ -369,11 +371,13 @@ def test_in_spite_of_faults(block, fault_seeds):
                 check_releases(site)
                 grown += len(site.arms.added)
             assert not [it for it in network.refused if "must be" in it or "forged" in it], network.refused
-            changed, none_left = changed + story.changed, none_left + story.none_left
+            changed, none_left = changed + story.changed, none_left + story.full
+            repeated, cancelled = repeated + story.repeated, cancelled + story.cancels
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-    assert changed > 50
-    assert grown > 20
+    assert changed > fault_seeds
+    assert grown > fault_seeds // 2
+    assert min(none_left, repeated, cancelled) > fault_seeds // 20
 
 
 def until_all_agree_on_arms(story):

@@ -454,7 +454,7 @@ def play_with_a_liar(seed, terms):
     "terms", [TERMS, WINDOW, replace(TERMS, policy=GossipUCB())], ids=["sites", "patients", "exact"]
 )
 def test_in_spite_of_faults_and_a_liar(terms, fault_seeds):
-    for seed in range(3000, 3000 + fault_seeds // 16):
+    for seed in range(3000, 3000 + fault_seeds // 32):
         try:
             play_with_a_liar(seed, terms)
         except Exception as error:

@@ -134,7 +134,7 @@ class Standings:
         if self._stated is not None:
             self._stated = replace(self._stated, released=self._stated.released + zeros)
         self.changed += [self.exchanges] * len(zeros)
-        self._num_arms, self._most = num_arms, None
+        self._num_arms, self._most, self._others = num_arms, None, None
 
     @property
     def num_agents(self) -> int:
