@@ -1579,7 +1579,7 @@ CLIENT = {
         "agent/client_network.py",
         "        return self._inner.read(max_bytes, self._backend.left(timeout))\n",
         "        return self._inner.read(max_bytes, timeout)\n",
-        ("test_client_faults.py::test_a_call_ends_by_its_deadline[drip_head-blocking]",),
+        ("test_client_faults.py::test_a_call_ends_by_its_deadline",),
     ),
     "a call for asyncio is bounded per read": Mutant(
         "agent/client.py",
