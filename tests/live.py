@@ -99,7 +99,7 @@ class Served:
         """All that is on disk."""
 
         def read(driver):
-            tables = ("agent", "decision", "waiting", "kept", "known", "released", "link")
+            tables = ("agent", "decision", "waiting", "kept", "known", "released", "link", "arm_change")
             return {table: driver.file.execute(f"SELECT * FROM {table}").fetchall() for table in tables}  # noqa: S608
 
         return self.call(read)

@@ -151,7 +151,7 @@ def test_a_file_is_migrated_once(name, tmp_path):
     (version,) = raw.execute("PRAGMA user_version").fetchone()
     raw.close()
     assert version == SCHEMA == 6
-    assert tables == {"agent", "decision", "link", "waiting", "kept", "known", "released"}
+    assert tables == {"agent", "decision", "link", "waiting", "kept", "known", "released", "arm_change"}
     assert loaded(path, name) == first
 
 
