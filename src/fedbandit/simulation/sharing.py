@@ -70,7 +70,8 @@ def _places(page: Page, few: np.dtype[Any], whole: np.dtype[Any], control: int, 
 
 
 def _offset(record: np.dtype[Any], name: str) -> int:
-    return dict(record.fields or {})[name][1]
+    fields: Any = record.fields
+    return fields[name][1]
 
 
 @compile_inner
