@@ -1,4 +1,4 @@
-"""Draws docs/images/shares.png from the result of ``fedbandit run experiments/shares.toml``: regret and its linear part.
+"""Draws docs/images/shares.png from the result of ``fedbandit run experiments/shares.toml``: regret, its linear part.
 
 ``python benchmarks/shares_figure.py out/shares/sweep.nc docs/images/shares.png``
 """
