@@ -2042,13 +2042,13 @@ CHOICE = {
         "simulation/sharing.py",
         "np.uint64(given + int(0 <= sharing.control <= given))",
         "np.uint64(given)",
-        ("test_shares.py::test_decisions_by_share_in_plain_python_and_compiled[FedBatch KL, eps=1]",),
+        ("test_shares.py::test_decisions_by_share_in_plain_python_and_compiled[kl]",),
     ),
     "in the simulator the page sees the control arm's row": Mutant(
         "simulation/sharing.py",
         "            arm = k + int(k >= control)\n",
         "            arm = k\n",
-        ("test_shares.py::test_decisions_by_share_in_plain_python_and_compiled[FedBatch KL, eps=1]",),
+        ("test_shares.py::test_decisions_by_share_in_plain_python_and_compiled[kl]",),
     ),
 }
 

@@ -174,6 +174,7 @@ def test_what_is_remembered_of_some_arms_is_never_stale():
             for who in ("x", "y"):
                 decision = network.decide(who)
                 network.report(who, decision.id, float(source.random() < (0.2, 0.5, 0.9, 0.4)[decision.arm]))
+            asked(network.site("x"), draws_for(terms, source), (0, 1, 3))  # what is remembered from now on
             if t % 3 == 0:
                 network.exchange("x", "y")
                 network.run()

@@ -120,17 +120,21 @@ def _with_room(terms: Federation, player: Player, arms: Sequence[int]) -> Sequen
 
 
 class _Said(NamedTuple):
-    """What the index says: an arm, and how likely it says each."""
+    """What the index says: an arm, and how likely it says each; ``chance_of`` is None where that is not known."""
 
     arm: int
-    chance: Callable[[int], float | None]
+    is_certain: bool
+    chance_of: Callable[[int], float] | None = None
+
+    def chance(self, arm: int) -> float | None:
+        """How likely the index says this arm."""
+        if self.is_certain:
+            return float(arm == self.arm)
+        return None if self.chance_of is None else self.chance_of(arm)
 
 
 def _certainly(arm: int) -> _Said:
-    def chance(other: int) -> float:
-        return float(other == arm)
-
-    return _Said(arm, chance)
+    return _Said(arm, True)
 
 
 def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: DecisionDraws, arms: Sequence[int]) -> _Said:
@@ -153,11 +157,13 @@ def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: Decisi
         widen(page, player.me, me, arms)
     if not watched.are_used:
         return _certainly(arms[position])
+    if (chance := page.chance) is None:
+        return _Said(arms[position], False)
 
-    def chance(arm: int) -> float | None:
-        return None if page.chance is None else page.chance(me, player.terms, seen, now, arms.index(arm))
+    def chance_of(arm: int) -> float:
+        return chance(me, player.terms, seen, now, arms.index(arm))
 
-    return _Said(arms[position], chance)
+    return _Said(arms[position], False, chance_of)
 
 
 class _WatchedDraws:
