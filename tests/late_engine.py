@@ -17,6 +17,7 @@ from fedbandit.simulation import layout, streams
 from fedbandit.simulation.replay import _settings
 from fedbandit.simulation.run import plan_of
 from plain_engine import PlainEngine
+from sites_on_tape import all_from_the_start
 
 
 def late_problem(tape, **late):
@@ -179,7 +180,7 @@ class LateSites:
         links = [(self.names[i], self.names[j]) for i, j in tape.graph.edges]
         self.network = MemoryNetwork(terms, links, noise=self._from_tape)
         for i, name in enumerate(self.names):
-            self._watch(i, self.network.site(name)._player._own)
+            self._watch(i, all_from_the_start(self.network.site(name))._player._own)
         self.due, self.late = {}, 0  # round: (agent, decision, reward)
         for i in range(agents):
             for k in range(num_arms):

@@ -493,8 +493,8 @@ FED_BATCH = {
         ("test_few_patients.py::test_the_operator_is_warned",),
     ),
     "warnings are not logged at the start": Mutant(
-        "agent/runtime.py",
-        '                _LOG.warning("%s", warning)\n',
+        "agent/warning_log.py",
+        '                self._log.warning("%s", warning)\n',
         "                pass\n",
         ("test_few_patients.py::test_the_log_and_the_state_say_so_at_the_start",),
     ),
@@ -547,7 +547,7 @@ FED_BATCH = {
         "rules/gossip.py",
         "return releases > 0 and weight > 0.0 and weight",
         "return weight > 0.0 and weight",
-        ("test_site.py::test_what_others_say_does_not_make_an_arm_known",),
+        ("test_site.py::test_what_others_have_released_makes_an_arm_known",),
     ),
     "Thompson draws with the variance for the deviation": Mutant(
         "rules/radius.py", "return sqrt(variance)", "return variance", (CATCHING_UP,)
@@ -980,8 +980,8 @@ DISK = {
     ),
     "callers are told when the thread begins to write": Mutant(
         "agent/disk/durable_site.py",
-        "        self._writing = _Writing(group, done)\n",
-        "        self._writing = _Writing(group, done)\n        _resume(group)\n",
+        "        self._writing = _Writing(group, self._loaded().arms, done)\n",
+        "        self._writing = _Writing(group, self._loaded().arms, done)\n        _resume(group)\n",
         ("test_durable_site.py::test_a_hundred_callers_share_one_commit",),
     ),
     "records of an event are written one by one": Mutant(
@@ -1345,7 +1345,7 @@ PATIENTS = {
         ("test_patients.py::test_the_newest_standing_counts_and_nobody_tells_a_site_its_own",),
     ),
     "a site that all others resemble is named": Mutant(
-        "agent/core/standings.py",
+        "agent/core/holdout.py",
         "if 0.0 < SETTLED**2 * rest <= lead**2 < SETTLED**2 * total:",
         "if lead**2 < SETTLED**2 * total:",
         ("test_patients.py::test_the_site_that_alone_leaves_the_answer_open_is_named",),
@@ -1946,7 +1946,7 @@ ARMS = {
     ),
     "what a neighbour tells of the arms is not passed on at once": Mutant(
         "agent/gossip/arm_spread.py",
-        "        if new:\n            self.tell()\n",
+        "            if new:\n                self.tell()\n",
         "",
         (SPREADS,),
     ),
@@ -2177,7 +2177,7 @@ SITES = {
     ),
     "one that joins begins with nothing": Mutant(
         "policies/joining.py",
-        "        if not known:\n",
+        "        if terms.by_rate or not known:\n",
         "        if True:\n",
         (COME_AND_GO + "test_half_of_the_others_must_have_released_an_arm",),
     ),

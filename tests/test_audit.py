@@ -369,16 +369,16 @@ class CuriousSite(Site):
 class PartialSite(Site):
     """It moves its mean at the first reward of the second batch, long before that is full."""
 
-    arms: tuple[int, ...] = ()
+    given: tuple[int, ...] = ()
     hint = 0.0
 
     def decide(self, at, draws):
         step = super().decide(at, draws)
-        self.arms += (step.result.arm,)
+        self.given += (step.result.arm,)
         return step
 
     def report(self, decision_id, reward, at=None):
-        self.hint = 1e-3 * reward if len(self.arms) == 5 else 0.0
+        self.hint = 1e-3 * reward if len(self.given) == 5 else 0.0
         return super().report(decision_id, reward)
 
     @property

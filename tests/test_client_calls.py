@@ -121,7 +121,21 @@ def test_a_log_that_is_not_read_to_its_end_harms_nobody(tmp_path):
 
 # ---------------------------------------------------------------- documented answers
 
-ARMS = {"version": 2, "arms": [{"name": "none", "status": "active"}]}
+CHANGE = {
+    "id": "c0ffee",
+    "version": 3,
+    "change": "suspend",
+    "arm": "none",
+    "by": "north",
+    "at": 1.0,
+    "accepted": True,
+}
+ARMS = {
+    "version": 1,
+    "arms": [{"name": "none", "arm": 0, "status": "suspended", "last_change": CHANGE}],
+    "waiting": [],
+    "changes": [CHANGE],
+}
 
 
 @contextmanager
@@ -159,20 +173,19 @@ def answering(answers):
 
 @both
 def test_arms_are_read_changed_and_accepted(kind):
-    change = {"change": "suspend", "arm": "none", "version": 3}
     answers = {
         ("GET", "/v1/arms"): (200, ARMS),
-        ("POST", "/v1/arms"): (201, change),
+        ("POST", "/v1/arms"): (201, CHANGE),
         ("POST", "/v1/arms/accept"): (200, ARMS),
     }
     with answering(answers) as (url, heard), kind(url) as client:
-        assert client.arms() == ARMS
-        assert client.change_arm("suspend", "none") == change
-        assert client.accept_arm("none") == ARMS
+        assert client.arms().model_dump() == ARMS
+        assert client.change_arm("suspend", "none").model_dump() == CHANGE
+        assert client.accept_arm("none", retire=True).model_dump() == ARMS
     assert heard == [
         ("GET", "/v1/arms", None),
         ("POST", "/v1/arms", {"change": "suspend", "arm": "none"}),
-        ("POST", "/v1/arms/accept", {"arm": "none"}),
+        ("POST", "/v1/arms/accept", {"arm": "none", "retire": True}),
     ]
 
 

@@ -88,8 +88,6 @@ def test_a_count_is_answered_with_a_list_also_if_it_is_one(served, http):
         ({"key": None}, "key", "1 to 200 printable characters"),
         ({"subject": "a\tb"}, "subject", "1 to 200 printable characters"),
         ({"eligible": "none"}, "eligible", "a list of names or numbers of arms"),
-        ({"eligible": ["metfromin"]}, "eligible[0]", "none, metformin, glipizide.*Did you mean 'metformin'?"),
-        ({"exclude": ["none", 3]}, "exclude[1]", "its number, from 0 to 2"),
         ({"exclude": [True]}, "exclude[0]", "an arm"),
         ({"exclude": [0.5]}, "exclude[0]", "an arm"),
         ({"exclude": [-1]}, "exclude[0]", "an arm"),
@@ -103,6 +101,24 @@ def test_a_request_that_makes_no_sense_is_422(served, http, fields, field, words
     assert answer.status_code == 422
     error = error_of(answer)
     assert error["field"] == field
+    assert re.search(words, error["message"]), error["message"]
+    assert served.rows() == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"eligible": ["metfromin"]}, "eligible[0]", "none, metformin, glipizide.*Did you mean 'metformin'?"),
+        ({"exclude": ["none", 3]}, "exclude[1]", "its number, from 0 to 2"),
+    ],
+    ids=str,
+)
+def test_an_arm_that_is_not_there_is_404(served, http, fields, field, words):
+    before = served.rows()
+    answer = ask(http, **fields)
+    assert answer.status_code == 404
+    error = error_of(answer)
+    assert (error["code"], error["field"]) == ("unknown_arm", field)
     assert re.search(words, error["message"]), error["message"]
     assert served.rows() == before
 

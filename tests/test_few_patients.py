@@ -164,6 +164,8 @@ def test_the_caller_of_simulate_is_warned():
 
 def test_the_operator_is_warned():
     few = Site("north", replace(TERMS, policy=FEW), Stored(Life(1, 0), 1))
+    for name in ("east", "west"):
+        few.join(name)
     (said,) = few.warnings()
     assert said == too_few_patients(400, 0.1, 3, 2)
     assert Site("north", replace(TERMS, policy=replace(FEW, epsilon=1.0)), Stored(Life(1, 0), 1)).warnings() == ()

@@ -308,6 +308,7 @@ def test_what_lasts_is_said_though_the_liar_does_not_renew_its_standing(is_whole
     standings = Standings("a", 5, 3)
     standings.is_whole = is_whole
     watch = LinkWatch(BATCHES, bounds, standings)
+    watch.count(5)
     flow = (0.93 * bounds.limits.span, 0.0, 0.0, 0.0, 0.0, 0.0)
     gossiped = (0.5, 0.5, 0.5, -0.1, 1.0, 1.0)
     for _ in range((1 if is_whole else 4) * PATIENCE * 5):

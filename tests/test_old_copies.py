@@ -17,6 +17,7 @@ from fedbandit.agent.core.memory_journal import MemoryJournal
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.presence import FileIsCurrent, FileIsOld, Presence
 from fedbandit.agent.core.records import Decision, Known, Life, Renewed
+from fedbandit.agent.core.requests import Request
 from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.site import DecisionDraws, NotNow, Site, UnknownDecision
 from fedbandit.agent.disk.journal import SqliteJournal
@@ -791,7 +792,9 @@ def test_nothing_that_seals_and_holds_is_moved_by_a_reward(network):
         network.send = lambda message: (messages.append(message), carry(message))
         for _ in range(2):
             for name in network.names:
-                teach(network, name, 21, value if name == "a" else 0.5)
+                for i in range(21):  # arms in turn: the index would follow the values of releases, which are public
+                    (decision,) = network.request(name, Request(eligible=(i % 2,)))
+                    network.report(name, decision.id, value if name == "a" else 0.5)
             talk(network, 2)
             network.restart("a")
         return [(it.seal, it.other, it.most, it.to_run, it.epoch, it.stamp) for it in messages]

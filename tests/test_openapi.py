@@ -57,7 +57,7 @@ def test_operations_have_ids_and_tags(tmp_path):
             for path, operations in document["paths"].items()
             for operation in operations.values()
         }
-        assert set(found) == set(RIGHT_FOR)
+        assert set(found) == set(RIGHT_FOR) - {"openapi"}, "the document does not describe itself"
         assert all(len(tags) == 1 for _, tags in found.values())
         assert found["decide"][1] == found["reward"][1] == ["application"]
         assert found["state"][1] == ["viewer"]

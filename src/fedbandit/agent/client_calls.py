@@ -246,9 +246,12 @@ def change_arm(kind: Literal["add", "suspend", "resume", "retire"], name: str) -
     return Call("POST", "/v1/arms", ArmChangeBody.model_validate_json, _json(said), repeats=False)
 
 
-def accept_arm(name: str) -> Call[ArmsBody]:
-    """Accept the changes of an arm that other sites have made and that wait; returns the arms as they are now."""
-    said = {"arm": _text("name", name, "the name of an arm")}
+def accept_arm(name: str, retire: bool = False) -> Call[ArmsBody]:
+    """Accept the changes of an arm that other sites have made and that wait; returns the arms as they are now.
+
+    A retirement is final: it is accepted only with ``retire``.
+    """
+    said: dict[str, Any] = {"arm": _text("name", name, "the name of an arm")} | ({"retire": True} if retire else {})
     return Call("POST", "/v1/arms/accept", ArmsBody.model_validate_json, _json(said))
 
 

@@ -1,5 +1,6 @@
 """Bounds a blocking HTTP call as a whole: sockets only know how long they may wait for the next byte."""
 
+import socket
 import ssl
 import threading
 from collections.abc import Generator, Iterable
@@ -50,9 +51,21 @@ class BoundedBackend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect."""
-        stream = self._inner.connect_tcp(host, port, self.left(timeout), local_address, socket_options)
-        return _BoundedStream(stream, self)
+        """Connect to the first address of a host that answers, within the time of the call as a whole."""
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise httpcore.ConnectError(str(error)) from error
+        failed: Exception = httpcore.ConnectError(f"{host} has no address")
+        for *_, address in found:
+            try:
+                stream = self._inner.connect_tcp(
+                    str(address[0]), port, self.left(timeout), local_address, socket_options
+                )
+                return _BoundedStream(stream, self)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+        raise failed
 
 
 class _BoundedStream(httpcore.NetworkStream):

@@ -16,6 +16,9 @@ __all__ = ["LASTS", "SMALL_STEP", "PatientClock", "SteadyClock", "epoch_now"]
 LASTS = 60.0
 """Seconds after which a jump of the system's clock is believed."""
 
+LONGEST_GAP = 5.0
+"""Seconds between two readings after which a patient clock begins anew."""
+
 SMALL_STEP = 1.0
 """Seconds by which the system's clock may be ahead and is believed at once: clocks drift, and are set right."""
 
@@ -74,13 +77,17 @@ class PatientClock:
     ) -> None:
         """Begin now."""
         self._patience, self._wall, self._steady = patience, wall, steady
-        self._begun = steady()
+        self._begun = self._last_read = steady()
         self._read: deque[tuple[float, float]] = deque()  # when, and how far the system's clock was ahead of the steady
 
     def now(self) -> float | None:
         """The time; None until it can be told. Read it often: only what was read counts as having lasted."""
         tick = self._steady()
         ahead = self._wall() - tick
+        if tick - self._last_read > LONGEST_GAP:  # the process stood still: nothing has been seen to last
+            self._begun = tick
+            self._read.clear()
+        self._last_read = tick
         while self._read and self._read[-1][1] >= ahead:  # never the least any more
             self._read.pop()
         self._read.append((tick, ahead))

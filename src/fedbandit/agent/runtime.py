@@ -171,9 +171,9 @@ class Agent:
         self.links.arms.tell()
         return change
 
-    async def accept_arm(self, arm: str) -> tuple[ArmChange, ...]:
-        """Accept the changes of an arm that wait."""
-        accepted = await self.site.do(lambda site: site.accept_arm(arm))
+    async def accept_arm(self, arm: str, retire: bool) -> tuple[ArmChange, ...]:
+        """Accept the changes of an arm that wait; a retirement only with ``retire``."""
+        accepted = await self.site.do(lambda site: site.accept_arm(arm, retire))
         for change in accepted:
             _LOG.warning("%s: accepted by the operator", change.in_words())
         return accepted

@@ -1,5 +1,6 @@
 """The commands ``arm list``, ``add``, ``suspend``, ``resume``, ``retire`` and ``accept`` of a live agent."""
 
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -30,11 +31,15 @@ def show(config: Config = SITE_FILE) -> None:
     """Show the arms, which are stopped and by whom, and the changes that wait for this site's consent."""
     with _agent(config, "view") as client:
         seen = client.arms()
-    typer.echo(f"version {seen.version}")
+    typer.echo(f"{len(seen.arms)} arms, {seen.version} changes")
+    width = max(len(it.name) for it in seen.arms)
     for it in seen.arms:
-        typer.echo(f"{it.name}: {it.status}{'' if it.last_change is None else f', {_told(it.last_change)}'}")
+        typer.echo(
+            f"{it.name:<{width}}  {it.status:<9}  {'' if it.last_change is None else _told(it.last_change)}".rstrip()
+        )
     for it in seen.waiting:
-        typer.echo(f"waiting: {_told(it)}; 'fedbandit arm accept' accepts it")
+        final = " --retire" if it.change == "retire" else ""
+        typer.echo(f"waiting: {_told(it)}. To accept: fedbandit arm accept {shlex.quote(it.arm)}{final}")
 
 
 @arm.command()
@@ -67,17 +72,21 @@ def retire(name: Name, config: Config = SITE_FILE) -> None:
 
 @arm.command()
 @errors_exit_with_2
-def accept(name: Name, config: Config = SITE_FILE) -> None:
+def accept(
+    name: Name,
+    config: Config = SITE_FILE,
+    retire: Annotated[bool, typer.Option("--retire", help="Accept a retirement, too: that is final.")] = False,
+) -> None:
     """Accept the changes of an arm that other sites have made, and that wait."""
     with _agent(config, "arms") as client:
-        seen = client.accept_arm(name)
+        seen = client.accept_arm(name, retire)
     status = next((it.status for it in seen.arms if it.name == name), "not there")
     typer.echo(f"accepted: {name} is {status}")
 
 
 def _change(config: Path, change: Literal["add", "suspend", "resume", "retire"], name: str) -> None:
     with _agent(config, "arms") as client:
-        typer.echo(f"{_told(client.change_arm(change, name))}. On disk here, and on its way to the neighbours")
+        typer.echo(f"{_told(client.change_arm(change, name))}. On disk here; neighbours are told at once")
 
 
 def _told(it: "ArmChangeBody") -> str:
@@ -96,4 +105,6 @@ def _agent(path: Path, right: "Right") -> Generator["Client"]:
             with its_client(site, path, right) as client:
                 yield client
         except Unreachable as error:
-            raise FileError(f"{error}. Start {site.name}'s agent first: it signs and spreads the change") from None
+            raise FileError(
+                f"{error}. Start {site.name}'s agent first: it knows the arms, and signs and spreads changes"
+            ) from None

@@ -25,15 +25,15 @@ class Others(NamedTuple):
 def trust(me: Any, terms: Any, seen: Any, arm: int, others: Others) -> None:
     """Judge an arm that this agent has not released as others do: by the network's mean, with its variance.
 
-    What this agent does not know of its own patients is a part of it, so that it tries the arm now and then. Where
-    patients count, ``believe`` lets an agent follow the network from the beginning: it weighs nothing yet.
+    What this agent does not know of its own patients is a part of it, so that it tries the arm now and then.
+    Where patients count, ``believe`` says which arms are known, before an own release as well.
     """
     weight = seen.weight[arm]
-    if terms.by_rate or me.releases[arm] > 0 or others.weight <= 0.0:
+    if me.releases[arm] > 0 or others.weight <= 0.0:
         return
     if me.unknown[arm]:
         known = gossip.is_known_by_others(weight, others.released, others.weight, terms.num_agents)
-        if not known:
+        if terms.by_rate or not known:
             return
         me.unknown[arm], me.num_unknown = 0, me.num_unknown - 1
         me.theta[arm] = gossip.ratio(seen.value[arm], weight)

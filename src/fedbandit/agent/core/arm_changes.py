@@ -14,6 +14,7 @@ from typing import Literal, get_args
 from fedbandit.checks import InvalidArgument, whole_number
 
 __all__ = [
+    "KEPT_FOR_STOPS",
     "MAX_ADDED",
     "MAX_ARM_NAME",
     "MAX_CHANGES",
@@ -41,13 +42,16 @@ Sign = Callable[[bytes], Proof]
 MAX_CHANGES = 500
 """The most changes of one site that others keep: messages name all that a site knows, in 16 bytes each."""
 
+KEPT_FOR_STOPS = 100
+"""Of these, so many are a site's stops: one that has changed much can still stop an arm."""
+
 MAX_ADDED = 100
 """The most arms that are added to those of the terms: messages have a column for each."""
 
 MAX_ARM_NAME = 64
 """The most characters in the name of an arm that is added."""
 
-MAX_LIFTED = 1000
+MAX_LIFTED = 100
 """The most stops that one change lifts."""
 
 MAX_VERSION, MAX_TIME, LONGEST = 2**40, 2**62, 1000

@@ -33,7 +33,7 @@ class ArmEvents(Decisions):
         before = self._arms.made_already(kind, name, self.name)
         if before is not None:
             return Step(before)
-        if not self._arms.has_room(self.name):
+        if not self._arms.has_room(kind, self.name):
             raise InvalidArgument("change", kind, "left out: this site has made as many changes as others keep")
         change = self._arms.next_change(kind, name, self.name, at, self._digest).signed(sign)
         return self._rearranged(change, self._arms.new([change], self.name, frozenset()))
@@ -54,14 +54,18 @@ class ArmEvents(Decisions):
         records = self._arms.accepted_of(self._arms.waiting, self.name, accepts)
         return self._rearranged(tuple(it.change for it in records), records)
 
-    def accept_arm(self, name: str) -> Step[Changes]:
-        """The operator accepts all changes of an arm that wait."""
+    def accept_arm(self, name: str, retire: bool = False) -> Step[Changes]:
+        """The operator accepts all changes of an arm that wait; a retirement, which is final, only with ``retire``."""
         waiting = self._arms.waiting
         names = dict.fromkeys(it.arm for it in waiting)
         if name not in names:
             accepted = f"an arm with changes that wait: {', '.join(map(repr, names)) or 'there is none'}"
             raise InvalidArgument("arm", name, accepted, closest(name, names))
-        records = self._arms.accepted_of([it for it in waiting if it.arm == name], self.name, "anyone")
+        chosen = [it for it in waiting if it.arm == name and (retire or it.kind != "retire")]
+        if not chosen:
+            hint = "It is suspended here until then. To retire it is final."
+            raise InvalidArgument("retire", retire, f"true: only the retirement of {name!r} waits", hint)
+        records = self._arms.accepted_of(chosen, self.name, "anyone")
         return self._rearranged(tuple(it.change for it in records), records)
 
     def _rearranged(self, result: _Result, records: Iterable[ArmChanged]) -> Step[_Result]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from fedbandit.agent.core.arm_changes import (
+    KEPT_FOR_STOPS,
     MAX_ADDED,
     MAX_CHANGES,
     MAX_LIFTED,
@@ -71,9 +72,14 @@ class Arms:
 
     @cached_property
     def waiting(self) -> tuple[ArmChange, ...]:
-        """Changes that do not count here until they are accepted; a retirement only suspends until then."""
+        """Changes that do not count here until they are accepted; a retirement only suspends until then.
+
+        None of an arm that is retired here, which is final, and no retirement that a resume has lifted.
+        """
+        stops = {it.change.id for it in _in_force(self.changes)}
         found = (it.change for it in self.changes.values() if not it.accepted and it.change.kind != "suspend")
-        return tuple(sorted(found, key=lambda it: it.order))
+        open_ = (it for it in found if it.kind != "retire" or it.id in stops)
+        return tuple(sorted((it for it in open_ if self.standing(it.arm).status != "retired"), key=lambda it: it.order))
 
     def standing(self, name: str) -> Verdict:
         """The status of an arm, and why."""
@@ -142,9 +148,10 @@ class Arms:
             room[it.change.by] = room.get(it.change.by, MAX_CHANGES) - 1
         return room
 
-    def has_room(self, by: str) -> bool:
-        """Whether another change of this site would be kept."""
-        return self._room().get(by, MAX_CHANGES) > 0
+    def has_room(self, kind: ChangeKind, by: str) -> bool:
+        """Whether another change of this site would be kept; there is room for stops when there is none for others."""
+        least = 0 if kind in ("suspend", "retire") else KEPT_FOR_STOPS
+        return self._room().get(by, MAX_CHANGES) > least
 
     def accepted_of(self, changes: Iterable[ArmChange], own: str, accepts: Accepts) -> list[ArmChanged]:
         """The records of those changes that this site accepts now: its own, and those of whom it trusts."""
@@ -185,7 +192,7 @@ def _in_force(changes: Mapping[str, ArmChanged]) -> list[ArmChanged]:
     ]
 
 
-def in_words_of_stops(arms: Arms) -> str:
-    """Who has stopped what: "a: suspended by north"."""
-    found = ((arms.names[k], arms.standing(arms.names[k])) for k in sorted(arms.stopped))
+def in_words_of_stops(arms: Arms, which: Iterable[int]) -> str:
+    """Who has stopped these arms: "a: suspended by north"."""
+    found = ((arms.names[k], arms.standing(arms.names[k])) for k in sorted(which))
     return "; ".join(f"{name}: {status} by {change.by}" for name, (status, change) in found if change is not None)

@@ -109,7 +109,9 @@ class Decisions(SiteView):
         stopped = self.stopped
         allowed = request.arms(len(self.arms.names), stopped)
         if allowed is not None and not allowed:
-            raise NoArm("no arm is left for this request" + (f": {in_words_of_stops(self.arms)}" if stopped else ""))
+            asked = request.arms(len(self.arms.names), frozenset())
+            words = in_words_of_stops(self.arms, stopped if asked is None else stopped.intersection(asked))
+            raise NoArm("no arm is left for this request" + (f": {words}" if words else ""))
         return allowed
 
     def _chosen(self, drawn: Sequence[DecisionDraws], allowed: tuple[int, ...] | None, subject: bytes) -> list[Choice]:

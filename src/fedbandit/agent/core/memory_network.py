@@ -174,7 +174,7 @@ class MemoryNetwork:
 
     def accept_arm(self, name: str, arm: str) -> tuple[ArmChange, ...]:
         """An agent's operator accepts the changes of an arm that wait."""
-        return self._do(name, lambda site: site.accept_arm(arm))
+        return self._do(name, lambda site: site.accept_arm(arm, retire=True))
 
     def _tell_arms(self, name: str, neighbours: Iterable[str]) -> None:
         known = tuple(it.change for it in self.site(name).arms.changes.values())

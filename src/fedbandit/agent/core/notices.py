@@ -1,19 +1,22 @@
 """What a site tells its operator in words: its privacy promise and its warnings."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fedbandit.agent.core.arms import Arms, in_words_of_stops
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.holdout import Holdout
 from fedbandit.agent.core.presence import Doubt
 from fedbandit.agent.core.slots import HeldUp
-from fedbandit.agent.core.standings import Holdout
 from fedbandit.checks import shortened
 from fedbandit.outside.admission import claimed_epsilon
 from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.few_patients import too_few_patients
+from fedbandit.rules.shares import floor_of_others
+from fedbandit.shares import Shares
 
 __all__ = [
     "UNREST",
@@ -96,17 +99,31 @@ MOST_WAITING = 5
 """So many arms whose changes wait are named: somebody may ask for hundreds."""
 
 
-def warnings_of_arms(arms: Arms) -> tuple[str, ...]:
-    """What somebody has stopped, and what waits for the operator."""
+def warnings_of_arms(arms: Arms, shares: Shares | None) -> tuple[str, ...]:
+    """What somebody has suspended, what waits for the operator, and floors that leave nothing to the index."""
     said: list[str] = []
-    if arms.stopped:
-        left = "no arm is left to give" if len(arms.stopped) == len(arms.names) else "the others are given"
-        said.append(f"arms are stopped: {in_words_of_stops(arms)}; {left}.")
+    suspended = [k for k in arms.stopped if arms.standing(arms.names[k]).status == "suspended"]
+    if len(arms.stopped) == len(arms.names):
+        said.append(f"no arm is left to give: {in_words_of_stops(arms, arms.stopped)}.")
+    elif suspended:
+        said.append(f"arms are stopped: {in_words_of_stops(arms, suspended)}; the others are given.")
     last = {it.arm: it for it in arms.waiting}
     for name, it in [*last.items()][:MOST_WAITING]:
-        said.append(f"{it.in_words()}: that does not count here until 'fedbandit arm accept {shortened(name)}'.")
+        final = " --retire" if it.kind == "retire" else ""
+        accept = f"'fedbandit arm accept {shlex.quote(shortened(name))}{final}'"
+        said.append(f"{it.in_words()}: that does not count here until {accept}.")
     if len(last) > MOST_WAITING:
         said.append(f"changes of {len(last) - MOST_WAITING} more arms wait: 'fedbandit arm list'.")
+    given = [name for k, name in enumerate(arms.names) if k not in arms.stopped]
+    others = [name for name in given if shares is not None and name != shares.control]
+    if shares is not None and others:
+        control = shares.control_share if len(others) < len(given) else 0.0
+        floor = floor_of_others(control, shares.least_share, len(others))
+        if floor < shares.least_share:
+            said.append(
+                f"{len(others)} arms leave no room for a least share of {shares.least_share:g}: each has {floor:.3g}, "
+                "and the index decides nothing. Retire some."
+            )
     return tuple(said)
 
 

@@ -12,6 +12,7 @@ from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.bounds import DAY, Bounds
 from fedbandit.agent.core.events import UnknownDecision
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.holdout import Holdout, holdout
 from fedbandit.agent.core.link_watch import Carried, LinkWatch
 from fedbandit.agent.core.notices import (
     Privacy,
@@ -27,7 +28,7 @@ from fedbandit.agent.core.presence import Doubt, Presence
 from fedbandit.agent.core.records import Decision, Link, Stored
 from fedbandit.agent.core.requests import RequestIndex
 from fedbandit.agent.core.slots import Slots
-from fedbandit.agent.core.standings import Holdout, Standing, Standings, holdout
+from fedbandit.agent.core.standings import Standing, Standings
 from fedbandit.outside.policies import is_built_in
 from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import NoiseSource, laplace
@@ -295,14 +296,14 @@ class SiteView:
 
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know."""
-        names, num_agents = self._arms.names, self.num_agents
+        names, num_agents = self._arms.names, max(self.num_agents, 1 + len(self.neighbours))  # also those to come
         said = warnings_of(self.terms, num_agents, names, self._tried, self.n_max, self._slots.held_up())
         beyond = self._standings.beyond(self._most_decisions) if self.terms.catches_up else []
         flows = {link.neighbour: link.register[0] for link in self._stored.links.values() if not link.left}
         return (
             *warnings_of_processes(self.doubt, self._presence.namesakes, self._twins),
             *said,
-            *warnings_of_arms(self._arms),
+            *warnings_of_arms(self._arms, self.terms.shares),
             *warnings_of_network(self._arms.names, self.holdout, self._player.unrest),
             *warnings_of_claims(self.terms, beyond, self._most_decisions, self._standings.surplus()),
             *self._watch.warnings(flows, self.gossiped),

@@ -5,7 +5,7 @@ there are, whom the others wait for, and for policies with the consistency rule 
 when it does. They are in memory alone: after a restart they are heard again, with the first answer of a neighbour.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -16,7 +16,7 @@ from fedbandit.policies.joining import Others
 from fedbandit.rules.batch import PRIOR_REWARDS, scheduled_variance
 from fedbandit.rules.gossip import heard
 
-__all__ = ["MAX_N", "Holdout", "Standing", "Standings", "holdout"]
+__all__ = ["MAX_N", "Standing", "Standings", "schedule_of", "variance_of_released"]
 
 MAX_N = 10**12
 """The most decisions for an arm."""
@@ -44,9 +44,6 @@ exchanges as all leaves together: a leaf that waited for N would seem to be gone
 
 STALE_NAMES = 4
 """How many names, times N, are remembered as dropped."""
-
-SETTLED = 2.0
-"""Standard deviations by which the best arm must lead for the question to be settled."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +113,7 @@ class Standings:
         self._expected: set[str] = {*expected}
         self._num_agents: int | None = None  # until anybody comes or goes
         self._others: list[Others] | None = None  # until anybody has news
+        self._crowded = ""  # who has told of more sites than there is room for
         self._heard: dict[str, _Heard] = {}
         self._dropped: dict[str, tuple[_Stamp, int]] = {}
         self._stated: Standing | None = None
@@ -244,6 +242,7 @@ class Standings:
         """For one more site that a neighbour tells of: the one that was not renewed for longest makes room."""
         told = [name for name, it in self._heard.items() if it.teller == teller]
         if len(told) >= max(self._most_agents - 1, 1):
+            self._crowded = teller
             others = [name for name in told if name != teller] or told
             self._drop(min(others, key=lambda name: self._heard[name].renewed))
 
@@ -285,7 +284,7 @@ class Standings:
         """What all others say of each arm; ``terms`` are those of the page."""
         if self._others is None:
             there = [it.standing for it in self._heard.values() if it.standing.weight > 0.0]
-            parts = [_parts(it.weight, it.released, *_schedule(terms)) for it in there]
+            parts = [_parts(it.weight, it.released, *schedule_of(terms)) for it in there]
             self._others = [Others(*map(sum, zip(*of_arm, strict=True))) for of_arm in zip(*parts, strict=True)]
         return self._others
 
@@ -310,9 +309,13 @@ class Standings:
     def surplus(self) -> tuple[str, int] | None:
         """The neighbour that tells of most sites, and how many sites there are, if there are more than there can be."""
         tellers = [it.teller for it in self._heard.values() if it.standing.weight > 0.0]
-        if len(tellers) < self._most_agents:
-            return None
-        return max(tellers, key=tellers.count), 1 + len(tellers)
+        if len(tellers) >= self._most_agents:
+            return max(tellers, key=tellers.count), 1 + len(tellers)
+        return (self._crowded, 2 + len(tellers)) if self._crowded in tellers and self._is_full(tellers) else None
+
+    def _is_full(self, tellers: Sequence[str]) -> bool:
+        """Whether one who told of more sites than there can be still fills its room."""
+        return tellers.count(self._crowded) >= max(self._most_agents - 1, 1)
 
 
 _Stamp = tuple[int, int]
@@ -334,58 +337,13 @@ def _is_believed(it: Standing) -> bool:
     return it.version <= MAX_N // 2 + 1 and it.epoch <= MAX_EPOCH // 2
 
 
-@dataclass(frozen=True)
-class Holdout:
-    """A site without whose uncertainty the question between two arms would be settled."""
-
-    site: str
-    arm: int
-    released: int
-
-
-def holdout(standings: Sequence[Standing], theta: Sequence[float | None], terms: Any) -> Holdout | None:
-    """The site that alone leaves the answer open, if there is one: ``terms`` are those of the page, like ``theta``.
-
-    With all sites' variances the best arm leads by less than two standard deviations, without this site's by more.
-    """
-    known = [k for k, estimate in enumerate(theta) if estimate is not None]
-    weight = sum(it.weight for it in standings)
-    if len(known) < 2 or len(standings) < 2 or weight <= 0.0:
-        return None
-    best = max(known, key=lambda k: theta[k] or 0.0)
-    found = [
-        (part, Holdout(it.site, arm, it.released[arm]))
-        for other in known
-        if other != best
-        for part, it, arm in _alone(standings, weight, best, other, (theta[best] or 0.0) - (theta[other] or 0.0), terms)
-    ]
-    return max(found, key=lambda entry: entry[0])[1] if found else None
-
-
-def _alone(
-    standings: Sequence[Standing], weight: float, best: int, other: int, lead: float, terms: Any
-) -> Iterator[tuple[float, Standing, int]]:
-    """Sites whose part of the variance of the lead keeps it open, with the arm of which they know less."""
-    parts = [[(it.weight / weight) ** 2 * _variance(it.released[k], terms) for k in (best, other)] for it in standings]
-    total = sum(map(sum, parts))
-    for it, (of_best, of_other) in zip(standings, parts, strict=True):
-        rest = max(total - of_best - of_other, 0.0)
-        if 0.0 < SETTLED**2 * rest <= lead**2 < SETTLED**2 * total:
-            yield (of_best + of_other) / total, it, best if of_best >= of_other else other
-
-
-def _variance(released: int, terms: Any) -> float:
-    """Of a site's own mean after so many rewards, in the units of the page."""
-    if released == 0:
-        return terms.most_variance / PRIOR_REWARDS
-    return _of_released(released, *_schedule(terms))
-
-
-def _schedule(terms: Any) -> tuple[int, float, float, float]:
+def schedule_of(terms: Any) -> tuple[int, float, float, float]:
+    """What the variance of releases follows from; ``terms`` are those of the page."""
     return terms.first_batch, terms.growth, terms.most_variance, terms.noise_variance
 
 
-def _of_released(released: int, *schedule: Any) -> float:
+def variance_of_released(released: int, *schedule: Any) -> float:
+    """Of a site's own mean after so many rewards, in the units of the page."""
     few = min(released, ENOUGH)
     return _of_schedule(few, *schedule) * few / released
 
@@ -398,7 +356,7 @@ def _parts(weight: float, released: tuple[int, ...], *schedule: Any) -> tuple[Ot
     """A site's part of what all others say of each arm. It changes with a release: mostly it is known already."""
     square, most = weight * weight, schedule[2]
     return tuple(
-        Others(weight, weight, square * _of_released(n, *schedule), square / n)
+        Others(weight, weight, square * variance_of_released(n, *schedule), square / n)
         if n > 0
         else Others(weight, 0.0, square * most / PRIOR_REWARDS, square / PRIOR_REWARDS)
         for n in released

@@ -11,6 +11,7 @@ from contextlib import suppress
 from time import monotonic  # noqa: TID251  # how long a commit takes decides where the next is written
 from typing import NamedTuple, TypeVar
 
+from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.events import Refused, Step
 from fedbandit.agent.core.records import Record, Stored
 from fedbandit.agent.core.site import Site
@@ -36,6 +37,7 @@ class _Writing(NamedTuple):
     """Events whose records a thread is writing."""
 
     group: list[_Waiting]
+    arms: Arms
     done: "Future[float]"
 
 
@@ -63,6 +65,8 @@ class DurableSite:
         self._site: Site | None = None
         self.problem: JournalError | None = None
         """Why a write failed; the runtime clears it when the disk accepts writes again."""
+        self.arms_on_disk: Arms
+        """The arms as the file has them: what others may be told."""
         self._loaded()
 
     # ---------------------------------------------------------------- events
@@ -140,6 +144,7 @@ class DurableSite:
             self._journal = self._open_journal()
             try:
                 self._site = self._make_site(self._journal.load())
+                self.arms_on_disk = self._site.arms
             except BaseException:
                 self._forget()
                 raise
@@ -162,7 +167,7 @@ class DurableSite:
             return
         loop, group = asyncio.get_running_loop(), self._gathered()
         done = self._thread.submit(self._written, group)
-        self._writing = _Writing(group, done)
+        self._writing = _Writing(group, self._loaded().arms, done)
         done.add_done_callback(lambda _: _soon(loop, lambda: self._finish(done)))
 
     def _finish(self, done: "Future[float]") -> None:
@@ -183,6 +188,7 @@ class DurableSite:
             except BaseException as error:
                 self._fail(group, error)
                 raise
+            self.arms_on_disk = self._loaded().arms
             _resume(group)
 
     def _join(self) -> None:
@@ -190,11 +196,11 @@ class DurableSite:
         if self._writing is None:
             return
         error = self._writing.done.exception()
-        (group, done), self._writing = self._writing, None
+        (group, arms, done), self._writing = self._writing, None
         if error is not None:
             self._fail([*group, *self._gathered()], error)  # those that ran after it have not happened, either
             raise error
-        self._pace = done.result()
+        self._pace, self.arms_on_disk = done.result(), arms
         _resume(group)
 
     def _gathered(self) -> list[_Waiting]:

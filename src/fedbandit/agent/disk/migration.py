@@ -84,7 +84,6 @@ def migrate(file: sqlite3.Connection, version: int, terms: Federation, identity:
         _make_raw(file, terms)
         file.execute("UPDATE agent SET key = ?", (token_bytes(KEY_SIZE),))
     file.execute("UPDATE agent SET identity = ?, is_stale = 1, commits = 0, run = 0, checksum = 0", (identity,))
-    _make(file, ARM_CHANGES)
     _finish(file, records)
 
 

@@ -8,6 +8,8 @@ from there. Only what is on disk is told.
 
 import asyncio
 import logging
+import shlex
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from fedbandit.agent.core.arm_changes import Accepts, ArmChange, Proof
@@ -39,6 +41,12 @@ LATER = 300.0
 
 LONGEST_PAUSE = 60.0
 """Seconds between calls that bring nothing, though an end claims to lack something: it lies, or has no room."""
+
+MOST_CALLS, IN = 50, 10.0
+"""So many calls in so many seconds are made at a neighbour without a pause, whatever it answers."""
+
+MOST_BYTES = 2**19
+"""Of changes in one message, with their proofs; one change at least. Stops come first."""
 
 MOST_REFUSED = 2000
 """So many changes that were refused are remembered, so that they are not sent again."""
@@ -85,13 +93,19 @@ class ArmSpread:
         self.tell()
 
     def _known(self) -> dict[bytes, ArmChange]:
-        arms = self._site.look().arms
+        arms = self._site.arms_on_disk
         if self._cached is None or self._cached[0] is not arms:
             self._cached = arms, {it.change.key: it.change for it in arms.changes.values()}
         return self._cached[1]
 
     def _news(self, known: Mapping[bytes, ArmChange], lacking: Iterable[bytes]) -> ArmNews:
-        changes = [known[key] for key in lacking][:MOST_CHANGES]
+        changes: list[ArmChange] = []
+        room = MOST_BYTES
+        for change in sorted((known[key] for key in lacking), key=lambda it: (not it.is_stop, it.order)):
+            room -= len(change.content) + len(change.certificates) + len(change.signature)
+            if changes and (room < 0 or len(changes) == MOST_CHANGES):
+                break
+            changes.append(change)
         return ArmNews(self._name, self._digest, frozenset(known), frozenset(self._refused), tuple(changes))
 
     # ---------------------------------------------------------------- hearing
@@ -100,20 +114,24 @@ class ArmSpread:
         """Write what is new and genuine; refuse the rest, once."""
         if news.federation != self._digest:
             raise OtherFederation(f"{news.sender} follows other terms of the federation than {self._name}")
-        known, ids = self._known(), self._site.look().arms.changes
+        known, ids = self._known(), self._site.arms_on_disk.changes
         genuine = [it for it in news.changes if it.key not in known and self._is_genuine(it, news.sender, ids)]
         if not genuine:
             return ()
-        new = await self._site.do(lambda site: site.hear_changes(genuine, self._accepts))
+        new: tuple[ArmChange, ...] = ()
+        for is_stop in (True, False):  # stops by themselves: nothing that is wrong with the rest holds them up
+            some = [it for it in genuine if it.is_stop == is_stop]
+            new += await self._site.do(lambda site, some=some: site.hear_changes(some, self._accepts))
+            if new:
+                self.tell()
+        ids = self._site.arms_on_disk.changes
         for change in genuine:
-            if change.id not in self._site.look().arms.changes:
+            if change.id not in ids:
                 self._refuse(change, news.sender, "its site has made as many changes as are kept")
         for change in new:
-            accepted = self._site.look().arms.changes[change.id].accepted or change.kind == "suspend"
-            how = "" if accepted else f"; it does not count here until 'fedbandit arm accept {change.arm}'"
+            accepted = ids[change.id].accepted or change.kind == "suspend"
+            how = "" if accepted else f"; it does not count here until 'fedbandit arm accept {shlex.quote(change.arm)}'"
             _LOG.warning("%s, as %s tells%s", change.in_words(), news.sender, how)
-        if new:
-            self.tell()
         return new
 
     def _is_genuine(self, change: ArmChange, teller: str, ids: Mapping[str, object]) -> bool:
@@ -171,11 +189,15 @@ class ArmSpread:
         """Keep a call open at a neighbour, as long as the link lasts."""
         theirs: ArmNews | None = None
         pause, useless = 0.0, 0
+        calls: deque[float] = deque(maxlen=MOST_CALLS)
         while True:
             changed = self._changed
             if pause:
                 await _first_of(changed, within=pause)
                 changed = self._changed
+            if len(calls) == MOST_CALLS and self._clock() - calls[0] < IN:
+                await asyncio.sleep(RETRY)
+            calls.append(self._clock())
             try:
                 known, begun = self._known(), self._clock()
                 lacking = known.keys() - theirs.known - theirs.refused if theirs is not None else set[bytes]()

@@ -34,6 +34,7 @@ class AcceptRequest(_Asked):
     """The arm whose changes are accepted."""
 
     arm: str = Field(description="Name of the arm.", examples=["glipizide"])
+    retire: bool = Field(default=False, description="Accept a retirement, too: that is final.")
 
 
 _T = TypeVar("_T", bound=_Asked)
@@ -65,7 +66,7 @@ def _mistake(error: ValidationError, kind: type[_Asked], body: str) -> HttpError
         known = ", ".join(kind.model_fields)
         says = f"{shortened(repr(name))} is not a field; there are {known}. {closest(name, kind.model_fields)}"
         return HttpError(422, "invalid", says.strip(), shortened(name), known)
-    accepted = "add, suspend, resume or retire" if name == "change" else "the name of an arm"
+    accepted = {"change": "add, suspend, resume or retire", "retire": "true or false"}.get(name, "the name of an arm")
     if first["type"] == "missing":
         return HttpError(422, "invalid", f"{name} is missing; it must be {accepted}", name, accepted)
     says = f"{name} must be {accepted}, not {shortened(repr(first['input']))}"
@@ -111,6 +112,7 @@ def add_arms(app: FastAPI, agent: LocalAgent) -> None:
         "/v1/arms/accept",
         operation_id="accept_arm",
         summary="Accept the changes of an arm that wait",
+        description="A retirement is final, and is accepted only with `retire`; until then it suspends.",
         response_model=ArmsBody,
         response_description="On disk; the arms as they are now.",
         responses=refusals,
@@ -119,9 +121,11 @@ def add_arms(app: FastAPI, agent: LocalAgent) -> None:
     async def accept_arm(request: Request) -> Response:
         asked = await _asked(request, AcceptRequest, '{"arm": "glipizide"}')
         try:
-            await agent.accept_arm(asked.arm)
+            await agent.accept_arm(asked.arm, asked.retire)
         except InvalidArgument as error:
-            raise _refusal(error, 404, "unknown_arm") from None
+            raise _refusal(
+                error, *((404, "unknown_arm") if error.argument == "arm" else (409, "arm_refused"))
+            ) from None
         return _json(arms_body(agent.arms))
 
     _ = arms, change_arm, accept_arm

@@ -117,7 +117,10 @@ def _arm(place: str, given: Any, names: Sequence[str]) -> int:
         return names.index(given)
     hint = closest(given, names) if isinstance(given, str) else ""
     accepted = f"an arm: {shortened(', '.join(names), 400)}; or its number, from 0 to {len(names) - 1}"
-    raise InvalidArgument(place, given, accepted, hint)
+    error = InvalidArgument(place, given, accepted, hint)
+    if isinstance(given, str) or (type(given) is int and given >= 0):  # it might be an arm elsewhere, or tomorrow
+        raise HttpError(404, "unknown_arm", str(error), place, accepted)
+    raise error
 
 
 def read_rewards(raw: bytes, terms: Federation) -> list[tuple[str, float]]:
@@ -143,10 +146,9 @@ def _reward(place: str, given: Any, terms: Federation) -> tuple[str, float]:
     return name, cast("float", value)
 
 
-def request_schema(terms: Federation) -> dict[str, Any]:
-    """The JSON schema of a request. Arms can be added: it names those of the terms as examples alone."""
-    name = {"type": "string", "examples": list(terms.arms[:1])}
-    arms = {"type": "array", "items": {"anyOf": [name, {"type": "integer", "minimum": 0}]}}
+def request_schema() -> dict[str, Any]:
+    """The JSON schema of a request; it names no arms, since they come and go."""
+    arms = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]}}
     text = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT, "pattern": "^[ -~]+$"}
     properties = {
         "eligible": arms | {"description": "Arms that may be given, by name or number. The default: all."},

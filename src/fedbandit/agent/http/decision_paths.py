@@ -40,12 +40,12 @@ def add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     names, late = [json.dumps(name) for name in terms.arms], LateBody().model_dump_json()
 
     def name_of(arm: int) -> str:
-        if arm >= len(names):  # arms are added behind the others, and keep their numbers
-            names.extend(json.dumps(name) for name in agent.arm_names[len(names) :])
+        if arm >= len(names):  # added behind the others; one whose addition is being written may still lose its number
+            names.extend(json.dumps(name) for name in agent.arm_names[len(names) : arm + 1])
         return names[arm]
 
     link = {"operationId": "reward", "parameters": {"decision_id": "$response.body#/id"}}
-    schema = request_schema(terms)
+    schema = request_schema()
 
     def told(it: Decision) -> str:
         chance = "null" if it.propensity is None else repr(it.propensity)
@@ -62,7 +62,7 @@ def add_decisions(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         status_code=201,
         response_model=DecisionBody | DecisionsBody,
         response_description="Use this arm. With `count`: these, in order.",
-        responses=errors(400, 409, 413, 415, 422, 503),
+        responses=errors(400, 404, 409, 413, 415, 422, 503),
         openapi_extra={
             "requestBody": {"required": False, "content": {"application/json": {"schema": schema, "example": {}}}},
             "responses": {"201": {"links": {"reward": link}}},

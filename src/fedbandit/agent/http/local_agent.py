@@ -66,8 +66,8 @@ class LocalAgent(Protocol):
         """Change an arm; raises ``InvalidArgument``, which names the arms that there are."""
         ...
 
-    async def accept_arm(self, arm: str) -> tuple[ArmChange, ...]:
-        """Accept the changes of an arm that wait; raises ``InvalidArgument`` if none do."""
+    async def accept_arm(self, arm: str, retire: bool) -> tuple[ArmChange, ...]:
+        """Accept the changes of an arm that wait, a retirement only if told; raises ``InvalidArgument`` if none do."""
         ...
 
     async def leave(self, neighbour: str) -> None:

@@ -6,7 +6,6 @@ from importlib.metadata import version
 
 from fedbandit.agent.core.arm_changes import ArmChange
 from fedbandit.agent.core.arms import Arms
-from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.forgetting import Limits
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
@@ -54,7 +53,7 @@ def site_state(
         held=None if site.doubt is None else site.doubt.why,
         insecure=tls is None,
         certificate_until=None if until is None else until.timestamp(),
-        federation=_federation_state(site.terms, site.num_agents),
+        federation=_federation_state(site),
         decisions=DecisionState(
             handed_out=site.decided,
             pending=site.pending,
@@ -92,13 +91,18 @@ def certificate_warning(tls: TlsFiles | None, now: float) -> str | None:
     return f"the certificate expires in {days:.0f} days" if days <= EXPIRY_WARNING else None
 
 
-def _federation_state(terms: Federation, num_agents: int) -> FederationState:
-    """The terms that all sites share, and how many sites are known to take part."""
+def _federation_state(site: Site) -> FederationState:
+    """The terms that all sites share, how many sites are known to take part, and the arms as they are now."""
+    terms, shares = site.terms, site.terms.shares
     return FederationState(
         name=terms.name,
-        num_agents=num_agents,
+        num_agents=site.num_agents,
         max_agents=terms.most_agents,
-        arms=list(terms.arms),
+        arms=list(site.arms.names),
+        stopped=[site.arms.names[k] for k in sorted(site.stopped)],
+        control=None if shares is None or shares.control is None else str(shares.control),
+        control_share=0.0 if shares is None else shares.control_share,
+        least_share=0.0 if shares is None else shares.least_share,
         low=terms.low,
         high=terms.high,
         reward_window=terms.reward_window,

@@ -30,8 +30,12 @@ class FederationState(_Shown):
 
     name: str = Field(description="name of the federation")
     num_agents: int = Field(description="number of sites that take part, as far as this one has heard, itself included")
-    max_agents: int = Field(description="most sites that may take part")
-    arms: list[str] = Field(description="names of the arms, in order")
+    max_agents: int = Field(default=100, description="most sites that may take part")
+    arms: list[str] = Field(description="names of the arms that this site knows, in the order of their numbers")
+    stopped: list[str] = Field(default_factory=list[str], description="names of those that are given to nobody now")
+    control: str | None = Field(default=None, description="the control arm, which has a fixed share")
+    control_share: float = Field(default=0.0, description="probability of the control arm")
+    least_share: float = Field(default=0.0, description="least probability of every other arm")
     low: float = Field(description="lowest possible reward")
     high: float = Field(description="highest possible reward")
     reward_window: float = Field(
