@@ -44,9 +44,10 @@ def run(path, client, name, batch):
                 "table", str(path), f"a CSV with a column for each arm; missing: {', '.join(missing)}"
             )
         rows = list(table)
+    print(f"if this is interrupted, go on with --run {name}", file=sys.stderr)
     for first in range(0, len(rows), batch):
         some = rows[first : first + batch]
-        decisions = client.decide_many(len(some), key=f"{name} {first}")
+        decisions = client.decide_many(len(some), eligible=arms, key=f"{name} {first}")  # not one added meanwhile
         outcomes = [float(row[decision.name]) for row, decision in zip(some, decisions, strict=True)]
         for said in client.rewards(zip(decisions, outcomes, strict=True)):
             if said.code not in (None, "too_late"):

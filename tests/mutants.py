@@ -547,7 +547,7 @@ FED_BATCH = {
         "rules/gossip.py",
         "return releases > 0 and weight > 0.0 and weight",
         "return weight > 0.0 and weight",
-        ("test_site.py::test_what_others_have_released_makes_an_arm_known",),
+        ("test_site.py::test_under_the_papers_policies_a_site_tries_every_arm_itself",),
     ),
     "Thompson draws with the variance for the deviation": Mutant(
         "rules/radius.py", "return sqrt(variance)", "return variance", (CATCHING_UP,)

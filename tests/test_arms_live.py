@@ -101,7 +101,7 @@ def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
         assert code == 0, said
         assert set(give(federation, "north", 5)) == {"new"}
         code, said = command("arm", "list", "-c", federation.config("north"))
-        assert "version 5" in said
+        assert "3 arms, 5 changes" in said
         assert "A    suspended  suspend 'A' by" in said
         wait_until(lambda: len({arms(federation, it)["version"] for it in federation.names}) == 1)
     assert imbalance(read(federation, *federation.names)) <= 1e-12

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from fedbandit import FedBatch, FedUCB, InvalidArgument
+from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument
 from fedbandit.agent.core.bounds import CENTURY
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import Crashed, MemoryJournal
@@ -239,6 +239,18 @@ def test_what_others_have_released_makes_an_arm_known():
     exchange(here, there)
     assert here.gossiped[3:] == (0.5, 0.5, 0.5)
     assert here.theta == (0.75, 0.75, 0.75)
+
+
+def test_under_the_papers_policies_a_site_tries_every_arm_itself():
+    """Algorithm 1, line 1: what others have pulled does not stand for an own pull."""
+    terms = replace(TERMS, policy=GossipUCB())
+    here, there = (
+        new_site(*ends[:1], terms=terms, neighbours=ends[1:]) for ends in (("here", "there"), ("there", "here"))
+    )
+    teach(there, 0.75)
+    exchange(here, there)
+    assert here.theta == (None, None, None)
+    assert [pull(here) for _ in range(3)] == [0, 1, 2]
 
 
 def test_who_is_not_heard():

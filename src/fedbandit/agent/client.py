@@ -135,7 +135,7 @@ class _Settings:
         """The error that the caller sees."""
         if isinstance(error, AgentError):
             return error
-        return Unreachable(f"no answer from {self.url}: {error or 'timed out'}")
+        return Unreachable(f"no answer from {self.url}: {str(error) or 'timed out'}")
 
 
 def _blocking(make: Callable[_P, Call[_T]]) -> "Callable[Concatenate[Client, _P], _T]":

@@ -144,7 +144,7 @@ def decide_many(
     subject: str | None = None,
 ) -> Call[list[Decision]]:
     """Ask for several decisions at once: all of them, or none. Otherwise as ``decide``."""
-    body = _request(eligible, exclude, key, subject, count=whole_number("count", count, 1, 1_000_000))
+    body = _request(eligible, exclude, key, subject, count=whole_number("count", count, 1, 1000))
     return Call("POST", "/v1/decisions", lambda said: _DECISIONS.validate_json(said, strict=True).decisions, body)
 
 
