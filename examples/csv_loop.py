@@ -44,7 +44,7 @@ def run(path, client, name, batch):
                 "table", str(path), f"a CSV with a column for each arm; missing: {', '.join(missing)}"
             )
         rows = list(table)
-    print(f"if this is interrupted, go on with --run {name}", file=sys.stderr)
+    print(f"if this is interrupted, go on with --run {name}")
     for first in range(0, len(rows), batch):
         some = rows[first : first + batch]
         decisions = client.decide_many(len(some), eligible=arms, key=f"{name} {first}")  # not one added meanwhile

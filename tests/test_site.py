@@ -244,9 +244,7 @@ def test_what_others_have_released_makes_an_arm_known():
 def test_under_the_papers_policies_a_site_tries_every_arm_itself():
     """Algorithm 1, line 1: what others have pulled does not stand for an own pull."""
     terms = replace(TERMS, policy=GossipUCB())
-    here, there = (
-        new_site(*ends[:1], terms=terms, neighbours=ends[1:]) for ends in (("here", "there"), ("there", "here"))
-    )
+    here, there = new_site("here", terms, neighbours=["there"]), new_site("there", terms, neighbours=["here"])
     teach(there, 0.75)
     exchange(here, there)
     assert here.theta == (None, None, None)
