@@ -7,7 +7,7 @@ outcome of the chosen arm is known. Make a table, then run the loop:
     python examples/csv_loop.py patients.csv --agent http://127.0.0.1:8400
 
 A batch has a key, made of the run's name and its first row. So a run that was interrupted may be started again under
-the same name (--run): no patient gets a second decision, and no outcome counts twice.
+the same name (give it one with --run): no patient gets a second decision, and no outcome counts twice.
 """
 
 import argparse
@@ -44,7 +44,6 @@ def run(path, client, name, batch):
                 "table", str(path), f"a CSV with a column for each arm; missing: {', '.join(missing)}"
             )
         rows = list(table)
-    print(f"if this is interrupted, go on with --run {name}")
     for first in range(0, len(rows), batch):
         some = rows[first : first + batch]
         decisions = client.decide_many(len(some), eligible=arms, key=f"{name} {first}")  # not one added meanwhile

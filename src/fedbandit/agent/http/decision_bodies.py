@@ -118,8 +118,8 @@ def _arm(place: str, given: Any, names: Sequence[str]) -> int:
     hint = closest(given, names) if isinstance(given, str) else ""
     accepted = f"an arm: {shortened(', '.join(names), 400)}; or its number, from 0 to {len(names) - 1}"
     error = InvalidArgument(place, given, accepted, hint)
-    is_number = type(given) in (int, float) and given >= 0 and float(given).is_integer()
-    if isinstance(given, str) or is_number:  # it might be an arm elsewhere, or tomorrow
+    is_whole = type(given) in (int, float) and float(given).is_integer() and float(given) >= 0.0
+    if isinstance(given, str) or is_whole:  # it might be an arm elsewhere, or tomorrow
         raise HttpError(404, "unknown_arm", str(error), place, accepted)
     raise error
 
