@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
+from random import Random
 
 import pytest
 
@@ -10,12 +11,14 @@ from fedbandit import FedBatch, FedUCB, GossipUCB, Shares
 from fedbandit.agent.core.aligned_rows import aligned, widened
 from fedbandit.agent.core.arm_changes import MAX_ADDED, MAX_CHANGES, ArmChange, change_from
 from fedbandit.agent.core.arms import Arms
-from fedbandit.agent.core.events import NoArm
+from fedbandit.agent.core.choice import choice, draws_for
+from fedbandit.agent.core.events import HorizonReached, NoArm
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_arms import ArmNews, simulated_signature
 from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
 from fedbandit.agent.core.messages import Answer
 from fedbandit.agent.core.records import ArmChanged
+from fedbandit.agent.core.requests import Request
 from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.mechanism import COUNTED
 from test_agent_simulation import Story, Watched, check_releases, check_rewards, until_all_agree
@@ -309,6 +312,7 @@ class ChangesArms(Story):
     """A schedule in which arms are added, suspended, resumed and retired; some sites accept late or nobody."""
 
     def __init__(self, seed, kind=Watched, terms=TERMS):
+        self.heard = {}  # of each site, all changes that it ever had on this disk
         super().__init__(seed, kind, terms)
         self.network.accepts = {
             name: self.random.choice(["anyone", frozenset({"0", "1"}), frozenset()]) for name in "01234"
@@ -317,10 +321,18 @@ class ChangesArms(Story):
 
     def on_a_fresh_disk(self, name):
         super().on_a_fresh_disk(name)
-        self.expired[name] = [0] * 40
+        self.expired[name], self.heard[name] = [0] * 40, {}
+
+    def stopped(self, name):
+        """Names of the arms that a site must not give, whatever it remembers itself."""
+        self.heard[name].update(self.network.site(name).arms.changes)
+        arms = Arms.of(self.network.terms.arms, self.heard[name])
+        return {arms.names[k] for k in arms.stopped}
 
     def decide_or_report(self):
-        before = {name: self.network.site(name).stopped for name in self.network.running}
+        before = {name: self.stopped(name) for name in self.network.running}
+        if before and self.random.random() < 0.01:
+            self.check_propensities(self.random.choice(list(before)))
         given = {name: len(self.waiting[name]) for name in self.network.names}
         try:
             super().decide_or_report()
@@ -328,8 +340,21 @@ class ChangesArms(Story):
             self.none_left += 1
         for name, stopped in before.items():
             for decision, _ in self.waiting[name][given[name] :]:
-                assert decision.arm not in stopped, f"{name} gave an arm that it knew to be stopped"
-                assert 0.0 < decision.propensity <= 1.0
+                arm = self.network.site(name).arms.names[decision.arm]
+                assert arm not in stopped, f"{name} gave an arm of whose stop it had heard"
+
+    def check_propensities(self, name):
+        """They sum to 1 over the arms that may come: 60 draws leave out more than 0.4 of it in 1 of 10^13 cases."""
+        site, source = self.network.open_site(name, self.network._disks[name]), Random(1)  # noqa: S311
+        with suppress(NoArm, HorizonReached):
+            allowed = Request().arms(len(site.arms.names), site.stopped)
+            asked = [
+                choice(
+                    site.terms, site._player, site.n_max, draws_for(site.terms, source, len(site.arms.names)), allowed
+                )
+                for _ in range(60 if allowed is None or allowed else 0)
+            ]
+            assert 0.6 < sum(dict(asked).values()) < 1.0 + 1e-9 or not asked
 
     def fault(self):
         super().fault()

@@ -380,7 +380,7 @@ def test_the_log_is_of_one_moment_and_leaves_turns_to_others(tmp_path, monkeypat
         driver = Driver(tmp_path)
         await driver.start()
         first = [await driver.decide() for _ in range(20)]
-        decisions, rewards = driver.log(0)
+        decisions, rewards = await driver.log(0)
         seen, asked = [], []
         async for chunk in log_path._lines(decisions, rewards, driver.terms.arms):
             seen += [json.loads(line) for line in chunk.splitlines()]

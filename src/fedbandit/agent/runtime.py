@@ -18,6 +18,7 @@ from fedbandit.agent.core.arm_changes import ArmChange, ChangeKind
 from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.choice import DecisionDraws, draws_for
 from fedbandit.agent.core.decisions import Outcome
+from fedbandit.agent.core.events import Step
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.forgetting import Limits, warnings_of_forgetting
 from fedbandit.agent.core.presence import Presence
@@ -145,13 +146,13 @@ class Agent:
         now = self._clock.now()
         await self.site.do(lambda site: site.cancel(decision_id, now))
 
-    def decision(self, decision_id: str) -> Decision:
-        """A decision that is remembered."""
-        return self.site.look().decision(decision_id)
+    async def decision(self, decision_id: str) -> Decision:
+        """A decision that is remembered; it is on disk."""
+        return await self.site.take(lambda site: Step(site.decision(decision_id)))
 
-    def log(self, after: int) -> tuple[list[Decision], Mapping[str, float]]:
+    async def log(self, after: int) -> tuple[list[Decision], Mapping[str, float]]:
         """All decisions beyond a number, and the rewards that are kept."""
-        return self.site.look().log(after)
+        return await self.site.take(lambda site: Step(site.log(after)))
 
     @property
     def arm_names(self) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ def _add_one(app: FastAPI, agent: LocalAgent) -> None:
         openapi_extra=extra,
     )
     async def decision(request: Request) -> Response:
-        it, window = agent.decision(request.path_params["decision_id"]), terms.reward_window
+        it, window = await agent.decision(request.path_params["decision_id"]), terms.reward_window
         body = KnownDecisionBody(
             id=it.id,
             arm=it.arm,

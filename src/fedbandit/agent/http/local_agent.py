@@ -39,11 +39,11 @@ class LocalAgent(Protocol):
         """Take back a decision; raises ``UnknownDecision``, ``Rewarded`` or ``WindowOver``."""
         ...
 
-    def decision(self, decision_id: str) -> Decision:
+    async def decision(self, decision_id: str) -> Decision:
         """A decision that is remembered; raises ``UnknownDecision``."""
         ...
 
-    def log(self, after: int) -> tuple[list[Decision], Mapping[str, float]]:
+    async def log(self, after: int) -> tuple[list[Decision], Mapping[str, float]]:
         """All decisions beyond a number, and the rewards that are kept; neither changes any more."""
         ...
 

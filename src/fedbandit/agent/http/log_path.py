@@ -55,7 +55,7 @@ def add_log(app: FastAPI, agent: LocalAgent) -> None:
     )
     async def log(request: Request) -> Response:
         first = _number(query_of("log", request.scope["query_string"]).get("after", "0"))
-        decisions, rewards = agent.log(first)
+        decisions, rewards = await agent.log(first)
         return StreamingResponse(_lines(decisions, rewards, agent.arm_names), media_type="application/x-ndjson")
 
     _ = log
