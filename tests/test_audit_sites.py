@@ -208,6 +208,7 @@ def test_every_broken_variant_has_a_job():
     assert (row.label, row.caught_by, row.verdict) == ("noise keyed by value", "measured", "caught")
 
 
+@pytest.mark.slow
 def test_broken_variants_are_shown_and_do_not_fail_the_audit(monkeypatch):
     monkeypatch.setattr(suite, "broken_jobs", lambda: [Job("broken", 0), Job("broken", 8)])
     ran = CliRunner().invoke(app, ["audit", "--policy", "fed_ucb", "--samples", "500", "--show-broken"])

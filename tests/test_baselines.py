@@ -74,6 +74,7 @@ def test_gse(on):
     assert (trace.arms[-100:] == 1).all(), "nothing was dropped: the elimination was not tested"
 
 
+@pytest.mark.slow
 def test_gse_drops_what_neighbours_dropped():
     """On a path whose ends see different means some agents drop an arm well before others."""
     means = np.array([[0.0, 3.0, 0.0]] * 8) + np.outer(np.linspace(-4, 4, 8), [1, 0, -1])
@@ -164,6 +165,7 @@ def test_bad_parameters():
 
 
 @pytest.mark.parametrize("policy", [CoopUCB2(), DistUCB(), AdaPUCB(1.0), CentralUCB(), GSE(), Fed1UCB()])
+@pytest.mark.slow
 def test_agents_without_weight(policy):
     """Weights of 0 are allowed: all numbers stay finite."""
     problem = Problem.random(6, 3, "path", rewards="bernoulli", weights=[0, 0, 0, 0, 0, 1])

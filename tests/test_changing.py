@@ -82,6 +82,7 @@ def same(one, other):
 # ---------------------------------------------------------------- means
 
 
+@pytest.mark.slow
 def test_regret_is_counted_against_the_best_arm_of_the_moment():
     problem = Problem.changing([(0, MEANS), (100, SWAPPED), (160, MEANS)], "path:4", "bernoulli")
     result = simulate(problem, [GossipUCB(), LocalUCB()], 300, trials=3, checkpoints=list(range(1, 301)))
@@ -157,6 +158,7 @@ def test_a_schedule_of_one_graph_is_that_graph():
     assert same(*(simulate(p, policies, 200, trials=3, checkpoints=20) for p in (scheduled, plain)))
 
 
+@pytest.mark.slow
 def test_a_schedule_uses_the_links_of_each_period():
     nights = graph.schedule([(0, []), (100, "complete:4"), (150, []), (200, [(0, 1)])])
     problem = Problem.bernoulli(MEANS, nights)
@@ -205,6 +207,7 @@ def test_without_links_nobody_learns_from_anybody():
     assert (result.messages == 0).all()
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_threads():
     problem = Problem.changing(
         [(0, MEANS), (120, SWAPPED)], graph.schedule([(0, "path:4"), (99, "star:4")]), "bernoulli"

@@ -86,6 +86,7 @@ def test_a_sweep_can_be_run_shown_and_plotted(good, tmp_path):
     assert invoke("plot", folder, "-o", tmp_path / "again.svg").exit_code == 0
 
 
+@pytest.mark.slow
 def test_options_replace_the_file(good, tmp_path):
     assert (
         invoke("run", good, "-o", tmp_path / "r", "--trials", 2, "--horizon", "500", "--seed", 9, "--quiet").output

@@ -160,6 +160,7 @@ SLOW = [FedUCB(1.0), LocalUCB(), CoopUCB2(), DistUCB(), FedBatch(1.0, index="kl"
     [THOMPSON, GossipUCB(), *(pytest.param(policy, marks=pytest.mark.slow) for policy in SLOW)],
     ids=lambda policy: policy.label,
 )
+@pytest.mark.slow
 def test_a_delay_of_0_and_a_window_of_1_are_the_paper(policy):
     """A reward that comes in the round of its decision counts before the next one, bit for bit."""
     at_once = simulate(bernoulli(), policy, 500, 2)

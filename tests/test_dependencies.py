@@ -173,6 +173,7 @@ def test_a_database_that_does_not_answer_skips_the_audit_and_the_reason_is_said(
     assert "SKIPPED" in said
 
 
+@pytest.mark.slow
 def test_a_database_that_cannot_be_reached_or_is_silent_skips_the_audit_in_bounded_time(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"

@@ -95,6 +95,7 @@ def test_gossip_conserves_value_and_weight(tape, index):
 
 
 @given(tapes(), st.integers(0, 5))
+@pytest.mark.slow
 def test_what_is_not_released_yet_changes_nothing(tape, seed):
     """Rewards in a batch that is still being filled leave no trace: not in what is gossiped, not in any arm."""
     policy = FedBatch(1.0, first_batch=4)
@@ -147,6 +148,7 @@ def test_a_site_without_a_release_does_not_count_as_zero():
     assert (result.pulls.isel(time=-1).sel(agent=2) == 1).all()
 
 
+@pytest.mark.slow
 def test_weights_decide_what_is_learnt():
     """With all weight on agent 2, everyone learns agent 2's means, also those whose own weight is 0."""
     problem = Problem.bernoulli([[0.9, 0.1], [0.9, 0.1], [0.2, 0.6]], graph.complete(3), weights=[0.0, 0.0, 1.0])
@@ -346,6 +348,7 @@ def test_bad_rates(rates):
 # ---------------------------------------------------------------- means drawn anew for every trial
 
 
+@pytest.mark.slow
 def test_trial_r_plays_problem_r(instances):
     together = simulate(instances[:4], [FedBatch(1.0), CentralUCB()], 500, 4, seed=2)
     for r in (0, 3):

@@ -167,6 +167,7 @@ def test_two_processes_of_one_folder_both_stop_until_the_operator_says_which_one
     wait_until(lambda: not any("two processes" in said for said in state(federation, "b")["warnings"]))
 
 
+@pytest.mark.slow
 def test_a_site_with_nobody_to_ask_waits_for_its_operator(tmp_path):
     with running(tmp_path, LINKS, num_agents=3) as federation:
         decide_and_reward(federation, "a", 30)

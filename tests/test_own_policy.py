@@ -146,6 +146,7 @@ def test_it_runs_in_simulate_and_replay(greedy):
     assert set(np.unique(trace.arms)) <= {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_it_runs_in_experiment_files_and_sweeps(tmp_path):
     (tmp_path / "swept_greedy.py").write_text(GREEDY)
     file = tmp_path / "experiment.toml"

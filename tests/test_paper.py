@@ -384,6 +384,7 @@ def test_a_starved_arm_comes_back():
     assert replay(unlucky, FedUCB(epsilon=1.0)).n[-1, :, 2].min() > 100
 
 
+@pytest.mark.slow
 def test_more_privacy_costs_more():
     """Theorem 2: the regret of Fed_UCB grows as epsilon falls. (Differences are above 50 standard errors.)"""
     problem = Problem.bernoulli([[0.9, 0.1], [0.6, 0.4], [0.3, 0.4]], graph.complete(3))

@@ -554,6 +554,7 @@ def path_of_sites(num_agents, rounds, exchanges_per_round):
     return [any("times as many exchanges would do" in it for it in site.warnings()) for site in sites]
 
 
+@pytest.mark.slow
 def test_a_site_says_when_gossip_is_slower_than_decisions():
     """Where every link is used in every round nobody says so; where one of them in every third round, most do."""
     assert np.mean(path_of_sites(16, 1600, 0.33)) > 0.5

@@ -140,6 +140,7 @@ def test_live_sites_share_as_the_simulator_does(policy):
 # ---------------------------------------------------------------- what simulate does
 
 
+@pytest.mark.slow
 def test_frequencies_are_the_shares():
     """The control arm's exactly its share; each other arm no less than its floor, and the index the rest."""
     result = simulate(PROBLEM, KL, 2000, 4, seed=2, checkpoints=1, shares=CONTROL)

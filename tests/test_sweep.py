@@ -224,6 +224,7 @@ kind = "central_ucb"
 
 
 @pytest.mark.xdist_group("processes")
+@pytest.mark.slow
 def test_means_drawn_anew_in_a_sweep_of_cases(tmp_path):
     """Trial r has the means of seed + r, alike for all agents in one case; a policy is a row of the figure."""
     path = tmp_path / "cases.toml"
