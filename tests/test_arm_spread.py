@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fedbandit.agent.addresses import Address
 from fedbandit.agent.core.arm_changes import ArmChange
@@ -15,8 +17,10 @@ from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.gossip import arm_spread, wire
 from fedbandit.agent.gossip.arm_spread import ArmSpread
 from fedbandit.agent.gossip.signatures import Signatures
+from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import Dialler, GossipServer, TurnedAway, Unreachable
 from fedbandit.agent.gossip.wire import ArmNews
+from fedbandit.checks import InvalidArgument
 from processes import terms
 
 TERMS = terms()
@@ -195,3 +199,49 @@ def test_changes_come_in_parts(site):
 def test_of_a_message_no_more_is_read_than_one_may_bring():
     many = [stop(f"x{k}") for k in range(wire.MOST_CHANGES + 5)]
     assert len(wire.decode_arm_news(wire.encode_arm_news(news(*many))).changes) == wire.MOST_CHANGES
+
+
+# ---------------------------------------------------------------- neighbours that make it hard to hear a stop
+
+
+def test_stops_come_first_and_a_message_stays_short(site):
+    """However large the proofs are that a member has signed: gRPC carries a megabyte."""
+    large = [ArmChange(k, "add", f"arm {k}", "liar", 0, TERMS.digest(), (), b"c" * 16_384, b"s") for k in range(1, 101)]
+    known = {it.key: it for it in (*large, stop())}
+    told = spread_of(site)._news(known, known)
+    assert told.changes[0].kind == "suspend"
+    assert len(wire.encode_arm_news(told)) < wire.MAX_BYTES
+    assert len(told.changes) > 1
+
+
+def test_a_stop_is_kept_though_the_rest_of_its_message_breaks_the_site(site, monkeypatch):
+    def breaks(_):
+        raise IndexError("planted")
+
+    monkeypatch.setattr(Site, "_grow", breaks)
+
+    async def scenario():
+        spread = spread_of(site)
+        await spread.accept("anyone")
+        with pytest.raises(IndexError, match="planted"):
+            await spread._take(news(ArmChange(1, "add", "new", "east", 0, TERMS.digest()), stop()))
+        return site.look().stopped
+
+    assert asyncio.run(scenario()) == {0}
+
+
+def test_a_neighbour_that_lies_in_turn_is_not_called_without_end(site):
+    """It lacks what it is told of, then has it, then lacks it again: each call looks useful."""
+
+    async def change(spread):
+        await site.do(lambda it: it.change_arm("suspend", "A", 0, spread.sign))
+
+    asyncio.run(change(spread_of(site)))
+    heard = polled(site, Scripted(lambda it: news(known=[one.key for one in it.changes])), 0.9)
+    assert 2 < len(heard) <= arm_spread.MOST_CALLS + 1
+
+
+def test_a_key_that_cannot_sign_is_named():
+    key = Ed448PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with pytest.raises(InvalidArgument, match=r"tls.key must be an elliptic curve, RSA or Ed25519 key.*not 'Ed448'"):
+        Signatures(TlsFiles(b"", key, b"")).sign(b"a change")

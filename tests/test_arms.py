@@ -9,7 +9,7 @@ import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, Shares
 from fedbandit.agent.core.aligned_rows import aligned, widened
-from fedbandit.agent.core.arm_changes import MAX_ADDED, MAX_CHANGES, ArmChange, change_from
+from fedbandit.agent.core.arm_changes import KEPT_FOR_STOPS, MAX_ADDED, MAX_CHANGES, ArmChange, change_from
 from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.choice import choice, draws_for
 from fedbandit.agent.core.events import HorizonReached, NoArm
@@ -255,6 +255,52 @@ def test_another_arm_changes_no_release_and_draws_no_noise():
     plain, grown = played(False), played(True)
     assert plain == grown
     assert plain[1]
+
+
+def test_consent_to_a_retirement_is_given_by_itself():
+    """Whoever accepts a resume does not end the arm for good with the same word."""
+    network = MemoryNetwork(TERMS, PATH)
+    network.change_arm("0", "suspend", "a")
+    network.change_arm("0", "resume", "a")
+    network.change_arm("2", "retire", "a")
+    network.run()
+
+    def accept(name, **how):
+        network._do(name, lambda site: site.accept_arm("a", **how))
+        return network.site(name).arms.standing("a").status
+
+    assert accept("1") == "suspended", "of the retirement nobody has said anything"
+    with pytest.raises(InvalidArgument, match=r"retire must be true: only the retirement of 'a' waits.*final"):
+        accept("1")
+    network.change_arm("1", "resume", "a")
+    assert network.site("1").arms.standing("a").status == "active"
+    assert not network.site("1").arms.waiting, "what its operator has lifted does not wait any more"
+    assert accept("0", retire=True) == "retired"
+    assert not any("stopped" in it for it in network.site("0").warnings()), "a retired arm is no alarm"
+
+
+def test_a_site_that_has_changed_much_can_still_stop_an_arm():
+    network = MemoryNetwork(TERMS, [("0", "1")])
+    for _ in range((MAX_CHANGES - KEPT_FOR_STOPS) // 2):
+        network._do("0", lambda site: site.change_arm("suspend", "a", 0, simulated_signature("0")))
+        network._do("0", lambda site: site.change_arm("resume", "a", 0, simulated_signature("0")))
+    with pytest.raises(InvalidArgument, match="as many changes as others keep"):
+        network.change_arm("0", "add", "new")
+    network.change_arm("0", "suspend", "a")
+    network.run()
+    assert network.site("1").stopped == {0}
+
+
+def test_arms_that_are_added_leave_each_an_equal_floor_and_that_is_said():
+    terms = replace(TERMS, shares=Shares("a", 0.2, 0.3))
+    network, source = MemoryNetwork(terms, PATH), Random(1)  # noqa: S311
+    site = network.site("0")
+    assert not any("least share" in it for it in site.warnings())
+    for k in range(3):
+        network.change_arm("0", "add", f"new {k}")
+    asked = dict(choice(terms, site._player, site.n_max, draws_for(terms, source, 5)) for _ in range(300))
+    assert asked == pytest.approx({0: 0.2, **dict.fromkeys(range(1, 5), 0.2)})
+    assert any("4 arms leave no room for a least share of 0.3: each has 0.2" in it for it in site.warnings())
 
 
 def test_a_forged_change_is_refused():

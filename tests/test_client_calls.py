@@ -12,9 +12,7 @@ from fedbandit import Client, InvalidArgument
 from fedbandit.agent import client as module
 from fedbandit.agent import client_calls
 from live import TERMS, serving
-from test_client import Blocking, scripted
-
-both = pytest.mark.parametrize("kind", [Client, Blocking], ids=["blocking", "asyncio"])
+from test_client import both, scripted
 
 
 @pytest.fixture(scope="module")

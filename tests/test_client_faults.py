@@ -5,14 +5,13 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 
+import httpcore
 import pytest
 
 from fedbandit import Client, InvalidArgument
 from fedbandit.agent import client as module
-from fedbandit.agent import client_idle
-from test_client import Blocking, free_port
-
-both = pytest.mark.parametrize("kind", [Client, Blocking], ids=["blocking", "asyncio"])
+from fedbandit.agent import client_idle, client_network
+from test_client import both, free_port
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
 
@@ -195,6 +194,24 @@ def test_connections_that_nobody_needs_are_closed(monkeypatch):
     assert idle.give("d") is None
     assert sorted(idle.empty()) == ["c", "d"]
     assert idle.take() == "d"
+
+
+def test_a_host_with_several_addresses_has_one_deadline(monkeypatch):
+    """Each is tried within what is left of the attempt, not for as long as an attempt may take."""
+    tried = []
+
+    def hangs(host, port, timeout, *_):
+        tried.append(timeout)
+        time.sleep(timeout)
+        raise httpcore.ConnectTimeout("timed out")
+
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{k}", 80)) for k in range(4)]
+    monkeypatch.setattr(client_network.socket, "getaddrinfo", lambda *_, **__: found)
+    backend = client_network.BoundedBackend()
+    monkeypatch.setattr(backend._inner, "connect_tcp", hangs)
+    with backend.bound(0.3), pytest.raises((httpcore.ConnectTimeout, httpcore.ReadTimeout)):
+        backend.connect_tcp("agent.example", 80, timeout=0.3)
+    assert sum(tried) <= 0.3
 
 
 @pytest.mark.parametrize(

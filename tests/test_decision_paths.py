@@ -15,6 +15,7 @@ from fedbandit.agent.clock import LASTS, PatientClock, SteadyClock
 from fedbandit.agent.core.forgetting import Expired, Limits
 from fedbandit.agent.forgotten import ForgottenDecisions
 from fedbandit.agent.http import log_path
+from fedbandit.agent.http.api import make_app
 from fedbandit.agent.rights import ROLES
 from live import TERMS, Driver, serving
 from test_api import JSON, error_of, put_reward
@@ -533,3 +534,70 @@ def test_at_most_a_line_a_minute(caplog):
         "decisions forgotten without a reward: 60 older than decisions.expire_after_hours (1), 60 more than "
         "decisions.keep (5); the default counts for them",
     ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'{"rewards":[{"id":"ID","value":1},{"id":"\ud800","value":1}]}',
+        rb'{"rewards":[{"id":"ID","value":1,"\ud800":2}]}',
+        rb'{"rewards":[{"id":"ID","value":1,"\ud800":2,"\ud800":2}]}',
+        '{"rewards":[{"id":"ID","value":1}]}'.encode("utf-16"),
+    ],
+    ids=["id", "field", "field twice", "utf-16"],
+)
+def test_half_a_character_changes_nothing(served, http, body):
+    """An answer could not say it back, and would come too late: after the other rewards are on disk."""
+    name = made(http)["id"]
+    before = served.rows()
+    given = body.replace(b"ID", name.encode()) if b"ID" in body else body
+    answer = http.post("/v1/rewards", content=given, headers=JSON)
+    assert answer.status_code == 400
+    assert error_of(answer)["code"] == "invalid_json"
+    assert served.rows() == before
+
+
+def test_a_name_is_told_as_the_file_has_it(tmp_path):
+    """An addition that could not be written has not happened: its number may be another arm's then."""
+
+    class Changing(Driver):
+        names, arm = (*ARMS, "drug B"), 0
+
+        @property
+        def arm_names(self):
+            return self.names
+
+        async def decide(self):
+            return replace(await super().decide(), arm=self.arm)
+
+    async def play():
+        driver = Changing(tmp_path)
+        await driver.start()
+        transport = httpx.ASGITransport(app=make_app(driver))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            driver.names, driver.arm = (*ARMS, "drug A", "drug B"), len(ARMS)
+            first = (await client.post("/v1/decisions")).json()["name"]
+            driver.names, driver.arm = (*ARMS, "drug A", "drug C"), len(ARMS) + 1
+            second = (await client.post("/v1/decisions")).json()["name"]
+        await driver.stop()
+        return first, second
+
+    assert asyncio.run(play()) == ("drug A", "drug C")
+
+
+def test_a_clock_that_was_not_read_for_a_while_must_show_again_what_lasts():
+    """A process that was stopped, or a disk that was full: the first reading afterwards may be of a wrong clock."""
+    true, ahead = [0.0], [0.0]
+    clock = PatientClock(LASTS, lambda: 1e9 + true[0] + ahead[0], lambda: true[0])
+    for _ in range(100):
+        true[0] += 1.0
+        clock.now()
+    assert clock.now() == 1e9 + 100.0
+    true[0] += 2 * LASTS
+    ahead[0] = 30 * 86_400.0
+    assert clock.now() is None
+    ahead[0] = 0.0
+    for _ in range(int(LASTS)):
+        true[0] += 1.0
+        assert (clock.now() or 0.0) <= 1e9 + true[0]
+    assert clock.now() == 1e9 + true[0]

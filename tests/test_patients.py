@@ -471,6 +471,14 @@ def test_invented_sites_take_the_room_of_who_tells_of_them():
     assert len(heard.tell(mine)) == 4
 
 
+def test_one_that_alone_tells_of_all_sites_is_named_when_it_tells_of_too_many():
+    heard = Standings("here", 4, 2)
+    heard.hear("liar", [standing("liar", 1, 1), standing("a", 1, 1), standing("b", 1, 1)])
+    assert heard.surplus() is None, "as many as there may be"
+    heard.hear("liar", [standing(f"ghost {k}", 1, 1) for k in range(3)])
+    assert heard.surplus() == ("liar", 5)
+
+
 def test_a_site_that_hears_what_it_has_not_said_says_something_newer():
     """So forged standings of other sites, and those from before a restart, are gone as fast as gossip."""
     heard = Standings("here", 3, 2)

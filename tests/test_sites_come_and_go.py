@@ -315,3 +315,16 @@ def test_two_sites_and_one_of_them_returns():
     sweep(network, 60)
     assert network.imbalance() <= 1e-12
     assert network.site("a").theta == pytest.approx(network.site("b").theta, abs=1e-6)
+
+
+def test_one_that_joins_knows_as_much_of_some_arms_as_of_all():
+    """A request that excludes an arm does not send it back to a round robin."""
+    network = MemoryNetwork(TERMS, RING, seed=3)
+    play(network, "0123", 30)
+    network.join("new", ["0", "2"])
+    sweep(network, 3)
+    player = network.site("new")._player
+    assert player.me.num_unknown == 0
+    few, _ = player.among((0, 1))
+    assert few.num_unknown == 0
+    assert few.spread == player.me.spread[:2]

@@ -17,6 +17,7 @@ from cryptography.x509 import Certificate, load_pem_x509_certificates
 from fedbandit.agent.core.arm_changes import ArmChange, Proof
 from fedbandit.agent.gossip.identity import WrongName, the_name_in
 from fedbandit.agent.gossip.tls import TlsFiles, is_issued
+from fedbandit.checks import InvalidArgument
 
 __all__ = ["Signatures"]
 
@@ -46,7 +47,10 @@ class Signatures:
             case Ed25519PrivateKey():
                 signature = key.sign(content)
             case _:
-                raise NotImplementedError(f"a key of the kind {type(key).__name__} cannot sign a change of the arms")
+                kind = type(key).__name__.removesuffix("PrivateKey")
+                raise InvalidArgument(
+                    "tls.key", kind, "an elliptic curve, RSA or Ed25519 key, to sign a change of the arms"
+                )
         chain = _in_order(load_pem_x509_certificates(self._tls.certificate))
         return b"".join(it.public_bytes(Encoding.PEM) for it in chain), signature
 
