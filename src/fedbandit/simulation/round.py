@@ -8,7 +8,8 @@ import numpy as np
 
 from fedbandit.policies.protocol import time_of
 from fedbandit.simulation.compiled import compile_driver
-from fedbandit.simulation.phases import Kit, phases_of
+from fedbandit.simulation.kit import Kit
+from fedbandit.simulation.phases import phases_of
 from fedbandit.simulation.streams import EDGES, draw, stream
 
 __all__ = ["rounds_of"]

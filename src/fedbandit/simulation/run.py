@@ -20,12 +20,12 @@ from fedbandit.policies.protocol import Page, Setting
 from fedbandit.problem import Problem
 from fedbandit.shares import Shares
 from fedbandit.simulation import cpu
+from fedbandit.simulation.kit import kit_of
 from fedbandit.simulation.late_rewards import LATE_NETWORKS, rounds_of_waiting
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
 from fedbandit.simulation.own_pages import functions_in_words, in_words, refuse_changed_code
 from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
-from fedbandit.simulation.phases import kit_of
 from fedbandit.simulation.round import rounds_of
 
 __all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate"]
