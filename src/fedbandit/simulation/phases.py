@@ -13,7 +13,7 @@ import numpy as np
 from fedbandit.policies.protocol import time_of
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.simulation.compiled import as_arm, by_value, compilable, compile_inner
-from fedbandit.simulation.draws import DecisionDraws, draw_noise, name_streams
+from fedbandit.simulation.draws import DecisionDraws, draw_noise
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.late_rewards import add_late_news, first_due, next_due, note, put
 from fedbandit.simulation.network import add_news, hear_n_max, hear_present_links, pool
@@ -29,7 +29,7 @@ compilable(fewest_pulls)
 class Phases(NamedTuple):
     """Compiled functions, in the order of a round; ``i`` is one agent.
 
-    * ``begin(population, seed, trial, i)``: before round 0
+    * ``begin(population, i)``: before round 0
     * ``mark(population, links, t, bits)``: which links are there; n~ of all agents where that depends on it
     * ``act(population, world, links, tape, t, now, i)``
     * ``exchange(population, links, tape, t, bits)``
@@ -71,8 +71,7 @@ def _begin(kit: Kit) -> Any:
     start, has_control = kit.start, kit.has_control
 
     @compile_inner
-    def begin(population: Any, seed: Any, trial: Any, i: Any) -> None:
-        name_streams(seed, trial, population.streams[i], i)
+    def begin(population: Any, i: Any) -> None:
         start(population.agents[i], population.terms[i])
         if has_control:
             start(population.sharing.few[i], population.terms[i])
@@ -114,27 +113,23 @@ def _decide(kit: Kit) -> Any:
         return position + np.uint64(position >= np.uint64(sharing.control))
 
     @compile_inner
-    def choose(population: Any, tape: Any, i: int, fixed: Any, now: Any) -> Any:
+    def choose(population: Any, tape: Any, i: int, fixed: Any, now: Any) -> None:
         """Algorithm 1, lines 6-14: the arm of this round."""
-        me, clock, waiting = population.agents[i], population.turns[i].clock, population.waiting
+        me, turn, waiting = population.agents[i], population.turns[i], population.waiting
         num_arms = len(me.tried)
-        draws = DecisionDraws(i, clock, population.streams[i], tape)
+        draws = DecisionDraws(i, turn.clock, population.streams[i], tape)
         if has_control:
             arm = say_without_control(population, i, fixed, now, draws)
         elif waits and waiting.num_unobserved[i] > 0:
             # As a live site does: until each arm has a reward that counts, those without one in turn.
             arm = np.uint64(fewest_pulls(me.tried, waiting.unobserved[i]))
         else:
-            arm = (
-                as_arm(decide(me, fixed, me, now, draws))
-                if is_guarded
-                else np.uint64(decide(me, fixed, me, now, draws))
-            )
+            arm = as_arm(decide(me, fixed, me, now, draws))
+        turn.arm = arm
         if is_guarded and arm >= np.uint64(num_arms):
             raise IndexError  # beyond its rows lies other agents' memory
         if has_shares:
-            arm = arm_by_share(population.sharing, population.streams[i], tape, i, clock, num_arms, arm)
-        return arm
+            turn.arm = arm_by_share(population.sharing, population.streams[i], tape, i, turn.clock, num_arms, arm)
 
     return choose
 
@@ -218,7 +213,7 @@ def _act(kit: Kit, choose: Any, take: Any, count_late_rewards: Any) -> Any:
                 turn.clock += 1
                 if not world.in_step:
                     now = time_of(turn.clock)
-                turn.arm = choose(population, tape, i, fixed, now)
+                choose(population, tape, i, fixed, now)
                 pull(population, world, tape, i, fixed, turn.arm, t)
         else:
             num_arms = len(me.tried)

@@ -1,4 +1,4 @@
-"""Plays rounds of all agents of a trial in compiled code, one phase after the other (``fedbandit.simulation.phases``)."""
+"""Plays rounds of all agents of a trial in compiled code, phase by phase (``fedbandit.simulation.phases``)."""
 
 from collections.abc import Callable
 from functools import cache
@@ -8,6 +8,7 @@ import numpy as np
 
 from fedbandit.policies.protocol import time_of
 from fedbandit.simulation.compiled import compile_driver
+from fedbandit.simulation.draws import name_streams
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.phases import phases_of
 from fedbandit.simulation.streams import EDGES, draw, stream
@@ -43,7 +44,8 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
             for i in range(num_agents):
-                begin(population, seed, trial, i)
+                name_streams(seed, trial, population.streams[i], i)
+                begin(population, i)
         for t in range(first, last + 1):
             now, bits = time_of(t), draw(edge_stream, np.uint64(t))
             if has_marks and t > 0:
