@@ -69,10 +69,11 @@ class Waiting(NamedTuple):
 def lateness_of(problem: Problem) -> Lateness:
     """The numbers of a problem; without delays all are 0."""
     low, high = problem.reward_range or (0.0, 0.0)
-    parts = [_parts(each) for each in problem.delays or ()] or [((0, 0.0), (0, 0.0))] * problem.num_agents
+    parts = [_parts(each) for each in problem.delays or ()]
+    none = np.zeros((problem.num_agents, 2))
     return Lateness(
-        rounds=np.array([[rounds for rounds, _ in part] for part in parts], np.int64),
-        scale=np.array([[scale for _, scale in part] for part in parts]),
+        rounds=np.array([[rounds for rounds, _ in part] for part in parts] or none, np.int64),
+        scale=np.array([[scale for _, scale in part] for part in parts] or none),
         middle=(low + high) / 2.0,
         window=problem.reward_window,
         default=problem.default_reward or 0.0,
