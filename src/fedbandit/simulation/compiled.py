@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from llvmlite import ir
 from numba import config, extending, njit, types
-from numba.core import codegen, compiler, errors
+from numba.core import caching, codegen, compiler, errors
 from numba.core.compiler_lock import global_compiler_lock
 
 from fedbandit.outside.modules import globals_of
@@ -37,6 +37,7 @@ __all__ = [
 
 _Compiler: Any = compiler.Compiler
 _CodeLibrary: Any = codegen.JITCodeLibrary
+_FunctionCache: Any = caching.FunctionCache
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _jit: Any = njit
 _config: Any = config
@@ -107,12 +108,45 @@ def compile_rare(function: _Function) -> _Function:
     return _jit(_nrt=False, error_model="numpy", pipeline_class=_InlinedCompiler, **_NO_DOORS)(function)
 
 
-def compile_driver(function: _Function) -> _Function:
+class _KeyedCache(_FunctionCache):
+    """Numba's disk cache, which finds compiled code by a key of ours.
+
+    Numba's own key is a hash of all that a function closes over. Compiled functions among that have another hash in
+    every process, so it would never find them again.
+    """
+
+    def __init__(self, function: Any, key: str) -> None:
+        super().__init__(function)
+        self._key = key
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        return sig, codegen.magic_tuple(), self._key
+
+
+def _words_of(part: Any) -> str:
+    return f"{part.__module__}.{part.__qualname__}" if isinstance(part, FunctionType) else repr(part)
+
+
+def compile_driver(kit: tuple[Any, ...]) -> Callable[[_Function], _Function]:
     """Compile a loop over rounds: cached on disk, and other Python threads run beside it.
 
-    LLVM's superword vectoriser, which Numba leaves off, computes the beliefs of several arms at once.
+    ``kit`` tells this loop from others: constants, functions, and a digest of their sources. LLVM's superword
+    vectoriser, which Numba leaves off, computes the beliefs of several arms at once.
     """
-    driver = _jit(nogil=True, cache=True, error_model="numpy", _nrt=False)(function)
+
+    def compile_loop(function: _Function) -> _Function:
+        return _with_vectors(_cached(function, " ".join(map(_words_of, kit))))
+
+    return compile_loop
+
+
+def _cached(function: Any, key: str) -> Any:
+    driver = _jit(nogil=True, error_model="numpy", _nrt=False)(function)
+    driver._cache = _KeyedCache(function, key)
+    return driver
+
+
+def _with_vectors(driver: Any) -> Any:
     compile_as_usual = driver.compile
 
     def compile_with_vectors(signature: Any) -> Any:

@@ -115,16 +115,15 @@ def _draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: An
 
 
 @compile_rare
-def name_streams(seed: Any, trial: Any, streams: Any) -> None:
-    """Fill in the names of all agents' streams."""
-    for i in range(len(streams)):
-        mine, agent = streams[i], np.uint64(i)
-        mine.picks = stream(seed, trial, PICKS, agent, np.uint64(0))
-        mine.arrivals = stream(seed, trial, ARRIVALS, agent, np.uint64(0))
-        mine.shares = stream(seed, trial, SHARES, agent, np.uint64(0))
-        for k in range(len(mine.rewards)):
-            arm = np.uint64(k)
-            mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)
-            mine.noise[k] = stream(seed, trial, NOISE, agent, arm)
-            mine.normals[k] = stream(seed, trial, NORMALS, agent, arm)
-            mine.delays[k] = stream(seed, trial, DELAYS, agent, arm)
+def name_streams(seed: Any, trial: Any, mine: Any, i: Any) -> None:
+    """Fill in the names of an agent's streams."""
+    agent = np.uint64(i)
+    mine.picks = stream(seed, trial, PICKS, agent, np.uint64(0))
+    mine.arrivals = stream(seed, trial, ARRIVALS, agent, np.uint64(0))
+    mine.shares = stream(seed, trial, SHARES, agent, np.uint64(0))
+    for k in range(len(mine.rewards)):
+        arm = np.uint64(k)
+        mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)
+        mine.noise[k] = stream(seed, trial, NOISE, agent, arm)
+        mine.normals[k] = stream(seed, trial, NORMALS, agent, arm)
+        mine.delays[k] = stream(seed, trial, DELAYS, agent, arm)

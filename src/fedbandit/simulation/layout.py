@@ -87,7 +87,7 @@ class Population(NamedTuple):
     turns: Any  # [N] records of what each does in the current round
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled
-    before: Any  # [M, ...]: what an agent published of each arm before it was reweighed; scratch
+    before: Any  # [N, M, ...]: what an agent published of each arm before it was reweighed; scratch
     waiting: Waiting  # rewards that do not count yet
     sharing: Sharing  # shares of arms
 
@@ -135,7 +135,7 @@ def new_population(
         turns=np.zeros(num_agents, np.dtype([*turn, ("released", "i8"), ("acts", "i8")])),
         streams=np.zeros(num_agents, np.dtype(stream)),
         pooled=np.zeros(num_arms, np.int64),
-        before=np.zeros((num_arms, columns)),
+        before=np.zeros((num_agents if page.reweigh is not None else 1, num_arms, columns)),
         waiting=new_waiting(num_agents, num_arms, columns, rounds_of_waiting),
         sharing=new_sharing(page, agents, _dtype_of(page, num_arms - 1), shares, num_arms),
     )

@@ -20,6 +20,7 @@ from fedbandit.policies.protocol import Page, Setting
 from fedbandit.problem import Problem
 from fedbandit.shares import Shares
 from fedbandit.simulation import cpu
+from fedbandit.simulation.kit import kit_of
 from fedbandit.simulation.late_rewards import LATE_NETWORKS, rounds_of_waiting
 from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
 from fedbandit.simulation.own_pages import functions_in_words, in_words, refuse_changed_code
@@ -201,7 +202,7 @@ def plan_of(
     if shares is not None and page.meet is not None:
         hint = f"Agents of {label_of(policy)} count on each other's pulls: leave out shares."
         raise InvalidArgument("shares", shares, f"left out for {label_of(policy)}", hint)
-    play_rounds = rounds_of(page, problem.rewards, kind, watches, own.digest, waits > 0, shares)
+    play_rounds = rounds_of(kit_of(page, problem.rewards, kind, watches, own.digest, waits > 0, shares))
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:
