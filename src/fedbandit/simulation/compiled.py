@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from llvmlite import ir
 from numba import config, extending, njit, types
-from numba.core import caching, codegen, compiler, errors
+from numba.core import caching, cgutils, codegen, compiler, errors
 from numba.core.compiler_lock import global_compiler_lock
 
 from fedbandit.outside.modules import globals_of
@@ -33,6 +33,7 @@ __all__ = [
     "compile_rare",
     "compile_small",
     "leave_out",
+    "row_like",
 ]
 
 _Compiler: Any = compiler.Compiler
@@ -185,6 +186,51 @@ def _sqrt(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     It holds for all Numba code of the process and gives the same bits.
     """
     return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), arguments)
+
+
+@_extending.overload_method(types.Integer, "bit_length", strict=False, jit_options=INLINE)
+def _bit_length(x: Any) -> Any:
+    """Let rules ask for the length of a whole number that is not negative: one instruction."""
+
+    def bit_length(x: Any) -> int:
+        return 64 - _leading_zeros(np.int64(x))
+
+    return bit_length
+
+
+@_extending.intrinsic
+def _leading_zeros(typing: Any, x: Any) -> Any:
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), make
+
+
+@_extending.intrinsic
+def row_like(typing: Any, row: Any) -> Any:
+    """A row of the same length on the stack, not filled in.
+
+    Compiled code can tell that it overlaps with nothing. So it computes such a row with vectors, where it would go
+    entry by entry if each had to be stored in an array before the next one is read.
+    """
+    length = row.shape[0]  # of a record's row, where it is part of the type
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, number = signature.return_type, context.get_value_type(types.intp)
+        entry = context.get_data_type(kind.dtype)
+        size = context.get_abi_sizeof(entry)
+        array = context.make_array(kind)(context, builder)
+        context.populate_array(
+            array,
+            data=builder.bitcast(cgutils.alloca_once(builder, ir.ArrayType(entry, length)), entry.as_pointer()),
+            shape=cgutils.pack_array(builder, [number(length)]),
+            strides=cgutils.pack_array(builder, [number(size)]),
+            itemsize=number(size),
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    return types.Array(row.dtype, 1, "C")(row), make
 
 
 def as_arm(arm: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit.rules.gossip import heard, with_news
-from fedbandit.simulation.compiled import by_value, compilable, compile_inner
+from fedbandit.simulation.compiled import by_value, compilable, compile_inner, row_like
 
 __all__ = ["add_news", "hear_n_max", "hear_present_links", "pool"]
 
@@ -25,12 +25,15 @@ def hear_n_max(announced: Any, me: Any, terms: Any, seen: Any, n_max: Any, links
     first, last = links.first_neighbour[i], links.first_neighbour[i + 1] - 1
     # Two neighbours at a time: half the passes over the arms.
     one, other = seen[links.neighbours[first]].n_max, seen[links.neighbours[min(first + 1, last)]].n_max
+    most = row_like(one)
     for k in range(len(one)):
-        n_max[i, k] = heard(heard(announced(me, terms, k), one[k]), other[k])
+        most[k] = heard(heard(announced(me, terms, k), one[k]), other[k])
     for e in range(first + 2, last + 1, 2):
         one, other = seen[links.neighbours[e]].n_max, seen[links.neighbours[min(e + 1, last)]].n_max
         for k in range(len(one)):
-            n_max[i, k] = heard(heard(n_max[i, k], one[k]), other[k])
+            most[k] = heard(heard(most[k], one[k]), other[k])
+    for k in range(len(most)):
+        n_max[i, k] = most[k]
 
 
 @compile_inner

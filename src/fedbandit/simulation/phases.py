@@ -12,7 +12,7 @@ import numpy as np
 
 from fedbandit.policies.protocol import time_of
 from fedbandit.rules.choose import fewest_pulls
-from fedbandit.simulation.compiled import as_arm, by_value, compilable, compile_inner
+from fedbandit.simulation.compiled import as_arm, by_value, compilable, compile_inner, row_like
 from fedbandit.simulation.draws import DecisionDraws, draw_noise
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.late_rewards import add_late_news, first_due, next_due, note, put
@@ -117,7 +117,7 @@ def _decide(kit: Kit) -> Any:
         """Algorithm 1, lines 6-14: the arm of this round."""
         me, turn, waiting = population.agents[i], population.turns[i], population.waiting
         num_arms = len(me.tried)
-        draws = DecisionDraws(i, turn.clock, population.streams[i], tape)
+        draws = DecisionDraws(i, turn.clock, turn.arm, population.streams[i], tape)
         if has_control:
             arm = say_without_control(population, i, fixed, now, draws)
         elif waits and waiting.num_unobserved[i] > 0:
@@ -299,8 +299,11 @@ def _learn(kit: Kit) -> Any:
         )
         num_arms = len(me.tried)
         if announces and t > 0:
+            known = row_like(me.n_max)
             for k in range(num_arms):
-                me.n_max[k] = population.n_max[i, k]
+                known[k] = population.n_max[i, k]
+            for k in range(num_arms):
+                me.n_max[k] = known[k]
         if news_last and t > 0:
             add_my_news(population, i, fixed)
         if reweighs and t > 0 and turn.released > 0:
