@@ -6,26 +6,41 @@ from typing import Any
 
 import numpy as np
 
-from fedbandit.policies.protocol import time_of
-from fedbandit.simulation.compiled import compile_driver
+from fedbandit.policies.protocol import Now, time_of
+from fedbandit.simulation.compiled import compilable, compile_driver
 from fedbandit.simulation.crew import meet, stopped
 from fedbandit.simulation.draws import name_streams
 from fedbandit.simulation.kit import Kit
-from fedbandit.simulation.matching import average_matching
+from fedbandit.simulation.links import divides
 from fedbandit.simulation.phases import phases_of
 from fedbandit.simulation.streams import EDGES, draw, stream
 
-__all__ = ["rounds_of"]
+__all__ = ["loop_of", "rounds_of"]
 
 
 @cache
 def rounds_of(kit: Kit) -> Callable[..., None]:
     """The compiled loop over rounds of a kit."""
+    return compile_driver(kit)(loop_of(kit, _time_of_round, True))
+
+
+def _time_of_round(world: Any, t: int, first: int) -> Now:
+    return time_of(t)
+
+
+compilable(_time_of_round)
+
+
+def loop_of(kit: Kit, time_of_round: Callable[..., Now], keeps_names: bool) -> Callable[..., None]:
+    """The loop over rounds of a kit, for an engine to compile.
+
+    ``time_of_round(world, t, first)``: the time of decisions in round t. ``keeps_names``: names of streams are stored.
+    """
     begin, mark, act, exchange, learn, gather, watch = phases_of(kit)
     has_marks, meets, watches, estimate = kit.has_marks, kit.meets, kit.watches, kit.estimate
-    divides = kit.average_links is average_matching and kit.network in ("gossip", "consensus")
+    all_exchange = kit.network in ("gossip", "consensus") and divides(kit.average_links)
+    exchanges = kit.network in ("gossip", "consensus", "pooled")
 
-    @compile_driver(kit)
     def play_rounds(
         first: int,
         last: int,
@@ -48,20 +63,22 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
             for i in range(crew.first, crew.last):
-                name_streams(seed, trial, population.streams[i], i)
+                if keeps_names:
+                    name_streams(seed, trial, population.streams[i], i)
                 begin(population, i)
         for t in range(first, last + 1):
-            now, bits = time_of(t), draw(edge_stream, np.uint64(t))
+            now, bits = time_of_round(world, t, first), draw(edge_stream, np.uint64(t))
             if has_marks and t > 0:
                 if crew.part == 0:
                     mark(population, links, t, bits)
                 meet(crew)
             for i in range(crew.first, crew.last):
                 act(population, world, links, tape, t, now, i)
-            meet(crew)
-            if divides or crew.part == 0:
-                exchange(population, links, tape, t, bits)
-            meet(crew)
+            if exchanges:
+                meet(crew)
+                if all_exchange or crew.part == 0:
+                    exchange(population, links, tape, t, bits)
+                meet(crew)
             for i in range(crew.first, crew.last):
                 learn(population, t, i)
             meet(crew)
