@@ -13,6 +13,7 @@ from fedbandit.simulation.draws import name_streams
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.matching import average_matching
 from fedbandit.simulation.phases import phases_of
+from fedbandit.simulation.prefetch import AHEAD, MANY, fetch_agent
 from fedbandit.simulation.streams import EDGES, draw, stream
 
 __all__ = ["rounds_of"]
@@ -21,8 +22,11 @@ __all__ = ["rounds_of"]
 @cache
 def rounds_of(kit: Kit) -> Callable[..., None]:
     """The compiled loop over rounds of a kit."""
-    begin, mark, act, exchange, learn, gather, watch = phases_of(kit)
+    begin, mark, act, exchange, learn, gather, watch = phases_of(kit, shows=True)
     has_marks, meets, watches, estimate = kit.has_marks, kit.meets, kit.watches, kit.estimate
+    # Where nothing lies between, an agent learns of one round and acts in the next while its record is at hand.
+    sweeps = 2 if has_marks or meets or watches else 1
+    hears = kit.announces and not kit.has_marks
     divides = kit.average_links is average_matching and kit.network in ("gossip", "consensus")
 
     @compile_driver(kit)
@@ -45,33 +49,38 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
         ``theta`` receives the final estimates; ``misses`` counts errors against ``arm_means`` larger than the radius.
         """
         crew = links.crew
+        many = len(population.agents) > MANY
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
             for i in range(crew.first, crew.last):
                 name_streams(seed, trial, population.streams[i], i)
                 begin(population, i)
-        for t in range(first, last + 1):
+        for t in range(first, last + 2):
             now, bits = time_of(t), draw(edge_stream, np.uint64(t))
-            if has_marks and t > 0:
-                if crew.part == 0:
-                    mark(population, links, t, bits)
+            for sweep in range(sweeps):
+                learns, acts = t > first and sweep == 0, t <= last and sweep == sweeps - 1
+                if has_marks and acts and t > 0:
+                    if crew.part == 0:
+                        mark(population, links, t, bits)
+                    meet(crew)
+                for i in range(crew.first, crew.last):
+                    if learns:
+                        learn(population, t - 1, i)
+                    if acts:
+                        if many and i + AHEAD < crew.last:
+                            fetch_agent(population, world, links, t, i + AHEAD, hears)
+                        act(population, world, links, tape, t, now, i)
                 meet(crew)
-            for i in range(crew.first, crew.last):
-                act(population, world, links, tape, t, now, i)
-            meet(crew)
-            if divides or crew.part == 0:
+                if meets and learns and t > 1:
+                    if crew.part == 0:
+                        gather(population, links)
+                    meet(crew)
+                if watches and learns and t > 1:
+                    for i in range(crew.first, crew.last):
+                        watch(population, arm_means, misses, i)
+            if t <= last and (divides or crew.part == 0):
                 exchange(population, links, tape, t, bits)
             meet(crew)
-            for i in range(crew.first, crew.last):
-                learn(population, t, i)
-            meet(crew)
-            if meets and t > 0:
-                if crew.part == 0:
-                    gather(population, links)
-                meet(crew)
-            if watches and t > 0:
-                for i in range(crew.first, crew.last):
-                    watch(population, arm_means, misses, i)
             if stopped(crew):
                 return
         agents, terms = population.agents, population.terms
