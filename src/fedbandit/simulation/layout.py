@@ -82,13 +82,21 @@ class Tape(NamedTuple):
     shares: Any = np.zeros((1, 1))  # [T, N]: draws in [0, 1) for shares of arms
 
 
+class Shown(NamedTuple):
+    """What neighbours read of an agent, apart from its record; of this round and of the next, in turn."""
+
+    rows: Any  # [2, N, M and what fills a line of the cache]: n~
+    stirred: Any  # [2, N]: whether it has changed since the round before
+
+
 class Population(NamedTuple):
     """All agents of one trial."""
 
     agents: Any  # [N] records of what each knows, and of what the network shows it
     terms: Any  # [N] records of each one's fixed numbers
     averages: Any  # [N, ...]: the same memory as rows of numbers, of which the first are averaged
-    n_max: Any  # [N, M]: n~ of the next round
+    n_max: Any  # [N, M]: n~ of the next round, where links come and go
+    shown: Shown  # n~, where they do not
     turns: Any  # [N] records of what each does in the current round
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled
@@ -137,6 +145,7 @@ def new_population(
         terms=terms,
         averages=agents.view(np.float64).reshape(num_agents, -1),
         n_max=np.ones((num_agents, num_arms), np.int32),
+        shown=_new_shown(num_agents, num_arms),
         turns=np.zeros(num_agents, np.dtype([*turn, ("released", "i8"), ("acts", "i8")])),
         streams=np.zeros(num_agents, np.dtype(stream)),
         pooled=np.zeros(num_arms, np.int64),
@@ -146,6 +155,16 @@ def new_population(
     )
 
 
+def _new_shown(num_agents: int, num_arms: int) -> Shown:
+    """Everyone has pulled every arm once, which is news."""
+    width = num_arms if num_agents < _MANY else -(-num_arms // _COUNTS_PER_LINE) * _COUNTS_PER_LINE
+    room = np.ones(2 * num_agents * width + _COUNTS_PER_LINE, np.int32)
+    start = -room.ctypes.data % (4 * _COUNTS_PER_LINE) // 4  # a row of a small number of arms touches one line
+    rows = room[start : start + 2 * num_agents * width].reshape(2, num_agents, width)
+    return Shown(rows, np.ones((2, num_agents), np.uint8))
+
+
+_MANY, _COUNTS_PER_LINE = 1_000, 16
 _STREAMS_PER_ARM = ("rewards", "noise", "normals", "delays")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedbandit.rules.gossip import heard, with_news
 from fedbandit.simulation.compiled import by_value, compilable, compile_inner, row_like
 
-__all__ = ["add_news", "hear_n_max", "hear_present_links", "pool"]
+__all__ = ["add_news", "hear_n_max", "hear_present_links", "hear_shown", "pool", "see_shown"]
 
 for _rule in (heard, with_news):
     compilable(_rule)
@@ -34,6 +34,49 @@ def hear_n_max(announced: Any, me: Any, terms: Any, seen: Any, n_max: Any, links
             most[k] = heard(heard(most[k], one[k]), other[k])
     for k in range(len(most)):
         n_max[i, k] = most[k]
+
+
+@compile_inner
+def hear_shown(announced: Any, me: Any, terms: Any, shown: Any, links: Any, t: int, i: int, grows: bool) -> None:
+    """The same from what agents show apart from their records: n~(t) in one half of ``shown``, n~(t+1) in the other.
+
+    Where nothing that it hears has changed since the last round, only the agent's own counts can have
+    (``grows``: they never fall).
+    """
+    rows, stirred = shown.rows[t % 2], shown.stirred[t % 2]
+    first, last = links.first_neighbour[i], links.first_neighbour[i + 1]
+    news = stirred[i]
+    for e in range(first, last):
+        news |= stirred[links.neighbours[e]]
+    most = row_like(me.n_max)
+    if news > 0 or not grows:
+        for k in range(len(most)):
+            most[k] = announced(me, terms, k)
+        for e in range(first, last):
+            there = links.neighbours[e]
+            for k in range(len(most)):
+                most[k] = heard(most[k], rows[there, k])
+    else:
+        for k in range(len(most)):
+            most[k] = heard(announced(me, terms, k), rows[i, k])
+    changed = np.int32(0)
+    for k in range(len(most)):
+        changed |= most[k] ^ rows[i, k]
+    next_rows, next_stirred = shown.rows[(t + 1) % 2], shown.stirred[(t + 1) % 2]
+    for k in range(len(most)):
+        next_rows[i, k] = most[k]
+    next_stirred[i] = changed != 0
+
+
+@compile_inner
+def see_shown(me: Any, shown: Any, t: int, i: int) -> None:
+    """Take over what was heard in this round, if it is new."""
+    if shown.stirred[(t + 1) % 2, i] > 0:
+        known, rows = row_like(me.n_max), shown.rows[(t + 1) % 2]
+        for k in range(len(known)):
+            known[k] = rows[i, k]
+        for k in range(len(known)):
+            me.n_max[k] = known[k]
 
 
 @compile_inner

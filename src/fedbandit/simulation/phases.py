@@ -16,7 +16,7 @@ from fedbandit.simulation.compiled import as_arm, by_value, compilable, compile_
 from fedbandit.simulation.draws import DecisionDraws, draw_noise
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.late_rewards import add_late_news, first_due, next_due, note, put
-from fedbandit.simulation.network import add_news, hear_n_max, hear_present_links, pool
+from fedbandit.simulation.network import add_news, hear_n_max, hear_present_links, hear_shown, pool, see_shown
 from fedbandit.simulation.sharing import arm_by_share, keep_fresh, narrow, unobserved_others, widen
 from fedbandit.simulation.streams import draw, uniform
 
@@ -50,8 +50,13 @@ class Phases(NamedTuple):
 # ---------------------------------------------------------------- the phases
 
 
-def phases_of(kit: Kit) -> Phases:
-    """Compile the phases of a kit."""
+def phases_of(kit: Kit, shows: bool = False) -> Phases:
+    """Compile the phases of a kit.
+
+    ``shows``: what agents hear of each other lies apart from their records, in ``population.shown``. Then an agent may
+    act as soon as it has learnt, before others have.
+    """
+    hear, see = _hearing(kit, shows and not kit.has_marks)
     for function in kit:
         if callable(function):
             compilable(function)
@@ -59,9 +64,9 @@ def phases_of(kit: Kit) -> Phases:
     return Phases(
         begin=_begin(kit),
         mark=_mark(kit),
-        act=_act(kit, _decide(kit), take, _count_late_rewards(kit, take)),
+        act=_act(kit, hear, _decide(kit), take, _count_late_rewards(kit, take)),
         exchange=_exchange(kit),
-        learn=_learn(kit),
+        learn=_learn(kit, see),
         gather=_gather(kit),
         watch=_watch(kit),
     )
@@ -90,6 +95,34 @@ def _mark(kit: Kit) -> Any:
             hear_present_links(announced, population.agents, population.terms, population.n_max, links)
 
     return mark
+
+
+def _hearing(kit: Kit, shows: bool) -> tuple[Any, Any]:
+    """Algorithm 1, line 5: to hear n~ of the next round, and to take it over at the end of this one."""
+    announced, grows = kit.announced, not kit.is_guarded  # a user's page may announce what falls again
+
+    @compile_inner
+    def hear_shown_rows(population: Any, fixed: Any, links: Any, t: int, i: int) -> None:
+        hear_shown(announced, population.agents[i], fixed, population.shown, links, t, i, grows)
+
+    @compile_inner
+    def see_shown_row(population: Any, t: int, i: int) -> None:
+        see_shown(population.agents[i], population.shown, t, i)
+
+    @compile_inner
+    def hear_records(population: Any, fixed: Any, links: Any, t: int, i: int) -> None:
+        hear_n_max(announced, population.agents[i], fixed, population.agents, population.n_max, links, i)
+
+    @compile_inner
+    def see_row(population: Any, t: int, i: int) -> None:
+        me = population.agents[i]
+        known = row_like(me.n_max)
+        for k in range(len(known)):
+            known[k] = population.n_max[i, k]
+        for k in range(len(known)):
+            me.n_max[k] = known[k]
+
+    return (hear_shown_rows, see_shown_row) if shows else (hear_records, see_row)
 
 
 def _decide(kit: Kit) -> Any:
@@ -176,8 +209,8 @@ def _count_late_rewards(kit: Kit, take: Any) -> Any:
     return count_late_rewards
 
 
-def _act(kit: Kit, choose: Any, take: Any, count_late_rewards: Any) -> Any:
-    draw_reward, announced, published = kit.draw_reward, kit.announced, kit.published
+def _act(kit: Kit, hear: Any, choose: Any, take: Any, count_late_rewards: Any) -> Any:
+    draw_reward, published = kit.draw_reward, kit.published
     hears, is_late, num_averaged = kit.announces and not kit.has_marks, kit.is_late, kit.num_averaged
     news_first = kit.network == "consensus"
     add_my_news = _add_news(kit)
@@ -204,7 +237,7 @@ def _act(kit: Kit, choose: Any, take: Any, count_late_rewards: Any) -> Any:
         me, fixed, turn = population.agents[i], by_value(population.terms[i]), population.turns[i]
         if t > 0:
             if hears:
-                hear_n_max(announced, me, fixed, population.agents, population.n_max, links, i)  # line 5
+                hear(population, fixed, links, t, i)
             if world.in_step:
                 turn.acts = 1
             else:
@@ -283,7 +316,7 @@ def _reweigh(kit: Kit) -> Any:
     return reweigh_myself
 
 
-def _learn(kit: Kit) -> Any:
+def _learn(kit: Kit, see: Any) -> Any:
     believe, announces, reweighs, is_private = kit.believe, kit.announces, kit.reweighs, kit.is_private
     believes, is_late, knows_unknown = kit.believes and kit.network != "pooled", kit.is_late, kit.knows_unknown
     news_last = kit.network in ("gossip", "alone")
@@ -299,11 +332,7 @@ def _learn(kit: Kit) -> Any:
         )
         num_arms = len(me.tried)
         if announces and t > 0:
-            known = row_like(me.n_max)
-            for k in range(num_arms):
-                known[k] = population.n_max[i, k]
-            for k in range(num_arms):
-                me.n_max[k] = known[k]
+            see(population, t, i)
         if news_last and t > 0:
             add_my_news(population, i, fixed)
         if reweighs and t > 0 and turn.released > 0:

@@ -6,41 +6,31 @@ from typing import Any
 
 import numpy as np
 
-from fedbandit.policies.protocol import Now, time_of
-from fedbandit.simulation.compiled import compilable, compile_driver
+from fedbandit.policies.protocol import time_of
+from fedbandit.simulation.compiled import compile_driver
 from fedbandit.simulation.crew import meet, stopped
 from fedbandit.simulation.draws import name_streams
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.links import divides
 from fedbandit.simulation.phases import phases_of
+from fedbandit.simulation.prefetch import AHEAD, MANY, fetch_agent
 from fedbandit.simulation.streams import EDGES, draw, stream
 
-__all__ = ["loop_of", "rounds_of"]
+__all__ = ["rounds_of"]
 
 
 @cache
 def rounds_of(kit: Kit) -> Callable[..., None]:
     """The compiled loop over rounds of a kit."""
-    return compile_driver(kit)(loop_of(kit, _time_of_round, True))
-
-
-def _time_of_round(world: Any, t: int, first: int) -> Now:
-    return time_of(t)
-
-
-compilable(_time_of_round)
-
-
-def loop_of(kit: Kit, time_of_round: Callable[..., Now], keeps_names: bool) -> Callable[..., None]:
-    """The loop over rounds of a kit, for an engine to compile.
-
-    ``time_of_round(world, t, first)``: the time of decisions in round t. ``keeps_names``: names of streams are stored.
-    """
-    begin, mark, act, exchange, learn, gather, watch = phases_of(kit)
+    begin, mark, act, exchange, learn, gather, watch = phases_of(kit, shows=True)
     has_marks, meets, watches, estimate = kit.has_marks, kit.meets, kit.watches, kit.estimate
-    all_exchange = kit.network in ("gossip", "consensus") and divides(kit.average_links)
+    # Where nothing lies between, an agent learns of one round and acts in the next while its record is at hand.
+    sweeps = 2 if has_marks or meets or watches else 1
+    hears = kit.announces and not kit.has_marks
     exchanges = kit.network in ("gossip", "consensus", "pooled")
+    all_exchange = kit.network != "pooled" and divides(kit.average_links)
 
+    @compile_driver(kit)
     def play_rounds(
         first: int,
         last: int,
@@ -60,35 +50,39 @@ def loop_of(kit: Kit, time_of_round: Callable[..., Now], keeps_names: bool) -> C
         ``theta`` receives the final estimates; ``misses`` counts errors against ``arm_means`` larger than the radius.
         """
         crew = links.crew
+        many = len(population.agents) > MANY
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
             for i in range(crew.first, crew.last):
-                if keeps_names:
-                    name_streams(seed, trial, population.streams[i], i)
+                name_streams(seed, trial, population.streams[i], i)
                 begin(population, i)
-        for t in range(first, last + 1):
-            now, bits = time_of_round(world, t, first), draw(edge_stream, np.uint64(t))
-            if has_marks and t > 0:
-                if crew.part == 0:
-                    mark(population, links, t, bits)
+        for t in range(first, last + 2):
+            now, bits = time_of(t), draw(edge_stream, np.uint64(t))
+            for sweep in range(sweeps):
+                learns, acts = t > first and sweep == 0, t <= last and sweep == sweeps - 1
+                if has_marks and acts and t > 0:
+                    if crew.part == 0:
+                        mark(population, links, t, bits)
+                    meet(crew)
+                for i in range(crew.first, crew.last):
+                    if learns:
+                        learn(population, t - 1, i)
+                    if acts:
+                        if many and i + AHEAD < crew.last:
+                            fetch_agent(population, world, links, t, i + AHEAD, hears)
+                        act(population, world, links, tape, t, now, i)
                 meet(crew)
-            for i in range(crew.first, crew.last):
-                act(population, world, links, tape, t, now, i)
+                if meets and learns and t > 1:
+                    if crew.part == 0:
+                        gather(population, links)
+                    meet(crew)
+                if watches and learns and t > 1:
+                    for i in range(crew.first, crew.last):
+                        watch(population, arm_means, misses, i)
             if exchanges:
-                meet(crew)
-                if all_exchange or crew.part == 0:
+                if t <= last and (all_exchange or crew.part == 0):
                     exchange(population, links, tape, t, bits)
                 meet(crew)
-            for i in range(crew.first, crew.last):
-                learn(population, t, i)
-            meet(crew)
-            if meets and t > 0:
-                if crew.part == 0:
-                    gather(population, links)
-                meet(crew)
-            if watches and t > 0:
-                for i in range(crew.first, crew.last):
-                    watch(population, arm_means, misses, i)
             if stopped(crew):
                 return
         agents, terms = population.agents, population.terms
