@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections import namedtuple
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
@@ -261,7 +262,12 @@ def by_value(record: Any) -> Any:
 
 @_extending.overload(by_value, strict=False, jit_options=INLINE)
 def _by_value(record: Any) -> Any:
-    names = list(record.fields)
+    return _copier(tuple(record.fields))
+
+
+@cache
+def _copier(names: tuple[str, ...]) -> Any:
+    """A function that copies a record; the same names are always the same kind of tuple."""
     made = namedtuple("Terms", names)  # pyright: ignore[reportUntypedNamedTuple]
     space: dict[str, Any] = {"made": made}
     exec(f"def copy(record): return made({', '.join(f'record.{name}' for name in names)})", space)  # noqa: S102

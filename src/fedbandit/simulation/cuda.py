@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cuda
+from numba import typeof as _typeof_of_value
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
@@ -20,17 +21,22 @@ from fedbandit.simulation.aggregates import Keep
 from fedbandit.simulation.compiled import compile_driver
 from fedbandit.simulation.cpu import Plan, Record, Truth, new_record
 from fedbandit.simulation.cuda_books import Row, enter, stages_of
-from fedbandit.simulation.cuda_rounds import OpenTrials, Readings, Trials, open_kernel, warp_kernel
+from fedbandit.simulation.cuda_rounds import OpenTrials, Readings, Trials, WarpShape, open_kernel, warp_kernel
 from fedbandit.simulation.layout import Links, Population, new_population, no_tape
+from fedbandit.simulation.cuda_tables import TABLES
 from fedbandit.simulation.links import LINKS
 
 __all__ = ["run_trials", "why_not"]
 
 _cuda: Any = cuda
+_typeof: Any = _typeof_of_value
 
 _WARP = 32
-_NEAR_BYTES = 432
-"""Of an agent, in shared memory: with as many, 16 warps of 30 agents fit on a multiprocessor, as many as registers do."""
+_NEAR_BYTES = 376
+"""Of an agent, in shared memory: with as many, and n~, 16 warps fit on a multiprocessor, as many as registers do."""
+
+_WARPS = 4  # in a block: they share the tables
+_DEFAULT_SHARED_BYTES = 48 * 1024
 
 _FEW_TRIALS = 2_000  # in flight: each has a warp of its own, which shortens a round
 _MOST_PULLS_AT_ONCE, _MOST_ROUNDS_AT_ONCE = 10**10, 200_000  # of a kernel: about a second
@@ -56,7 +62,8 @@ def run_trials(
     keep: Keep = "agents",
 ) -> list[Record]:
     """Play all trials of all plans; return a record per plan: as ``cpu.run_trials``."""
-    flights = [_fly(truths, plan, times, trials, seed, keep) for plan in plans]
+    logs = _Times(int(times[-1]))
+    flights = [_fly(truths, plan, times, trials, seed, keep, logs) for plan in plans]
     records: dict[int, Record] = {}
     rounds = 0
     while len(records) < len(flights):
@@ -77,6 +84,7 @@ def _fly(
     trials: range,
     seed: int,
     keep: Keep,
+    logs: "_Times",
 ) -> Generator[int, None, Record]:
     """Play all trials of a plan; yields rounds times trials whenever a kernel is on its way."""
     num_agents, num_arms = truths[0][0].world.means.shape
@@ -86,7 +94,7 @@ def _fly(
         part = slice(start, min(start + at_once, len(trials)))
         mine = truths[part] if len(truths) > 1 else truths
         some = Record(*(array[part] for array in record))
-        yield from _play(mine, plan, times, trials[part], seed, keep, some)
+        yield from _play(mine, plan, times, trials[part], seed, keep, some, logs)
     return record
 
 
@@ -105,7 +113,7 @@ def _trials_at_once(plan: Plan, num_agents: int, num_arms: int, rows: int, trial
 
 def plan_bytes(population: Population) -> int:
     """Of all arrays of a trial."""
-    arrays = [*population, *population.waiting, *population.sharing]
+    arrays = [*population, *population.shown, *population.waiting, *population.sharing]
     return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 
@@ -124,6 +132,7 @@ def _play(
     seed: int,
     keep: Keep,
     record: Record,
+    logs: "_Times",
 ) -> Generator[int]:
     num_agents, num_arms = truths[0][0].world.means.shape
     most = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_PULLS_AT_ONCE // (num_agents * len(trials))))
@@ -133,7 +142,7 @@ def _play(
     one_by_one = keep == "aggregates"
     readings = _new_readings(1 if one_by_one else len(rows), len(trials), num_agents, num_arms)
     stream = _cuda.stream()
-    launch = _launcher(plan, truths, trials, seed, stream)
+    launch = _launcher(plan, truths, trials, seed, stream, logs)
     links = [_links_on_gpu(each, stream) for _, each in plan.links]
     worlds = [_world_on_gpu(truths, period, stream) for period in range(len(truths[0]))]
     told: list[Row] = []
@@ -228,19 +237,34 @@ def _fill_times(first: int, times: Any) -> None:
         times[t, 0], times[t, 1] = now.log_t, now.root_log_t
 
 
-def _times_on_gpu(first: int, last: int, stream: Any) -> Any:
-    """Logarithms, by the CPU's library: the same bits as in its engine."""
-    times = np.zeros((last - first + 1, 2))
-    _fill_times(first, times)
-    return _cuda.to_device(times, stream)
+_KEPT_ROUNDS = 2**24
 
 
-def _launcher(plan: Plan, truths: Sequence[Sequence[Truth]], trials: range, seed: int, stream: Any) -> Any:
+class _Times:
+    """Logarithms of rounds on the GPU, by the CPU's library: the same bits as in its engine."""
+
+    def __init__(self, horizon: int) -> None:
+        self._start, self._here = 0, None
+        self._horizon = horizon
+
+    def of(self, stage: Any) -> Any:
+        """[round, 2], for the rounds of a stage."""
+        if self._here is None or not self._start <= stage.first <= stage.last < self._start + len(self._here):
+            self._start = stage.first
+            times = np.zeros((max(min(self._horizon + 1 - stage.first, _KEPT_ROUNDS), stage.last + 1 - stage.first), 2))
+            _fill_times(stage.first, times)
+            self._here = _cuda.to_device(times)
+        return self._here[stage.first - self._start : stage.last + 1 - self._start]
+
+
+def _launcher(
+    plan: Plan, truths: Sequence[Sequence[Truth]], trials: range, seed: int, stream: Any, times: _Times
+) -> Any:
     """A function that starts a kernel for a stage."""
     num_agents, num_arms = truths[0][0].world.means.shape
     in_a_warp = _fits_in_a_warp(plan, num_agents)
     make = _warp_launcher if in_a_warp else _open_launcher
-    return make(plan, num_agents, num_arms, truths[0][0].world.in_step, trials, seed, stream)
+    return make(plan, num_agents, num_arms, truths[0][0].world.in_step, trials, seed, stream, times)
 
 
 def _fits_in_a_warp(plan: Plan, num_agents: int) -> bool:
@@ -258,25 +282,23 @@ def _has_one_link(plan: Plan) -> bool:
 
 
 def _warp_launcher(
-    plan: Plan, num_agents: int, num_arms: int, in_step: bool, trials: range, seed: int, stream: Any
+    plan: Plan, num_agents: int, num_arms: int, in_step: bool, trials: range, seed: int, stream: Any, times: _Times
 ) -> Any:
-    population = new_population(plan.page, plan.terms, num_arms)
-    near, far = _two_records(plan.page, population.agents.dtype)
-    turn = _aligned(population.turns.dtype, population.turns.dtype.names)
     count = len(trials)
+    shape, shared = _warp_shape(plan, num_agents, num_arms, count)
     state = Trials(
-        near=_zeros((count, num_agents), near, stream),
-        far=_zeros((count, num_agents), far, stream),
-        turns=_zeros((count, num_agents), turn, stream),
-        n_max=_cuda.to_device(np.ones((count, num_agents, num_arms), np.int32), stream),
+        near=_zeros((count, num_agents), shape.near, stream),
+        own=_cuda.to_device(_with_n_max(np.zeros((count, num_agents), shape.own)), stream),
+        far=_zeros((count, num_agents), shape.far, stream),
+        turns=_zeros((count, num_agents), shape.turn, stream),
+        rows=_cuda.to_device(np.ones((count, 2, num_agents, num_arms), np.int32), stream),
     )
-    per_warp = 1 if count <= _FEW_TRIALS else _WARP // num_agents
-    kernel = warp_kernel(plan.kit, num_agents, num_arms, near, far, turn, in_step, per_warp)
-    blocks, shared = ceil(count / per_warp), per_warp * num_agents * near.itemsize
-    terms = _cuda.to_device(plan.terms, stream)
+    kernel = warp_kernel(plan.kit, shape, in_step)
+    blocks = ceil(count / (shape.per_warp * shape.warps))
+    terms, tables = _cuda.to_device(plan.terms, stream), _cuda.to_device(TABLES, stream)
 
     def launch(stage: Any, row: int, world: _WorldOnGpu, links: Links, readings: Readings) -> None:
-        kernel[blocks, _WARP, stream, shared](
+        arguments = (
             stage.first,
             stage.last,
             np.uint64(seed),
@@ -289,26 +311,77 @@ def _warp_launcher(
             links.edges,
             links.first_neighbour,
             links.neighbours,
-            _times_on_gpu(stage.first, stage.last, stream),
+            times.of(stage),
             world.arm_means,
+            tables,
             row,
             stage.is_fresh,
             readings,
         )
+        _allow_shared_memory(kernel, arguments, shared)
+        kernel[blocks, _WARP * shape.warps, stream, shared](*arguments)
 
     return launch
 
 
-def _two_records(page: Page, whole: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """What of an agent is near, and the rest: near is what others read, then what decisions read, if there is room."""
-    near = [*page.averaged, "n_max", "tried"]
+def _with_n_max(records: Any) -> Any:
+    records["n_max"] = 1  # after the first pulls everyone has pulled every arm once
+    return records
+
+
+def _allow_shared_memory(kernel: Any, arguments: Any, size: int) -> None:
+    """Ask for more than the 48 KiB that a block has by default."""
+    if size > _DEFAULT_SHARED_BYTES:
+        from cuda.bindings import driver
+
+        compiled = kernel.compile(tuple(_typeof(argument) for argument in arguments))
+        function = compiled._codelibrary.get_cufunc()
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (result,) = driver.cuKernelSetAttribute(attribute, size, function.handle, function.device.id)
+        if result != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"the GPU refuses {size} bytes of shared memory: {result}")
+
+
+def _warp_shape(plan: Plan, num_agents: int, num_arms: int, count: int) -> tuple[WarpShape, int]:
+    """How teams lie in shared memory, and how much of it a block needs."""
+    population = new_population(plan.page, plan.terms, num_arms)
+    near, own, far = _three_records(plan.page, population.agents.dtype)
+    per_warp, warps = (1, 1) if count <= _FEW_TRIALS else (_WARP // num_agents, _WARPS)
+    teams = per_warp * warps
+    near_start = ceil(TABLES.nbytes / near.itemsize)
+    after_near = (near_start + teams * num_agents) * near.itemsize
+    after_rows = after_near + (teams * 2 * num_agents * num_arms * 4 if plan.kit.announces else 0)
+    shape = WarpShape(
+        num_agents,
+        num_arms,
+        per_warp,
+        warps,
+        near,
+        own,
+        far,
+        _aligned(population.turns.dtype, population.turns.dtype.names),
+        near_start,
+        after_near // 4,
+    )
+    return shape, after_rows
+
+
+def _three_records(page: Page, whole: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any], np.dtype[Any]]:
+    """What of an agent is near, its thread's own, and far.
+
+    Near: what others read, then what decisions read, if there is room. Own: n~, and what decisions make anew each time.
+    """
+    near, own = [*page.averaged, "tried"], ["n_max"]
     names = _names_in(page.decide, set())
-    used = [name for name in whole.names or () if name in names and name not in near]
-    for name in sorted(used, key=lambda name: whole[name].itemsize):
+    for name in whole.names or ():
+        if name in names and name in page.knows and (name == "belief" or not page.knows[name].shape):
+            own.append(name)
+    rest = [name for name in whole.names or () if name not in [*near, *own, "padding"]]
+    for name in sorted(rest, key=lambda name: (name not in names, whole[name].itemsize)):
         if sum(whole[each].itemsize for each in [*near, name]) <= _NEAR_BYTES:
             near.append(name)
-    far = [name for name in whole.names or () if name not in near and name != "padding"]
-    return _aligned(whole, near), _aligned(whole, far or ["padding"])
+    far = [name for name in whole.names or () if name not in [*near, *own, "padding"]]
+    return _aligned(whole, near, odd=True), _aligned(whole, own), _aligned(whole, far)
 
 
 def _names_in(function: FunctionType, seen: set[FunctionType]) -> set[str]:
@@ -321,13 +394,17 @@ def _names_in(function: FunctionType, seen: set[FunctionType]) -> set[str]:
     return names
 
 
-def _aligned(record: np.dtype[Any], names: Any) -> np.dtype[Any]:
-    """A record of some fields, the widest first; without holes, and of whole words."""
-    fields = sorted(((name, record[name]) for name in names), key=lambda field: -field[1].base.itemsize)
-    words = np.dtype([(name, kind.base, kind.shape) for name, kind in fields], align=True)
-    if words.alignment == 8 and (words.itemsize // 8) % 2 == 0:  # an odd number of words: no two threads share a bank
-        words = np.dtype([*((name, kind.base, kind.shape) for name, kind in fields), ("odd", "f8")], align=True)
-    return words
+def _aligned(record: np.dtype[Any], names: Any, odd: bool = False) -> np.dtype[Any]:
+    """A record of some fields, the widest first, of whole words.
+
+    ``odd``: of an odd number of words, so that threads that read the same field use different banks of memory.
+    """
+    fields = [(name, record[name].base, record[name].shape) for name in names] or [("nothing", np.dtype("f8"), ())]
+    fields.sort(key=lambda field: -field[1].itemsize)
+    made = np.dtype(fields, align=True)
+    if odd and made.itemsize // 8 % 2 == 0:
+        made = np.dtype([*fields, ("odd", "f8")], align=True)
+    return made
 
 
 def _zeros(shape: tuple[int, ...], record: Any, stream: Any) -> Any:
@@ -338,16 +415,17 @@ def _zeros(shape: tuple[int, ...], record: Any, stream: Any) -> Any:
 
 
 def _open_launcher(
-    plan: Plan, num_agents: int, num_arms: int, in_step: bool, trials: range, seed: int, stream: Any
+    plan: Plan, num_agents: int, num_arms: int, in_step: bool, trials: range, seed: int, stream: Any, times: _Times
 ) -> Any:
     count = len(trials)
     is_grid = num_agents >= _GRID_AGENTS
     states = [_new_trials(plan, num_arms, 1 if is_grid else count, stream) for _ in range(count if is_grid else 1)]
     kernel = open_kernel(plan.kit, in_step, is_grid)
     terms, tape = _cuda.to_device(plan.terms, stream), _on_gpu(no_tape(), stream)
+    tables = _cuda.to_device(TABLES, stream)
 
     def launch(stage: Any, row: int, world: _WorldOnGpu, links: Links, readings: Readings) -> None:
-        times = _times_on_gpu(stage.first, stage.last, stream)
+        rounds = times.of(stage)
         for position, state in enumerate(states):
             mine = Readings(*(array[:, position : position + 1] for array in readings)) if is_grid else readings
             several = len(world.means) > 1 and is_grid
@@ -365,22 +443,23 @@ def _open_launcher(
                 world.lateness,
                 links,
                 tape,
-                times,
+                rounds,
                 world.arm_means[one] if several else world.arm_means,
+                tables,
                 row,
                 stage.is_fresh,
                 mine,
             )
             blocks = _blocks_of_grid(kernel, arguments, num_agents) if is_grid else count
             threads = _BLOCK if is_grid else min(_BLOCK, _WARP * ceil(num_agents / _WARP))
-            kernel[blocks, threads, stream](*arguments)
+            kernel[blocks, threads, stream, TABLES.nbytes](*arguments)
 
     return launch
 
 
 def _blocks_of_grid(kernel: Any, arguments: Any, num_agents: int) -> int:
     """As many blocks as can wait for each other."""
-    compiled = kernel.specialize(*arguments) if False else kernel.compile(tuple(_cuda.typeof(a) for a in arguments))
+    compiled = kernel.compile(tuple(_typeof(argument) for argument in arguments))
     return min(compiled.max_cooperative_grid_blocks(_BLOCK), ceil(num_agents / _BLOCK))
 
 
@@ -398,6 +477,8 @@ def _new_trials(plan: Plan, num_arms: int, count: int, stream: Any) -> OpenTrial
         agents=agents,
         turns=all_of(one.turns),
         n_max=all_of(one.n_max),
+        rows=all_of(one.shown.rows),
+        stirred=all_of(one.shown.stirred),
         pooled=all_of(one.pooled),
         before=all_of(one.before),
         waiting=type(one.waiting)(*(all_of(array) for array in one.waiting)),

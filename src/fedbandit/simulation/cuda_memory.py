@@ -1,10 +1,12 @@
-"""Where the numbers of an agent lie on a GPU: an agent whose record has two parts, and views of memory.
+"""Where the numbers of an agent lie on a GPU: an agent whose record has several parts, and views of memory.
 
-What an agent reads in every round, and what its neighbours read, is ``near``: in shared memory. The rest is ``far``: in
-the thread's own memory or in the GPU's. A page sees one agent with one set of names.
+What an agent reads in every round at any arm, and what its neighbours read, is ``near``: in shared memory. What it goes
+through arm by arm is its thread's ``own``: in registers, if the page's loops allow it. The rest is ``far``: in the
+thread's own memory. A page sees one agent with one set of names.
 
-* ``agents_of(near, far)``: agents whose parts lie in two arrays
+* ``agents_of(near, own, far)``: agents whose parts lie in three arrays
 * ``as_rows(records)``: the same memory as rows of numbers
+* ``shaped(array, shape)``: a row with several axes
 * ``same_for_all(array)``: an array of one entry that every first index finds
 * ``value_for_all(value)``: the same value at every index
 * ``streams_of(seed, trial)``: the names of agents' streams, computed when asked for
@@ -20,7 +22,7 @@ from numba import config, cuda
 
 from fedbandit.simulation.streams import ARRIVALS, DELAYS, NOISE, NORMALS, PICKS, REWARDS, SHARES, stream
 
-__all__ = ["agents_of", "as_rows", "cuda_overload", "same_for_all", "streams_of", "value_for_all"]
+__all__ = ["agents_of", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
 
 _config: Any = config
 _cuda: Any = cuda
@@ -41,8 +43,8 @@ class _Streams(NamedTuple):
 if _config.ENABLE_CUDASIM:
 
     class _SimulatedAgent:
-        def __init__(self, near: Any, far: Any) -> None:
-            object.__setattr__(self, "parts", (near, far))
+        def __init__(self, parts: Any) -> None:
+            object.__setattr__(self, "parts", parts)
 
         def __getattr__(self, name: str) -> Any:
             return self._part(name)[name]
@@ -51,26 +53,26 @@ if _config.ENABLE_CUDASIM:
             self._part(name)[name] = value
 
         def _part(self, name: str) -> Any:
-            near, far = self.__dict__["parts"]
-            return near if name in near.dtype.names else far
+            return next(part for part in self.__dict__["parts"] if name in part.dtype.names)
 
     class _SimulatedAgents:
-        def __init__(self, near: Any, far: Any) -> None:
-            self._near, self._far = near, far
-
-        def __len__(self) -> int:
-            return len(self._near)
+        def __init__(self, parts: Any) -> None:
+            self._parts = parts
 
         def __getitem__(self, i: int) -> _SimulatedAgent:
-            return _SimulatedAgent(self._near[i], self._far[i])
+            return _SimulatedAgent([part[i] for part in self._parts])
 
-    def agents_of(near: Any, far: Any) -> Any:
-        """Agents whose parts lie in two arrays."""
-        return _SimulatedAgents(near, far)
+    def agents_of(near: Any, own: Any, far: Any) -> Any:
+        """Agents whose parts lie in three arrays."""
+        return _SimulatedAgents((near, own, far))
 
     def as_rows(records: Any) -> Any:
         """The same memory as rows of numbers."""
         return records.view(np.float64).reshape(len(records), -1)
+
+    def shaped(array: Any, shape: Any) -> Any:
+        """A row with several axes."""
+        return array.reshape(shape)
 
     def same_for_all(array: Any) -> Any:
         """An array of one entry that every first index finds."""
@@ -130,45 +132,45 @@ else:
         return bit_length
 
     class _Agent(types.Type):
-        """An agent in two records."""
+        """An agent in several records."""
 
-        def __init__(self, near: Any, far: Any) -> None:
-            self.near, self.far = near, far
-            super().__init__(name=f"Agent({near}, {far})")
+        def __init__(self, parts: Any) -> None:
+            self.parts = parts
+            super().__init__(name=f"Agent({', '.join(map(str, parts))})")
 
-        def part(self, name: str) -> str:
-            return "near" if name in self.near.fields else "far"
+        def place(self, name: str) -> int:
+            return next(place for place, part in enumerate(self.parts) if name in part.fields)
 
     class _Agents(types.Type):
-        """Agents in two arrays of records."""
+        """Agents in several arrays of records."""
 
-        def __init__(self, near: Any, far: Any) -> None:
-            self.near, self.far = near, far
-            super().__init__(name=f"Agents({near}, {far})")
+        def __init__(self, parts: Any) -> None:
+            self.parts = parts
+            super().__init__(name=f"Agents({', '.join(map(str, parts))})")
 
     @register_model(_Agent)
-    class _TwoPlaces(models.StructModel):
+    class _Places(models.StructModel):
         """Of an agent, where its records lie: Numba cannot return a record within another value."""
 
         def __init__(self, manager: Any, kind: Any) -> None:
-            super().__init__(manager, kind, [("near", types.voidptr), ("far", types.voidptr)])
+            super().__init__(manager, kind, [(f"part{p}", types.voidptr) for p in range(len(kind.parts))])
 
     @register_model(_Agents)
-    class _TwoParts(models.StructModel):
+    class _Parts(models.StructModel):
         def __init__(self, manager: Any, kind: Any) -> None:
-            super().__init__(manager, kind, [("near", kind.near), ("far", kind.far)])
+            super().__init__(manager, kind, [(f"part{p}", part) for p, part in enumerate(kind.parts)])
 
     @infer_getattr
     class _Names(AttributeTemplate):
         key = _Agent
 
         def generic_resolve(self, agent: Any, name: str) -> Any:
-            return self.context.resolve_getattr(getattr(agent, agent.part(name)), name)
+            return self.context.resolve_getattr(agent.parts[agent.place(name)], name)
 
     def _record_with(name: str, context: Any, builder: Any, agent: Any, value: Any) -> tuple[Any, Any]:
-        kind = getattr(agent, agent.part(name))
-        place = getattr(cgutils.create_struct_proxy(agent)(context, builder, value), agent.part(name))
-        return kind, builder.bitcast(place, context.get_value_type(kind))
+        p = agent.place(name)
+        place = getattr(cgutils.create_struct_proxy(agent)(context, builder, value), f"part{p}")
+        return agent.parts[p], builder.bitcast(place, context.get_value_type(agent.parts[p]))
 
     @lower_getattr_generic(_Agent)
     def _read(context: Any, builder: Any, agent: Any, value: Any, name: str) -> Any:
@@ -183,39 +185,41 @@ else:
         return write(builder, (record, arguments[1]))
 
     @intrinsic
-    def _agent_of(typing: Any, near: Any, far: Any) -> Any:
-        agent = _Agent(near, far)
+    def _agent_of(typing: Any, near: Any, own: Any, far: Any) -> Any:
+        agent = _Agent((near, own, far))
 
         def make(context: Any, builder: Any, call: Any, arguments: Any) -> Any:
             made = cgutils.create_struct_proxy(agent)(context, builder)
-            made.near, made.far = (builder.bitcast(part, cgutils.voidptr_t) for part in arguments)
+            for p, part in enumerate(arguments):
+                setattr(made, f"part{p}", builder.bitcast(part, cgutils.voidptr_t))
             return made._getvalue()
 
-        return agent(near, far), make
+        return agent(near, own, far), make
 
     @intrinsic
-    def agents_of(typing: Any, near: Any, far: Any) -> Any:
-        """Agents whose parts lie in two arrays."""
-        agents = _Agents(near, far)
+    def agents_of(typing: Any, near: Any, own: Any, far: Any) -> Any:
+        """Agents whose parts lie in three arrays."""
+        agents = _Agents((near, own, far))
 
         def make(context: Any, builder: Any, call: Any, arguments: Any) -> Any:
             made = cgutils.create_struct_proxy(agents)(context, builder)
-            made.near, made.far = arguments
+            for p, part in enumerate(arguments):
+                setattr(made, f"part{p}", part)
             return made._getvalue()
 
-        return agents(near, far), make
+        return agents(near, own, far), make
 
-    def _part_of(name: str) -> Any:
+    def _part_of(p: int) -> Any:
         @intrinsic
         def part_of(typing: Any, agents: Any) -> Any:
             def take(context: Any, builder: Any, call: Any, arguments: Any) -> Any:
-                return getattr(cgutils.create_struct_proxy(agents)(context, builder, arguments[0]), name)
+                return getattr(cgutils.create_struct_proxy(agents)(context, builder, arguments[0]), f"part{p}")
 
-            return getattr(agents, name)(agents), take
+            return agents.parts[p](agents), take
 
         return part_of
 
-    _near_of, _far_of = _part_of("near"), _part_of("far")
+    _near_of, _own_of, _far_of = _part_of(0), _part_of(1), _part_of(2)
 
     @overload(operator.getitem)
     def _at(agents: Any, i: Any) -> Any:
@@ -223,19 +227,9 @@ else:
             return None
 
         def at(agents: Any, i: Any) -> Any:
-            return _agent_of(_near_of(agents)[i], _far_of(agents)[i])
+            return _agent_of(_near_of(agents)[i], _own_of(agents)[i], _far_of(agents)[i])
 
         return at
-
-    @overload(len)
-    def _len(agents: Any) -> Any:
-        if not isinstance(agents, _Agents):
-            return None
-
-        def length(agents: Any) -> Any:
-            return len(_near_of(agents))
-
-        return length
 
     @intrinsic
     def as_rows(typing: Any, records: Any) -> Any:
@@ -257,6 +251,31 @@ else:
             return made._getvalue()
 
         return kind(records), make
+
+    @intrinsic
+    def shaped(typing: Any, array: Any, shape: Any) -> Any:
+        """A row with several axes: ``reshape`` without Numba's call of a function in C."""
+        kind = array.copy(ndim=len(shape), layout="C")
+
+        def make(context: Any, builder: Any, call: Any, arguments: Any) -> Any:
+            source, made = make_array(array)(context, builder, arguments[0]), make_array(kind)(context, builder)
+            sizes = cgutils.unpack_tuple(builder, arguments[1])
+            sizes = [context.cast(builder, size, each, types.intp) for size, each in zip(sizes, shape, strict=True)]
+            strides = [source.itemsize]
+            for size in sizes[:0:-1]:
+                strides.insert(0, builder.mul(strides[0], size))
+            populate_array(
+                made,
+                data=source.data,
+                shape=sizes,
+                strides=strides,
+                itemsize=source.itemsize,
+                meminfo=source.meminfo,
+                parent=source.parent,
+            )
+            return made._getvalue()
+
+        return kind(array, shape), make
 
     @intrinsic
     def same_for_all(typing: Any, array: Any) -> Any:

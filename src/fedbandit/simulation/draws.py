@@ -20,10 +20,10 @@ from fedbandit.simulation.streams import (
     PICKS,
     REWARDS,
     SHARES,
-    SLAB_EDGES,
     draw,
     laplace,
     normal_in_slab,
+    slab_edge,
     slab_of,
     stream,
     uniform,
@@ -98,10 +98,10 @@ def _highest_draw(means: Any, spreads: Any, draws: Any) -> Any:
         # The arm of the agent's last decision is likely to win again. Which other draws may reach the least that its
         # own can be? Mostly none, and only the slabs of the draws are known by then.
         likely = min(np.int64(draws.last_arm), len(means) - 1)
-        least = drawn(means[likely], spreads[likely], SLAB_EDGES[_slab(draws, likely)])
+        least = drawn(means[likely], spreads[likely], slab_edge(_slab(draws, likely)))
         contenders = 0
         for k in range(len(means)):
-            if drawn(means[k], spreads[k], SLAB_EDGES[_slab(draws, k) + np.uint64(1)]) >= least:
+            if drawn(means[k], spreads[k], slab_edge(_slab(draws, k) + np.uint64(1))) >= least:
                 contenders += 1
         return likely if contenders == 1 else _highest_contender(means, spreads, draws, least)
 
@@ -113,7 +113,7 @@ def _highest_contender(means: Any, spreads: Any, draws: Any, least: float) -> An
     """The arm with the highest draw among those whose draws may reach ``least``."""
     arm, best = np.int64(0), -np.inf
     for k in range(len(means)):
-        if drawn(means[k], spreads[k], SLAB_EDGES[_slab(draws, k) + np.uint64(1)]) >= least:
+        if drawn(means[k], spreads[k], slab_edge(_slab(draws, k) + np.uint64(1))) >= least:
             x = drawn(means[k], spreads[k], _normal(draws, k))
             if x > best:
                 arm, best = k, x

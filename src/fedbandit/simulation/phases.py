@@ -50,13 +50,13 @@ class Phases(NamedTuple):
 # ---------------------------------------------------------------- the phases
 
 
-def phases_of(kit: Kit, shows: bool = False) -> Phases:
+def phases_of(kit: Kit, shows: bool = False, hearing: tuple[Any, Any] | None = None) -> Phases:
     """Compile the phases of a kit.
 
     ``shows``: what agents hear of each other lies apart from their records, in ``population.shown``. Then an agent may
-    act as soon as it has learnt, before others have.
+    act as soon as it has learnt, before others have. ``hearing``: an engine's own way to hear n~ and to take it over.
     """
-    hear, see = _hearing(kit, shows and not kit.has_marks)
+    hear, see = hearing or _hearing(kit, shows and not kit.has_marks)
     for function in kit:
         if callable(function):
             compilable(function)

@@ -33,9 +33,12 @@ __all__ = [
     "SLAB_EDGES",
     "beta",
     "draw",
+    "inner_edge",
     "laplace",
     "next_bits",
     "normal_in_slab",
+    "signed_edge",
+    "slab_edge",
     "slab_of",
     "standard_normal",
     "stream",
@@ -159,11 +162,23 @@ def _normal_slow(bits: Any, layer: Any, negative: Any, x: Any) -> Any:
 
 
 @compile_small
+def signed_edge(place: Any) -> Any:
+    """The right edge of a layer, with the sign of the draw: the layer is the lower eight bits."""
+    return _SIGNED_X[place]
+
+
+@compile_small
+def inner_edge(layer: Any) -> Any:
+    """The right edge of the next narrower layer."""
+    return _X[layer + 1]
+
+
+@compile_small
 def standard_normal(bits: Any) -> Any:
     """A standard normal by the ziggurat: layer from bits 0-7, sign from bit 8, position from 11-63."""
     layer = np.int64(bits & np.uint64(255))
-    x = uniform(bits) * _SIGNED_X[bits & np.uint64(511)]
-    if abs(x) < _X[layer + 1]:
+    x = uniform(bits) * signed_edge(bits & np.uint64(511))
+    if abs(x) < inner_edge(layer):
         return x
     return _normal_slow(bits, layer, bits & np.uint64(256), abs(x))
 
@@ -189,6 +204,12 @@ def _slab_edges() -> Any:
 SLAB_EDGES = _slab_edges()
 _INNER, _OUTER = SLAB_EDGES[SLABS // 2 : SLABS].copy(), SLAB_EDGES[SLABS // 2 + 1 :].copy()  # of slabs above the mean
 _LEAST_DENSITY = np.exp((_INNER**2 - _OUTER**2) / 2.0)  # at the outer edge, relative to the inner one
+
+
+@compile_small
+def slab_edge(place: Any) -> Any:
+    """The lower edge of a slab."""
+    return SLAB_EDGES[place]
 
 
 @compile_small
