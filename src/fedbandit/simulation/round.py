@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit.policies.protocol import time_of
-from fedbandit.simulation.compiled import compile_driver
+from fedbandit.simulation.compiled import compile_driver, not_negative
 from fedbandit.simulation.crew import meet, stopped
 from fedbandit.simulation.draws import name_streams
 from fedbandit.simulation.kit import Kit
@@ -47,7 +47,8 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
         crew = links.crew
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
-            for i in range(crew.first, crew.last):
+            for j in range(crew.first, crew.last):
+                i = not_negative(j)
                 name_streams(seed, trial, population.streams[i], i)
                 begin(population, i)
         for t in range(first, last + 1):
@@ -56,13 +57,15 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
                 if crew.part == 0:
                     mark(population, links, t, bits)
                 meet(crew)
-            for i in range(crew.first, crew.last):
+            for j in range(crew.first, crew.last):
+                i = not_negative(j)
                 act(population, world, links, tape, t, now, i)
             meet(crew)
             if divides or crew.part == 0:
                 exchange(population, links, tape, t, bits)
             meet(crew)
-            for i in range(crew.first, crew.last):
+            for j in range(crew.first, crew.last):
+                i = not_negative(j)
                 learn(population, t, i)
             meet(crew)
             if meets and t > 0:
@@ -70,12 +73,14 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
                     gather(population, links)
                 meet(crew)
             if watches and t > 0:
-                for i in range(crew.first, crew.last):
+                for j in range(crew.first, crew.last):
+                    i = not_negative(j)
                     watch(population, arm_means, misses, i)
             if stopped(crew):
                 return
         agents, terms = population.agents, population.terms
-        for i in range(crew.first, crew.last):
+        for j in range(crew.first, crew.last):
+            i = not_negative(j)
             for k in range(theta.shape[1]):
                 theta[i, k] = estimate(agents[i], terms[i], agents[i], k)
 
