@@ -4,9 +4,7 @@
 version of the project in the same run, with the time of the first compilation. The setting is the paper's (b): N = M =
 10 on a path. Every figure is the best of several runs in turns, since other programs can only slow a run down.
 
-Notes. Instructions per agent-pull, counted by ``valgrind --tool=callgrind`` (AVX2 code, the difference of runs of two
-lengths): Gossip_UCB 586 before policies became pages, 327 with pages and roots kept at the pull; superword vectors
-came after that count.
+Instructions per agent-pull: ``instructions.py``.
 """
 
 import argparse

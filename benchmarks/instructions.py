@@ -22,7 +22,7 @@ from typing import NoReturn
 
 HERE = Path(__file__).resolve().parent
 DEFAULT = ("Gossip_UCB", "Fed_UCB", "FedBatch Thompson")
-SHORT, LONG = 5_000, 25_000
+SHORT, LONG = 5_000, 25_000  # rounds
 AS_ANYWHERE = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
 
 
@@ -96,10 +96,7 @@ def measure(checkout: Path, names: list[str], branches: bool, cache: str | None)
         files = [Path(f"{folder}/counts.{number}") for number in range(1, 2 * len(names) + 1)]
         totals = [_totals(path) for path in files]
         return {
-            name: {
-                event: (long[event] - short[event]) / (AGENTS * (LONG - SHORT))
-                for event in long
-            }
+            name: {event: (long[event] - short[event]) / (AGENTS * (LONG - SHORT)) for event in long}
             for name, short, long in zip(names, totals[::2], totals[1::2], strict=True)
         }
 

@@ -197,9 +197,21 @@ ENGINE = {
     ),
     "the normal loses its tail": Mutant(
         "simulation/streams.py",
-        "x = _EDGE + beyond",
-        "x = _EDGE",
+        "return edge + beyond",
+        "return edge",
         ("test_streams.py::test_the_tails_of_the_normal",),
+    ),
+    "a normal is uniform in its slab": Mutant(
+        "simulation/streams.py",
+        "height < exp(0.5 * (inner - x) * (inner + x))",
+        "height < 1.0",
+        ("test_streams.py::test_a_normal_lies_in_its_slab_as_a_normal_does",),
+    ),
+    "a lone rival of the likely arm is not drawn": Mutant(
+        "simulation/draws.py",
+        "return likely if contenders == 1",
+        "return likely if contenders <= 2",
+        ("test_streams.py::test_the_highest_draw_is_the_highest_of_all_normals_whoever_is_thought_likely",),
     ),
     "rewards drawn by round instead of by pull": Mutant(
         "simulation/round.py",

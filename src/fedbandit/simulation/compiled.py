@@ -34,6 +34,7 @@ __all__ = [
     "compile_rare",
     "compile_small",
     "leave_out",
+    "not_negative",
     "row_like",
 ]
 
@@ -203,6 +204,17 @@ def _bit_length(x: Any) -> Any:
 def _leading_zeros(typing: Any, x: Any) -> Any:
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), make
+
+
+@_extending.intrinsic
+def not_negative(typing: Any, index: Any) -> Any:
+    """The same index, of which the compiler then knows that it does not count from the end of an array."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.assume(builder.icmp_signed(">=", arguments[0], arguments[0].type(0)))
+        return arguments[0]
 
     return types.int64(types.int64), make
 

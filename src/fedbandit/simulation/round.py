@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit.policies.protocol import time_of
-from fedbandit.simulation.compiled import compile_driver
+from fedbandit.simulation.compiled import compile_driver, not_negative
 from fedbandit.simulation.crew import meet, stopped
 from fedbandit.simulation.draws import name_streams
 from fedbandit.simulation.kit import Kit
@@ -53,7 +53,8 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
         many = len(population.agents) > MANY
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
-            for i in range(crew.first, crew.last):
+            for j in range(crew.first, crew.last):
+                i = not_negative(j)
                 name_streams(seed, trial, population.streams[i], i)
                 begin(population, i)
         for t in range(first, last + 2):
@@ -64,7 +65,8 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
                     if crew.part == 0:
                         mark(population, links, t, bits)
                     meet(crew)
-                for i in range(crew.first, crew.last):
+                for j in range(crew.first, crew.last):
+                    i = not_negative(j)
                     if learns:
                         learn(population, t - 1, i)
                     if acts:
@@ -77,7 +79,8 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
                         gather(population, links)
                     meet(crew)
                 if watches and learns and t > 1:
-                    for i in range(crew.first, crew.last):
+                    for j in range(crew.first, crew.last):
+                        i = not_negative(j)
                         watch(population, arm_means, misses, i)
             if exchanges:
                 if t <= last and (all_exchange or crew.part == 0):
@@ -86,7 +89,8 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
             if stopped(crew):
                 return
         agents, terms = population.agents, population.terms
-        for i in range(crew.first, crew.last):
+        for j in range(crew.first, crew.last):
+            i = not_negative(j)
             for k in range(theta.shape[1]):
                 theta[i, k] = estimate(agents[i], terms[i], agents[i], k)
 
