@@ -23,7 +23,7 @@ _NEVER = sys.maxsize  # a round that no run reaches
 _MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 100_000_000
 """Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
 
-_LEAST_AGENTS_PER_THREAD = 1_000
+_LEAST_AGENTS_PER_THREAD = 2_000
 _LINKS = 6  # their place among the arguments of the compiled loop
 
 
