@@ -1,9 +1,9 @@
 """Measures what an agent costs when there are many: CPU time per agent-pull and memory per agent, by N.
 
-``python benchmarks/million.py [--sizes 10 1000 100000]``. All sizes of a policy are played in turn in one process, several
-times, and the least CPU time of each counts: on a busy machine only ratios mean something. Memory is that of the arrays
-of one trial, per agent. With ``--matchings``: the share of agents that a round's matching reaches, beside a greedy one in
-a random order of edges, as it was before.
+``python benchmarks/million.py [--sizes 10 1000 100000]``. All sizes of a policy are played in turn in one process,
+several times, and the least CPU time of each counts: on a busy machine only ratios mean something. Memory is that of
+the arrays of one trial, per agent. With ``--matchings``: the share of agents that a round's matching reaches, beside a
+greedy one in a random order of edges, as it was before.
 """
 
 import argparse
@@ -35,6 +35,7 @@ class Trial:
     """One trial that goes on as long as it is asked to."""
 
     def __init__(self, num_agents: int, policy: object, rewards: str) -> None:
+        """On a random regular graph of degree 4, with a matching in every round."""
         on = graph.random_regular(num_agents, 4)
         problem = Problem.random(num_agents, ARMS, on, 1, rewards, same_means=True, edges_per_round="matching")
         plan = plan_of(policy, problem, 10**6)
@@ -94,13 +95,17 @@ def main() -> None:
             trial.nanoseconds(20)
         least = [
             min(each)
-            for each in zip(*([t.nanoseconds(max(2, PULLS // t.num_agents)) for t in trials] for _ in range(REPEATS)),
-                            strict=True)
+            for each in zip(
+                *([t.nanoseconds(max(2, PULLS // t.num_agents)) for t in trials] for _ in range(REPEATS)), strict=True
+            )
         ]
         for trial, cost in zip(trials, least, strict=True):
             ratio = cost / least[0]
-            print(f"{name:26} N = {trial.num_agents:9,}: {cost:6.1f} ns per agent-pull, {ratio:4.2f} times the first; "
-                  f"{trial.memory:6.0f} bytes per agent", flush=True)
+            print(
+                f"{name:26} N = {trial.num_agents:9,}: {cost:6.1f} ns per agent-pull, {ratio:4.2f} times the first; "
+                f"{trial.memory:6.0f} bytes per agent",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Draws docs/images/million-agents.png: regret and disagreement against the number of agents, from 10 to a million.
 
-``python benchmarks/million_figure.py docs/images/million-agents.png [--most 1000000] [--rounds 100] [--table FILE]``. The
-world is the same for all N: four arms of means 0.65, 0.5, 0.45 and 0.4 over all agents, of which each agent sees its own
-variant, up to 0.3 off. So an agent alone often takes another arm for the best one, and only the network knows better.
+``python benchmarks/million_figure.py docs/images/million-agents.png [--most 1000000] [--rounds 100] [--table FILE]``.
+The world is the same for all N: four arms of means 0.65, 0.5, 0.45 and 0.4 over all agents, of which each agent sees
+its own variant, up to 0.3 off. So an agent alone often takes another arm for the best one; the network knows better.
 With ``--table`` the numbers are kept in a file, and those that it has already are not computed again.
 """
 
@@ -25,6 +25,7 @@ GRAPHS = {
 }
 MEANS, OFF, SEED = (0.65, 0.5, 0.45, 0.4), 0.3, 15
 POLICY, ALONE = FedBatch(float("inf"), index="thompson"), LocalUCB()
+LABELS = {"alone": "nobody gossips (Local UCB)"}
 EXCHANGES = (0.005, 0.0125, 0.025, 0.05, 0.125, 0.25, 1.0)  # probability of each of four links
 
 
@@ -38,7 +39,9 @@ def measure(on: Graph, links: float | str, policy: object, rounds: int, threads:
     """One trial; several where there are few agents, which one trial does not average over."""
     trials = max(1, min(100, 10_000 // on.num_agents))
     began, cpu = time.perf_counter(), time.process_time()
-    result = simulate(world(on, links), policy, rounds, trials, SEED, checkpoints=[rounds], threads=threads, keep="aggregates")
+    result = simulate(
+        world(on, links), policy, rounds, trials, SEED, checkpoints=[rounds], threads=threads, keep="aggregates"
+    )
     last = result.dataset.isel(time=-1, policy=0).mean("trial")
     names = ("regret", "regret_std", "regret_max", "theta_error", "disagreement", "messages")
     spent = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
@@ -68,9 +71,17 @@ def draw(table: dict[str, dict[str, float]], rounds: int, target: str) -> None:
     with plt.rc_context(STYLE):
         figure, panels = plt.subplots(1, 3, figsize=(10.5, 3.6), layout="constrained")
         for position, name in enumerate([*GRAPHS, "alone"]):
-            rows = {int(key.split("|")[1]): row for key, row in table.items() if key.startswith(f"{name}|")
-                    and key.endswith("|matching")}
-            style = {"color": COLOURS[position], "marker": MARKERS[position], "label": name, "markerfacecolor": "white"}
+            rows = {
+                int(key.split("|")[1]): row
+                for key, row in table.items()
+                if key.startswith(f"{name}|") and key.endswith("|matching")
+            }
+            style = {
+                "color": COLOURS[position],
+                "marker": MARKERS[position],
+                "label": LABELS.get(name, name),
+                "markerfacecolor": "white",
+            }
             panels[0].plot(list(rows), [row["regret"] for row in rows.values()], **style)
             if name != "alone":
                 panels[1].plot(list(rows), [row["disagreement"] for row in rows.values()], **style)
@@ -87,9 +98,10 @@ def draw(table: dict[str, dict[str, float]], rounds: int, target: str) -> None:
         beside.grid(visible=False)
         panels[2].set(xscale="log", xlabel="exchanges per decision of an agent", ylim=(0, None))
         n = max(int(key.split("|")[1]) for key in table if not key.endswith("|matching"))
-        panels[2].set_title(f"N = {n:,}, random regular")
-        figure.legend(*[sum(both, []) for both in zip(panels[2].get_legend_handles_labels(),
-                      beside.get_legend_handles_labels(), strict=True)], loc="outside lower right", ncols=2, frameon=False)
+        panels[2].set_title(f"both, N = {n:,}, random regular")
+        handles, labels = panels[2].get_legend_handles_labels()
+        more_handles, more_labels = beside.get_legend_handles_labels()
+        panels[2].legend([*handles, *more_handles], [*labels, *more_labels], frameon=False)
         figure.savefig(target)
 
 

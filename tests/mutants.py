@@ -2275,7 +2275,7 @@ MILLION = {
     ),
     "misses of aggregates are those since the last checkpoint": Mutant(
         "simulation/cpu.py",
-        "        if keep == \"agents\":\n            misses[:] = 0.0\n",
+        '        if keep == "agents":\n            misses[:] = 0.0\n',
         "        misses[:] = 0.0\n",
         (AGGREGATED,),
     ),

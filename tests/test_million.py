@@ -1,4 +1,4 @@
-"""Up to a million agents: large graphs, matchings without an order of agents, threads that share a trial, aggregates."""
+"""Up to a million agents: large graphs, matchings in no order of agents, threads that share a trial, aggregates."""
 
 import json
 
@@ -82,7 +82,9 @@ def test_components_are_those_of_networkx(seed):
     assert components(edges, 60).tolist() == [expected[i] for i in range(60)]
 
 
-@pytest.mark.parametrize("text", ["random_regular:400:4", "small_world:400:6:0.1", "scale_free:400:2", "ring:60", "star:50"])
+@pytest.mark.parametrize(
+    "text", ["random_regular:400:4", "small_world:400:6:0.1", "scale_free:400:2", "ring:60", "star:50"]
+)
 def test_the_slowest_mode_without_a_matrix(text):
     built = graph.parse(text)
     expected = (1.0 - built.lambda2) * 2 * built.num_edges
@@ -170,7 +172,9 @@ def test_any_number_of_threads_computes_the_same(monkeypatch, links, rates):
     alone = simulate(problem, GossipUCB(), 60, trials=1, threads=1, checkpoints=4)
     monkeypatch.setattr(cpu, "_LEAST_AGENTS_PER_THREAD", 10)
     for threads in (2, 5):
-        assert simulate(problem, GossipUCB(), 60, trials=1, threads=threads, checkpoints=4).dataset.equals(alone.dataset)
+        assert simulate(problem, GossipUCB(), 60, trials=1, threads=threads, checkpoints=4).dataset.equals(
+            alone.dataset
+        )
 
 
 def test_a_thread_that_fails_stops_the_others():

@@ -28,8 +28,8 @@ def _clashes(edges: Edges, num_agents: int) -> NDArray[np.bool_]:
 def regular_edges(num_agents: int, degree: int, source: np.random.RandomState) -> Edges:
     """Each agent has ``degree`` ends, and ends are paired at random (the configuration model).
 
-    Loops and parallel edges are broken up, and their ends paired anew with those of as many other edges: as many switches
-    as there are such pairs, about degree^2 / 4 in all, whatever N.
+    Loops and parallel edges are broken up, and their ends paired anew with those of as many other edges: as many
+    switches as there are such pairs, about degree^2 / 4 in all, whatever N.
     """
     edges = source.permutation(np.repeat(np.arange(num_agents), degree)).reshape(-1, 2)
     while True:
@@ -84,7 +84,7 @@ def geometric_edges(num_agents: int, radius: float, source: np.random.RandomStat
     starts = np.searchsorted(number[order], np.arange(across * across + 1))
     found: list[Edges] = []
     for right, up in ((0, 0), (0, 1), (1, -1), (1, 0), (1, 1)):  # half of the cells around: each pair once
-        beside = cells + (right, up)
+        beside = cells + np.array([right, up])
         inside = np.flatnonzero(((beside >= 0) & (beside < across)).all(axis=1))
         there = beside[inside, 0] * across + beside[inside, 1]
         first, count = starts[there], starts[there + 1] - starts[there]
@@ -103,9 +103,9 @@ _ONE_BY_ONE = 1_000
 def scale_free_edges(num_agents: int, links: int, source: np.random.RandomState) -> Edges:
     """Agents join one after the other, each linked to so many different earlier ones, in proportion to their degrees.
 
-    The first ``links`` + 1 form a star. To draw by degree is to draw an end of any earlier edge, which is an agent, or the
-    earlier end of an edge that was drawn itself (Batagelj, Brandes 2005): all at once, then follow the pointers. The
-    first thousand agents come one by one, since there two links often draw the same agent.
+    The first ``links`` + 1 form a star. To draw by degree is to draw an end of any earlier edge, which is an agent, or
+    the earlier end of an edge that was drawn itself (Batagelj, Brandes 2005): all at once, then follow the pointers.
+    The first thousand agents come one by one, since there two links often draw the same agent.
     """
     ends: list[int] = [end for i in range(1, links + 1) for end in (i, 0)]
     for agent in range(links + 1, min(num_agents, _ONE_BY_ONE)):

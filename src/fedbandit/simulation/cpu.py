@@ -220,7 +220,9 @@ def run_trials(
 ) -> list[Record]:
     """Play all trials of all plans; return a record per plan. ``on_rounds`` receives the number of rounds done so far.
 
-    If there are more threads than trials, several play a large trial together. ``truths`` has one entry for all trials, or one for each: the truth of each period with the same means.
+    If there are more threads than trials, several play a large trial together.
+
+    ``truths`` has one entry for all trials, or one for each: the truth of each period with the same means.
 
     An exception, including Ctrl-C, stops the other threads within some ten thousand rounds.
     """

@@ -1,7 +1,7 @@
 """A random maximal matching of a round, in compiled code, agent by agent and not edge after edge.
 
-Each edge has a random priority, a hash of (seed, trial, round, edge). The matching is the greedy one: edges in the order
-of their priority, each taken if both its ends are still free. Agents find it by themselves: each chooses the free
+Each edge has a random priority, a hash of (seed, trial, round, edge). The matching is the greedy one: edges in order of
+their priority, each taken if both its ends are still free. Agents find it by themselves: each chooses the free
 neighbour whose edge has the highest priority, and two that choose each other are a pair. Those whose choice is taken
 choose again, until nobody has a choice left. An edge is taken exactly if none with a higher priority at its ends
 is, so the result does not depend on who comes first: agents may choose at once, in any number of threads.
