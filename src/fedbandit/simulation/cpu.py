@@ -14,6 +14,7 @@ from fedbandit.policies.protocol import Page
 from fedbandit.shares import Shares
 from fedbandit.simulation.aggregates import STATISTICS, Keep, spread_of, statistics
 from fedbandit.simulation.crew import Crew, crew_of, stop
+from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.layout import Links, World, new_population, no_tape, with_own_scratch
 
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
@@ -70,6 +71,7 @@ class Plan(NamedTuple):
     terms: Any
     links: Sequence[tuple[int, Links]]  # by their first round
     play_rounds: Callable[..., None]
+    kit: Kit
     rounds_of_waiting: int = 0  # how long a reward may wait until it counts; 0: all count at once
     shares: Shares | None = None
 

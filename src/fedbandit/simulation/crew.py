@@ -6,6 +6,7 @@ for CPUs, so the three operations that a barrier needs are LLVM's own.
 
 import os
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +14,9 @@ from llvmlite import ir
 from numba import extending, types
 from numpy.typing import NDArray
 
-from fedbandit.simulation.compiled import compile_rare
+from fedbandit.simulation.compiled import compile_rare, leave_out
 
-__all__ = ["Crew", "alone", "crew_of", "meet", "stop", "stopped", "total_of"]
+__all__ = ["Crew", "alone", "crew_of", "for_crew", "meet", "stop", "stopped", "total_of"]
 
 _extending: Any = extending
 _WORD = ir.IntType(64)
@@ -107,19 +108,28 @@ def _wait(crew: Any) -> None:
             _give_way()
 
 
-@compile_rare
 def meet(crew: Any) -> None:
     """Wait for the others of the crew."""
+    raise NotImplementedError  # compiled only; each kind of crew has its own
+
+
+def total_of(crew: Any, number: Any, pass_number: Any) -> Any:
+    """The sum of what the threads bring to a meeting. Passes are counted from 0 in each use."""
+    raise NotImplementedError
+
+
+def stopped(crew: Any) -> bool:
+    """Whether a thread has failed."""
+    raise NotImplementedError
+
+
+def _meet(crew: Any) -> None:
     if crew.parts > 1:
         _wait(crew)
 
 
-@compile_rare
-def total_of(crew: Any, number: Any, pass_number: Any) -> Any:
-    """The sum of what the threads bring to a meeting. Passes are counted from 0 in each use.
-
-    Of three places, one is being summed up, the next is empty, and some may still read the one before.
-    """
+def _total_of(crew: Any, number: Any, pass_number: Any) -> Any:
+    """Of three places, one is being summed up, the next is empty, and some may still read the one before."""
     if crew.parts == 1:
         return number
     here = crew.board + _TOTALS + 8 * (pass_number % 3)
@@ -132,7 +142,21 @@ def total_of(crew: Any, number: Any, pass_number: Any) -> Any:
     return total
 
 
-@compile_rare
-def stopped(crew: Any) -> bool:
-    """Whether a thread has failed."""
+def _stopped(crew: Any) -> bool:
     return crew.parts > 1 and _look(crew.board + _STOPPED) != 0
+
+
+def for_crew(kind: type, function: Any, version: Any, overload: Any = _extending.overload) -> None:
+    """Let compiled code call a ``version`` of one of these functions for a kind of crew."""
+
+    def choose(crew: Any, *rest: Any) -> Any:
+        return version if getattr(crew, "instance_class", None) is kind else None
+
+    choose.__signature__ = signature(version)  # pyright: ignore[reportFunctionMemberAccess]  # Numba compares names
+    overload(function, strict=False, jit_options={"_nrt": False})(choose)
+    leave_out(function)
+
+
+for_crew(Crew, meet, _meet)
+for_crew(Crew, total_of, _total_of)
+for_crew(Crew, stopped, _stopped)

@@ -16,13 +16,14 @@ import operator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import config
+from numba import config, cuda
 
 from fedbandit.simulation.streams import ARRIVALS, DELAYS, NOISE, NORMALS, PICKS, REWARDS, SHARES, stream
 
-__all__ = ["agents_of", "as_rows", "same_for_all", "streams_of", "value_for_all"]
+__all__ = ["agents_of", "as_rows", "cuda_overload", "same_for_all", "streams_of", "value_for_all"]
 
 _config: Any = config
+_cuda: Any = cuda
 
 
 class _Streams(NamedTuple):
@@ -112,11 +113,21 @@ else:
         lower_setattr_generic,
         models,
         overload,
+        overload_method,
         register_jitable,
         register_model,
     )
     from numba.cuda.np.arrayobj import make_array, populate_array
     from numba.cuda.typing.templates import AttributeTemplate, signature
+
+    cuda_overload = overload
+
+    @overload_method(types.Integer, "bit_length")
+    def _bit_length(x: Any) -> Any:
+        def bit_length(x: Any) -> int:
+            return 64 - _cuda.clz(np.int64(x))
+
+        return bit_length
 
     class _Agent(types.Type):
         """An agent in two records."""

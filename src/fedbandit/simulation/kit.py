@@ -37,6 +37,7 @@ class Kit(NamedTuple):
     knows_unknown: bool
     has_shares: bool
     has_control: bool
+    has_caught_up: bool  # whether a page counts decisions by the consistency rule
     draw_reward: Callable[..., Any]
     average_links: Callable[..., Any]
     mark_links: Callable[..., Any]
@@ -124,6 +125,7 @@ def kit_of(
         knows_unknown=page.unknown is not None,
         has_shares=shares is not None,
         has_control=shares is not None and shares.control is not None,
+        has_caught_up="caught_up" in page.knows,
         draw_reward=draw_of(family),
         average_links=links.average,
         mark_links=links.mark or _no_marks,

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbandit.outside.modules import digest_of
-from fedbandit.rules.gossip import metropolis_weight
-from fedbandit.simulation.compiled import compilable
-from fedbandit.simulation.matching import average_matching, average_pair
+from fedbandit.rules.gossip import average, metropolis_weight
+from fedbandit.simulation.compiled import compilable, compile_inner
+from fedbandit.simulation.matching import average_matching
 from fedbandit.simulation.streams import next_bits, uniform, whole_below
 
-__all__ = ["LINKS", "LinkKind", "links_by"]
+__all__ = ["LINKS", "LinkKind", "divides", "links_by"]
 
 compilable(metropolis_weight)
 
@@ -34,13 +34,31 @@ class LinkKind(NamedTuple):
     code: str = ""  # a hash of a user's own rule
 
 
+@compile_inner
+def _average_ends(averages: Any, num_columns: int, links: Any, turns: Any, edges: Any, e: Any) -> None:
+    """The ends of one edge take the mean of both; threads divide the columns among them."""
+    i, j, crew = np.uint32(edges[e, 0]), np.uint32(edges[e, 1]), links.crew
+    for c in range(crew.part, num_columns, crew.parts):
+        mixed = average(averages[i, c], averages[j, c])
+        averages[i, c] = mixed
+        averages[j, c] = mixed
+    for end in (i, j):
+        if crew.first <= end < crew.last:
+            turns[end].messages += 1
+            turns[end].mixed = 1
+
+
 def average_one_link(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
     """Algorithm 1, lines 17-20: the ends of one random edge average what was gossiped up to t - 1."""
     if tape.on:
-        average_pair(averages, num_columns, turns, np.uint32(tape.edges[t - 1, 0]), np.uint32(tape.edges[t - 1, 1]))
+        _average_ends(averages, num_columns, links, turns, tape.edges, t - 1)
     elif len(links.edges) > 0:
-        e = whole_below(bits, len(links.edges))
-        average_pair(averages, num_columns, turns, links.edges[e, 0], links.edges[e, 1])
+        _average_ends(averages, num_columns, links, turns, links.edges, whole_below(bits, len(links.edges)))
+
+
+def divides(average_links: Callable[..., None]) -> bool:
+    """Whether threads divide the averages over links among them; otherwise one computes all of them."""
+    return average_links in (average_one_link, average_matching)
 
 
 def mark_by_chance(links: Any, t: int, bits: Any) -> None:

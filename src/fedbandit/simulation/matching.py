@@ -16,7 +16,7 @@ from fedbandit.simulation.compiled import compilable, compile_inner, compile_rar
 from fedbandit.simulation.crew import meet, total_of
 from fedbandit.simulation.streams import draw
 
-__all__ = ["Matching", "average_matching", "average_pair", "new_matching"]
+__all__ = ["Matching", "average_matching", "new_matching"]
 
 compilable(average)
 
@@ -37,7 +37,7 @@ def new_matching(num_agents: int) -> Matching:
 
 
 @compile_inner
-def average_pair(averages: Any, num_columns: int, turns: Any, i: Any, j: Any) -> None:
+def _average_pair(averages: Any, num_columns: int, turns: Any, i: Any, j: Any) -> None:
     """Algorithm 1, line 20: the ends of a link take the mean of both."""
     for c in range(num_columns):
         mixed = average(averages[i, c], averages[j, c])
@@ -88,7 +88,7 @@ def _find_and_average(averages: Any, num_columns: int, links: Any, turns: Any, b
             if choice[j] == i:
                 is_free[i] = 0
                 if i < j:
-                    average_pair(averages, num_columns, turns, i, j)
+                    _average_pair(averages, num_columns, turns, i, j)
         meet(crew)
         left = 0
         for w in range(crew.first, crew.first + count):

@@ -11,7 +11,7 @@ from fedbandit.simulation.compiled import compile_driver
 from fedbandit.simulation.crew import meet, stopped
 from fedbandit.simulation.draws import name_streams
 from fedbandit.simulation.kit import Kit
-from fedbandit.simulation.matching import average_matching
+from fedbandit.simulation.links import divides
 from fedbandit.simulation.phases import phases_of
 from fedbandit.simulation.prefetch import AHEAD, MANY, fetch_agent
 from fedbandit.simulation.streams import EDGES, draw, stream
@@ -27,7 +27,8 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
     # Where nothing lies between, an agent learns of one round and acts in the next while its record is at hand.
     sweeps = 2 if has_marks or meets or watches else 1
     hears = kit.announces and not kit.has_marks
-    divides = kit.average_links is average_matching and kit.network in ("gossip", "consensus")
+    exchanges = kit.network in ("gossip", "consensus", "pooled")
+    all_exchange = kit.network != "pooled" and divides(kit.average_links)
 
     @compile_driver(kit)
     def play_rounds(
@@ -78,9 +79,10 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
                 if watches and learns and t > 1:
                     for i in range(crew.first, crew.last):
                         watch(population, arm_means, misses, i)
-            if t <= last and (divides or crew.part == 0):
-                exchange(population, links, tape, t, bits)
-            meet(crew)
+            if exchanges:
+                if t <= last and (all_exchange or crew.part == 0):
+                    exchange(population, links, tape, t, bits)
+                meet(crew)
             if stopped(crew):
                 return
         agents, terms = population.agents, population.terms

@@ -208,12 +208,13 @@ def plan_of(
     if shares is not None and page.meet is not None:
         hint = f"Agents of {label_of(policy)} count on each other's pulls: leave out shares."
         raise InvalidArgument("shares", shares, f"left out for {label_of(policy)}", hint)
-    play_rounds = rounds_of(kit_of(page, problem.rewards, kind, watches, own.digest, waits > 0, shares))
+    kit = kit_of(page, problem.rewards, kind, watches, own.digest, waits > 0, shares)
+    play_rounds = rounds_of(kit)
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:
         play_rounds = functions_in_words(functions, play_rounds)
-    return cpu.Plan(page, terms_of(policy, known, which), links, play_rounds, waits, shares)
+    return cpu.Plan(page, terms_of(policy, known, which), links, play_rounds, kit, waits, shares)
 
 
 def _refuse_late(policy: Policy, page: Page) -> None:
