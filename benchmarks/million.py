@@ -24,11 +24,14 @@ POLICIES = {
 ARMS, PULLS, REPEATS = 10, 400_000, 6
 
 
-def bytes_of(value: object) -> int:
-    """The memory of all arrays in nested tuples; views of the same memory count once."""
+def arrays_of(value: object) -> dict[int, int]:
+    """The bytes of all arrays in nested tuples, by the memory that they are views of."""
     if isinstance(value, np.ndarray):
-        return value.nbytes if value.base is None else 0
-    return sum(map(bytes_of, value)) if isinstance(value, tuple) else 0
+        whole = value
+        while isinstance(whole.base, np.ndarray):
+            whole = whole.base
+        return {id(whole): whole.nbytes}
+    return {key: size for each in value for key, size in arrays_of(each).items()} if isinstance(value, tuple) else {}
 
 
 class Trial:
@@ -42,7 +45,7 @@ class Trial:
         links = with_own_scratch(plan.links[0][1])
         population, theta = new_population(plan.page, plan.terms, ARMS), np.zeros((num_agents, ARMS))
         world, none = world_of(problem), np.zeros(num_agents)
-        self.memory = (bytes_of(population) + bytes_of(links) + bytes_of(tuple(world)) + theta.nbytes) / num_agents
+        self.memory = sum(arrays_of((population, links, world, theta)).values()) / num_agents
         self.done, self.num_agents = -1, num_agents
         zero = np.uint64(0)
         self._play = lambda first, last: plan.play_rounds(

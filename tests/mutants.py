@@ -2231,6 +2231,12 @@ MILLION = {
         "Crew(ends[part], min(ends[part + 1] + 1, num_agents), part, parts, board.ctypes.data)",
         (THREADS,),
     ),
+    "who waits for a thread that has failed waits for ever": Mutant(
+        "simulation/matching.py",
+        "    while total_of(crew, count, passes) > 0 and not stopped(crew):\n",
+        "    while total_of(crew, count, passes) > 0:\n",
+        ("test_million.py::test_a_thread_that_fails_stops_the_others",),
+    ),
     "every thread averages all links": Mutant(
         "simulation/round.py",
         "            if t <= last and (divides or crew.part == 0):\n",

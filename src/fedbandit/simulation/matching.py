@@ -13,7 +13,7 @@ import numpy as np
 
 from fedbandit.rules.gossip import average
 from fedbandit.simulation.compiled import compilable, compile_inner, compile_rare
-from fedbandit.simulation.crew import meet, total_of
+from fedbandit.simulation.crew import meet, stopped, total_of
 from fedbandit.simulation.streams import draw
 
 __all__ = ["Matching", "average_matching", "new_matching"]
@@ -79,7 +79,7 @@ def _find_and_average(averages: Any, num_columns: int, links: Any, turns: Any, b
             waiting[crew.first + count] = i
             count += 1
     passes = 0
-    while total_of(crew, count, passes) > 0:
+    while total_of(crew, count, passes) > 0 and not stopped(crew):
         passes += 1
         # Pairs have no agent in common: each averages at once, by the thread of its smaller end.
         for w in range(crew.first, crew.first + count):
