@@ -78,13 +78,13 @@ def geometric_edges(num_agents: int, radius: float, source: np.random.RandomStat
     """Places uniform in the unit square; pairs within the radius are joined. Found cell by cell."""
     places = source.random_sample((num_agents, 2))
     across = max(1, min(int(1.0 / radius), 1 + int(num_agents**0.5)))  # cells of at least the radius
-    cells = np.minimum((places * across).astype(np.int64), across - 1)
+    cells: NDArray[np.int64] = np.minimum((places * across).astype(np.int64), across - 1)
     number = cells[:, 0] * across + cells[:, 1]
     order = np.argsort(number, kind="stable")
     starts = np.searchsorted(number[order], np.arange(across * across + 1))
     found: list[Edges] = []
     for right, up in ((0, 0), (0, 1), (1, -1), (1, 0), (1, 1)):  # half of the cells around: each pair once
-        beside = cells + np.array([right, up])
+        beside: NDArray[np.int64] = cells + np.array([right, up], np.int64)
         inside = np.flatnonzero(((beside >= 0) & (beside < across)).all(axis=1))
         there = beside[inside, 0] * across + beside[inside, 1]
         first, count = starts[there], starts[there + 1] - starts[there]

@@ -35,9 +35,9 @@ class Record(NamedTuple):
     """
 
     regret: NDArray[np.float64]  # [trial, agent, time]
-    pulls: NDArray[np.int32]  # [trial, agent, time, arm]
-    best_pulls: NDArray[np.int64]  # [trial, agent, time]: pulls of the best arm of the moment
-    messages: NDArray[np.int64]
+    pulls: NDArray[Any]  # [trial, agent, time, arm]
+    best_pulls: NDArray[Any]  # [trial, agent, time]: pulls of the best arm of the moment
+    messages: NDArray[Any]
     lagging: NDArray[np.float64]
     theta_error: NDArray[np.float64]
     misses: NDArray[np.float64]  # estimates off by more than their radius since the last checkpoint, if watched
