@@ -62,8 +62,10 @@ def _choose(links: Any, bits: Any, i: Any, all_are_free: bool) -> Any:
     chosen, highest = _NOBODY, np.uint64(0)
     for e in range(links.first_neighbour[i], links.first_neighbour[i + 1]):
         j = links.neighbours[e]
-        priority = _priority(bits, np.uint32(i), j)
-        if priority >= highest and j != i and (all_are_free or links.matching.is_free[j] > 0):
+        priority = _priority(bits, np.uint32(i), j) * np.uint64(j != i)  # no branches: nobody could foresee them
+        if not all_are_free:
+            priority *= np.uint64(links.matching.is_free[j])
+        if priority > highest:
             chosen, highest = j, priority
     return chosen
 
