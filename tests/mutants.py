@@ -2214,6 +2214,97 @@ SITES = {
 }
 
 
+THREADS = "test_million.py::test_any_number_of_threads_computes_the_same"
+GREEDY = "test_million.py::test_a_matching_is_the_greedy_one"
+AGGREGATED = "test_million.py::test_aggregates_are_those_of_all_agents"
+
+MILLION = {
+    "an agent whose choice is taken gives up": Mutant(
+        "simulation/matching.py",
+        "                if is_free[choice[i]] == 0:\n                    choice[i] = _choose(links, bits, i, False)\n",
+        "                if is_free[choice[i]] == 0:\n                    choice[i] = _NOBODY\n",
+        (GREEDY,),
+    ),
+    "the lowest priority goes first": Mutant(
+        "simulation/matching.py",
+        "    return draw(bits, (low << np.uint64(32)) | high)\n",
+        "    return ~draw(bits, (low << np.uint64(32)) | high)\n",
+        (GREEDY,),
+    ),
+    "an edge has two priorities": Mutant(
+        "simulation/matching.py",
+        "    low, high = np.uint64(min(i, j)), np.uint64(max(i, j))\n",
+        "    low, high = np.uint64(i), np.uint64(j)\n",
+        (GREEDY,),
+    ),
+    "threads share an agent": Mutant(
+        "simulation/crew.py",
+        "Crew(ends[part], ends[part + 1], part, parts, board.ctypes.data)",
+        "Crew(ends[part], min(ends[part + 1] + 1, num_agents), part, parts, board.ctypes.data)",
+        (THREADS,),
+    ),
+    "who waits for a thread that has failed waits for ever": Mutant(
+        "simulation/matching.py",
+        "    while total_of(crew, count, passes) > 0 and not stopped(crew):\n",
+        "    while total_of(crew, count, passes) > 0:\n",
+        ("test_million.py::test_a_thread_that_fails_stops_the_others",),
+    ),
+    "every thread averages all links": Mutant(
+        "simulation/round.py",
+        "            if t <= last and (divides or crew.part == 0):\n",
+        "            if t <= last:\n",
+        (THREADS,),
+    ),
+    "who hears no news forgets its own count": Mutant(
+        "simulation/network.py",
+        "            most[k] = heard(announced(me, terms, k), rows[i, k])\n",
+        "            most[k] = rows[i, k]\n",
+        (RATES, STREAMS, "test_golden_engine.py"),
+    ),
+    "what changed at neighbours is not heard": Mutant(
+        "simulation/network.py",
+        "        news |= stirred[links.neighbours[e]]\n",
+        "        news |= stirred[i]\n",
+        (RATES, STREAMS, "test_golden_engine.py"),
+    ),
+    "a cut graph counts as connected": Mutant(
+        "topology.py",
+        "        if len(cut_off):\n",
+        "        if False:\n",
+        ("test_world.py::test_bad_graphs",),
+    ),
+    "labels of a component stop half way": Mutant(
+        "edge_arrays.py",
+        "            if np.array_equal(further, labels):\n",
+        "            if True:\n",
+        ("test_million.py::test_components_are_those_of_networkx", "test_million.py::test_large_graphs"),
+    ),
+    "one diagonal neighbour of a cell is forgotten": Mutant(
+        "random_graphs.py",
+        "((0, 0), (0, 1), (1, -1), (1, 0), (1, 1))",
+        "((0, 0), (0, 1), (1, 0), (1, 1))",
+        ("test_million.py::test_cells_find_every_close_pair",),
+    ),
+    "agents with different weights share a setting": Mutant(
+        "simulation/layout.py",
+        "    table = np.column_stack([_shares(problem), problem.graph.degrees])\n",
+        "    table = np.column_stack([np.ones(problem.num_agents), problem.graph.degrees])\n",
+        ("test_million.py::test_agents_that_know_the_same_share_a_setting",),
+    ),
+    "misses of aggregates are those since the last checkpoint": Mutant(
+        "simulation/cpu.py",
+        '        if keep == "agents":\n            misses[:] = 0.0\n',
+        "        misses[:] = 0.0\n",
+        (AGGREGATED,),
+    ),
+    "the largest stands where the least should": Mutant(
+        "simulation/aggregates.py",
+        'STATISTICS = ("", "_min", "_max", "_std")',
+        'STATISTICS = ("", "_max", "_min", "_std")',
+        (AGGREGATED,),
+    ),
+}
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -2238,5 +2329,6 @@ AREAS = {
     "choices among some arms, propensities, shares": CHOICE,
     "the client": CLIENT,
     "sites that come and go": SITES,
+    "a million agents": MILLION,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

@@ -22,12 +22,14 @@ Edges = NDArray[np.int64]
 
 def pairs_of(edges: Iterable[Any], where: str = "edges") -> Edges:
     """Pairs of agents as an array; refused unless all are whole numbers that an agent can have."""
-    if isinstance(edges, np.ndarray) and edges.dtype.kind in "iu" and edges.ndim == 2 and edges.shape[1] == 2:
-        if edges.size and (int(edges.min()) < 0 or int(edges.max()) > MAX_AGENTS):
-            pair = edges[((edges < 0) | (edges > MAX_AGENTS)).any(axis=1)][0]
-            raise InvalidArgument(where, tuple(pair.tolist()), f"pairs of whole numbers from 0 to {MAX_AGENTS}")
-        return edges.astype(np.int64)
-    given: list[Any] = list(edges)
+    array: Any = edges
+    if isinstance(edges, np.ndarray) and array.dtype.kind in "iu" and array.ndim == 2 and array.shape[1] == 2:
+        bad = ((array < 0) | (array > MAX_AGENTS)).any(axis=1)
+        if bad.any():
+            pair = tuple(array[bad][0].tolist())
+            raise InvalidArgument(where, pair, f"pairs of whole numbers from 0 to {MAX_AGENTS}")
+        return array.astype(np.int64)
+    given: list[Any] = list(array)
     try:
         if set(map(len, given)) <= {2} and set(map(type, chain.from_iterable(given))) <= {int}:
             return pairs_of(np.array(given, np.int64).reshape(-1, 2), where)

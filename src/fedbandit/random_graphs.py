@@ -28,8 +28,8 @@ def _clashes(edges: Edges, num_agents: int) -> NDArray[np.bool_]:
 def regular_edges(num_agents: int, degree: int, source: np.random.RandomState) -> Edges:
     """Each agent has ``degree`` ends, and ends are paired at random (the configuration model).
 
-    Loops and parallel edges are broken up, and their ends paired anew with those of as many other edges: as many switches
-    as there are such pairs, about degree^2 / 4 in all, whatever N.
+    Loops and parallel edges are broken up, and their ends paired anew with those of as many other edges: as many
+    switches as there are such pairs, about degree^2 / 4 in all, whatever N.
     """
     edges = source.permutation(np.repeat(np.arange(num_agents), degree)).reshape(-1, 2)
     while True:
@@ -78,13 +78,13 @@ def geometric_edges(num_agents: int, radius: float, source: np.random.RandomStat
     """Places uniform in the unit square; pairs within the radius are joined. Found cell by cell."""
     places = source.random_sample((num_agents, 2))
     across = max(1, min(int(1.0 / radius), 1 + int(num_agents**0.5)))  # cells of at least the radius
-    cells = np.minimum((places * across).astype(np.int64), across - 1)
+    cells: NDArray[np.int64] = np.minimum((places * across).astype(np.int64), across - 1)
     number = cells[:, 0] * across + cells[:, 1]
     order = np.argsort(number, kind="stable")
     starts = np.searchsorted(number[order], np.arange(across * across + 1))
     found: list[Edges] = []
     for right, up in ((0, 0), (0, 1), (1, -1), (1, 0), (1, 1)):  # half of the cells around: each pair once
-        beside = cells + (right, up)
+        beside: NDArray[np.int64] = cells + np.array([right, up], np.int64)
         inside = np.flatnonzero(((beside >= 0) & (beside < across)).all(axis=1))
         there = beside[inside, 0] * across + beside[inside, 1]
         first, count = starts[there], starts[there + 1] - starts[there]
@@ -103,9 +103,9 @@ _ONE_BY_ONE = 1_000
 def scale_free_edges(num_agents: int, links: int, source: np.random.RandomState) -> Edges:
     """Agents join one after the other, each linked to so many different earlier ones, in proportion to their degrees.
 
-    The first ``links`` + 1 form a star. To draw by degree is to draw an end of any earlier edge, which is an agent, or the
-    earlier end of an edge that was drawn itself (Batagelj, Brandes 2005): all at once, then follow the pointers. The
-    first thousand agents come one by one, since there two links often draw the same agent.
+    The first ``links`` + 1 form a star. To draw by degree is to draw an end of any earlier edge, which is an agent, or
+    the earlier end of an edge that was drawn itself (Batagelj, Brandes 2005): all at once, then follow the pointers.
+    The first thousand agents come one by one, since there two links often draw the same agent.
     """
     ends: list[int] = [end for i in range(1, links + 1) for end in (i, 0)]
     for agent in range(links + 1, min(num_agents, _ONE_BY_ONE)):

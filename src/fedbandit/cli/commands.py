@@ -170,7 +170,8 @@ def graph(
     spec: Annotated[
         str,
         typer.Argument(
-            help="Such as path:10, ring:20, complete:3, star:5, grid:3x4, erdos_renyi:20:0.3:7, random_regular:20:3:7, small_world:20:4:0.1, geometric:20:0.4, scale_free:20:2."
+            help="Such as path:10, ring:20, complete:3, star:5, grid:3x4, erdos_renyi:20:0.3:7, random_regular:20:3:7, "
+            "small_world:20:4:0.1, geometric:20:0.4, scale_free:20:2."
         ),
     ],
 ) -> None:

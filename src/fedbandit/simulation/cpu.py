@@ -24,7 +24,7 @@ _NEVER = sys.maxsize  # a round that no run reaches
 _MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 100_000_000
 """Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
 
-_LEAST_AGENTS_PER_THREAD = 1_000
+_LEAST_AGENTS_PER_THREAD = 2_000
 _LINKS = 6  # their place among the arguments of the compiled loop
 
 
@@ -35,9 +35,9 @@ class Record(NamedTuple):
     """
 
     regret: NDArray[np.float64]  # [trial, agent, time]
-    pulls: NDArray[np.int32]  # [trial, agent, time, arm]
-    best_pulls: NDArray[np.int64]  # [trial, agent, time]: pulls of the best arm of the moment
-    messages: NDArray[np.int64]
+    pulls: NDArray[Any]  # [trial, agent, time, arm]
+    best_pulls: NDArray[Any]  # [trial, agent, time]: pulls of the best arm of the moment
+    messages: NDArray[Any]
     lagging: NDArray[np.float64]
     theta_error: NDArray[np.float64]
     misses: NDArray[np.float64]  # estimates off by more than their radius since the last checkpoint, if watched
@@ -222,7 +222,9 @@ def run_trials(
 ) -> list[Record]:
     """Play all trials of all plans; return a record per plan. ``on_rounds`` receives the number of rounds done so far.
 
-    If there are more threads than trials, several play a large trial together. ``truths`` has one entry for all trials, or one for each: the truth of each period with the same means.
+    If there are more threads than trials, several play a large trial together.
+
+    ``truths`` has one entry for all trials, or one for each: the truth of each period with the same means.
 
     An exception, including Ctrl-C, stops the other threads within some ten thousand rounds.
     """

@@ -1,6 +1,6 @@
-"""Threads that play one trial together, in compiled code: each has a slice of the agents, and all meet after each phase.
+"""Threads that play one trial together, in compiled code: each has a slice of agents, and all meet after each phase.
 
-A thread spins until the others have come, and gives its core away while it waits longer. Numba has no atomic numbers
+A thread spins for some microseconds until the others have come, and then sleeps. Numba has no atomic numbers
 for CPUs, so the three operations that a barrier needs are LLVM's own.
 """
 
@@ -20,6 +20,7 @@ __all__ = ["Crew", "alone", "crew_of", "for_crew", "meet", "stop", "stopped", "t
 
 _extending: Any = extending
 _WORD = ir.IntType(64)
+_SPINS, _MICROSECONDS = 2_000, 20
 _ARRIVED, _MEETINGS, _STOPPED, _TOTALS = 0, 8, 16, 24  # bytes: three totals, used in turn
 
 
@@ -78,21 +79,19 @@ def _look(typing: Any, address: Any) -> Any:
 
 @_extending.intrinsic
 def _give_way(typing: Any) -> Any:
-    """Let other threads have this core for a moment."""
+    """Let other threads have this core for a moment: who sleeps comes back soon, who yields may wait for everybody."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if os.name == "posix":
-            kind = ir.FunctionType(ir.IntType(32), [])
-            function = builder.module.globals.get("sched_yield") or ir.Function(builder.module, kind, "sched_yield")
-            builder.call(function, [])
+            kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32)])
+            function = builder.module.globals.get("usleep") or ir.Function(builder.module, kind, "usleep")
+            builder.call(function, [ir.IntType(32)(_MICROSECONDS)])
         return context.get_dummy_value()
 
     return types.none(), build
 
 
 # ---------------------------------------------------------------- meetings
-
-_SPINS = 2_000  # a few microseconds
 
 
 @compile_rare

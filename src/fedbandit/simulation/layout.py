@@ -230,7 +230,7 @@ def settings_of(problem: Problem, horizon: int) -> tuple[list[Setting], NDArray[
 
 
 def terms_of(policy: Policy, settings: Sequence[Setting], which: NDArray[np.int64] | None = None) -> Any:
-    """The fixed numbers of all agents, as records. ``which``: the setting of each agent; default: one after the other."""
+    """The fixed numbers of all agents, as records. ``which``: the setting of each agent; default: one for each."""
     each = [policy.terms(setting) for setting in settings]
     if len({tuple(map(type, terms)) for terms in each}) > 1:
         raise InvalidArgument("terms", each[0], "numbers of the same types for every agent")

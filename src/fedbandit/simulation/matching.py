@@ -1,7 +1,7 @@
 """A random maximal matching of a round, in compiled code, agent by agent and not edge after edge.
 
-Each edge has a random priority, a hash of (seed, trial, round, edge). The matching is the greedy one: edges in the order
-of their priority, each taken if both its ends are still free. Agents find it by themselves: each chooses the free
+Each edge has a random priority, a hash of (seed, trial, round, edge). The matching is the greedy one: edges in order of
+their priority, each taken if both its ends are still free. Agents find it by themselves: each chooses the free
 neighbour whose edge has the highest priority, and two that choose each other are a pair. Those whose choice is taken
 choose again, until nobody has a choice left. An edge is taken exactly if none with a higher priority at its ends
 is, so the result does not depend on who comes first: agents may choose at once, in any number of threads.
@@ -13,7 +13,7 @@ import numpy as np
 
 from fedbandit.rules.gossip import average
 from fedbandit.simulation.compiled import compilable, compile_inner, compile_rare
-from fedbandit.simulation.crew import meet, total_of
+from fedbandit.simulation.crew import meet, stopped, total_of
 from fedbandit.simulation.streams import draw
 
 __all__ = ["Matching", "average_matching", "new_matching"]
@@ -62,8 +62,10 @@ def _choose(links: Any, bits: Any, i: Any, all_are_free: bool) -> Any:
     chosen, highest = _NOBODY, np.uint64(0)
     for e in range(links.first_neighbour[i], links.first_neighbour[i + 1]):
         j = links.neighbours[e]
-        priority = _priority(bits, np.uint32(i), j)
-        if priority >= highest and j != i and (all_are_free or links.matching.is_free[j] > 0):
+        priority = _priority(bits, np.uint32(i), j) * np.uint64(j != i)  # no branches: nobody could foresee them
+        if not all_are_free:
+            priority *= np.uint64(links.matching.is_free[j])
+        if priority > highest:
             chosen, highest = j, priority
     return chosen
 
@@ -79,7 +81,7 @@ def _find_and_average(averages: Any, num_columns: int, links: Any, turns: Any, b
             waiting[crew.first + count] = i
             count += 1
     passes = 0
-    while total_of(crew, count, passes) > 0:
+    while total_of(crew, count, passes) > 0 and not stopped(crew):
         passes += 1
         # Pairs have no agent in common: each averages at once, by the thread of its smaller end.
         for w in range(crew.first, crew.first + count):

@@ -317,4 +317,6 @@ def _check_size(problem: Problem, policies: int, trials: int, times: int, keep: 
     size = policies * trials * times * entries * (per_arm * problem.num_arms + 48)
     if size > MAX_RESULT_BYTES:
         ways = "run fewer trials at a time" + ("" if aggregated else ', or keep="aggregates"')
-        raise InvalidArgument("checkpoints", times, "fewer", f"The result would take {size / 2**30:.0f} GiB; or {ways}.")
+        raise InvalidArgument(
+            "checkpoints", times, "fewer", f"The result would take {size / 2**30:.0f} GiB; or {ways}."
+        )
