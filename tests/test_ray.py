@@ -1,0 +1,322 @@
+"""Runs on a real Ray cluster of two nodes on this machine: the same bits, whoever dies in the middle."""
+
+import http.server
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from typer.testing import CliRunner
+
+from fedbandit import GossipUCB, InvalidArgument, Problem, graph, simulate
+from fedbandit.cli.commands import app
+from fedbandit.experiments import pool
+from fedbandit.experiments.experiment import read_sweep
+from fedbandit.experiments.sweep import run_files
+from fedbandit.outside import shipping
+from fedbandit.simulation import cluster, cluster_connection, parts
+from fedbandit.simulation.cluster_connection import ClusterError
+from fedbandit.simulation.result import load
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+FILE = """
+graph = ["path:3", "complete:3"]
+horizon = {horizon}
+trials = {trials}
+checkpoints = 5
+[problem]
+num_arms = 3
+[[policies]]
+kind = "{kind}"
+"""
+
+SOON = {"health_check_period_ms": 500, "health_check_failure_threshold": 2, "health_check_initial_delay_ms": 500}
+
+
+@pytest.fixture(scope="module")
+def two_nodes():
+    """A head and a second node, with a core each; tests may kill the second, and the next test gets another one."""
+    os.environ |= cluster_connection._QUIET
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": SOON}
+    )
+    made.add_node(num_cpus=1)
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """A sweep of two points, in parts of one trial each."""
+    monkeypatch.setattr(parts, "PULLS_PER_PART", 1)
+    path = tmp_path / "sweep.toml"
+    path.write_text(FILE.format(horizon=500, trials=3, kind="gossip_ucb"))
+    return path
+
+
+def tasks():
+    """Process numbers of workers with a task of ours."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(b"ray::_play"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def until(condition, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+def same(files, experiments):
+    for path, e in zip(files, experiments, strict=True):
+        here = simulate(e.played, e.policies, e.horizon, e.trials, e.seed, e.checkpoints)
+        xr.testing.assert_identical(load(path).dataset, here.dataset)
+
+
+# ---------------------------------------------------------------- the same bits
+
+
+def test_simulate_gives_the_same_bits(two_nodes, monkeypatch):
+    monkeypatch.setattr(parts, "PULLS_PER_PART", 4000)
+    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
+    problems = [Problem.random(3, 3, graph.path(3), seed) for seed in range(5)]
+    call = (problems, {"mine": GossipUCB()}, 600, range(1, 5), 7, [10, 600])
+    seen = []
+    there = simulate(*call, engine="ray", progress=lambda done, total: seen.append((done, total)), watch_radii=True)
+    xr.testing.assert_identical(there.dataset, simulate(*call, watch_radii=True).dataset)
+    assert seen[-1] == (4 * 600 * 3, 4 * 600 * 3)
+
+
+def test_own_code_runs_on_machines_that_do_not_have_it(two_nodes, file, tmp_path, monkeypatch):
+    """The policy's module imports another; neither is on the path of a worker."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    own = "from dataclasses import dataclass\nfrom shipped_helper import GossipUCB\n" + OWN
+    (tmp_path / "shipped_policy.py").write_text(own)
+    (tmp_path / "shipped_helper.py").write_text("from fedbandit import GossipUCB\n")
+    file.write_text(FILE.format(horizon=200, trials=2, kind="shipped_policy:Mine").replace(', "complete:3"', ""))
+    experiments = read_sweep(file)
+    same(run_files(experiments, tmp_path / "runs", None, "ray", two_nodes.address), experiments)
+
+
+OWN = """
+@dataclass(frozen=True)
+class Mine:
+    def page(self):
+        return GossipUCB().page()
+
+    def terms(self, setting):
+        return GossipUCB().terms(setting)
+"""
+
+
+# ---------------------------------------------------------------- who dies in the middle
+
+
+def test_a_worker_dies(two_nodes, file, tmp_path):
+    file.write_text(FILE.format(horizon=5_000_000, trials=2, kind="gossip_ucb").replace(', "complete:3"', ""))
+    experiments, killed = read_sweep(file), []
+
+    def kill(done, total):
+        if 0 < done < total and not killed:
+            killed.extend(tasks()[:1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    files = run_files(experiments, tmp_path / "runs", kill, "ray", two_nodes.address)
+    assert killed
+    same(files, experiments)
+
+
+def test_a_node_dies_and_what_is_finished_is_kept(two_nodes, file, tmp_path, monkeypatch):
+    """With a limit of one death the run ends, with its parts on disk; the same call then finishes it."""
+    file.write_text(FILE.format(horizon=3_000_000, trials=3, kind="gossip_ucb").replace(', "complete:3"', ""))
+    experiments, kept = read_sweep(file), tmp_path / "runs" / "parts"
+
+    def kill(done, total):
+        if list(kept.glob("*.nc")) and len(two_nodes.worker_nodes) and len(tasks()) == 2:
+            two_nodes.remove_node(next(iter(two_nodes.worker_nodes)), allow_graceful=False)
+
+    monkeypatch.setattr(cluster, "MOST_DEATHS", 1)
+    try:
+        with pytest.raises(ClusterError, match=r"died 1 times .*run the command again to resume"):
+            run_files(experiments, tmp_path / "runs", kill, "ray", two_nodes.address)
+        before = {path: path.stat().st_mtime_ns for path in kept.glob("*.nc")}
+        assert before
+        monkeypatch.undo()
+        monkeypatch.setattr(parts, "PULLS_PER_PART", 1)
+        seen = []
+        files = run_files(experiments, tmp_path / "runs", lambda *told: seen.append(told), "ray", two_nodes.address)
+        assert seen[-1][1] == (3 - len(before)) * 3_000_000 * 3
+        same(files, experiments)
+    finally:
+        two_nodes.add_node(num_cpus=1)
+
+
+def test_stopped_by_hand(two_nodes, file, tmp_path):
+    """Ctrl-C ends the tasks and keeps what is finished."""
+    file.write_text(FILE.format(horizon=10_000_000, trials=3, kind="gossip_ucb"))
+    kept = tmp_path / "runs" / "parts"
+
+    def stop(done, total):
+        if done > 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_files(read_sweep(file), tmp_path / "runs", stop, "ray", two_nodes.address)
+    assert until(lambda: not tasks(), 5)
+    assert not kept.exists() or not list(kept.glob("*.part"))
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_a_machine_with_another_version_is_refused(two_nodes, file, tmp_path, monkeypatch):
+    other = cluster_connection.facts() | {"numba": "0.1", "fedbandit's sources": "abc"}
+    monkeypatch.setattr(cluster, "facts", lambda: other)
+    words = r"machine [\d.]+ would compute something else \(numba [\d.]+ there, 0.1 here; fedbandit's sources \w{16} there"
+    with pytest.raises(ClusterError, match=words):
+        run_files(read_sweep(file), tmp_path / "runs", None, "ray", two_nodes.address)
+
+
+def test_an_error_in_a_task_is_told_in_its_own_words(two_nodes, file, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "_code_of", lambda call: ["other"])
+    with pytest.raises(ClusterError, match="a worker has loaded other code"):
+        run_files(read_sweep(file), tmp_path / "runs", None, "ray", two_nodes.address)
+    monkeypatch.undo()
+    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
+    with pytest.raises(ClusterError, match="cannot load what it should run"):
+        simulate(Problem.random(2, 2, graph.path(2), 0), [Homeless(1)], 10, 1, engine="ray")
+
+
+def test_where_no_ray_answers(monkeypatch):
+    monkeypatch.setattr(cluster_connection, "_PATIENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with pytest.raises(ClusterError, match="no Ray cluster answers at .*timed out"):
+            cluster_connection._check(f"127.0.0.1:{silent.getsockname()[1]}", "address")
+        free = silent.getsockname()[1]
+    with pytest.raises(ClusterError, match="no Ray cluster answers at .*refused"):
+        cluster_connection._check(f"127.0.0.1:{free}", "address")
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as web:
+        threading.Thread(target=web.handle_request).start()
+        with pytest.raises(ClusterError, match="is not a Ray cluster"):
+            cluster_connection._check(f"127.0.0.1:{web.server_port}", "address")
+    for wrong in ("6379", "ray://10.0.0.1:10001", "here:there", "auto", ":6379"):
+        with pytest.raises(InvalidArgument, match="address must be HOST:PORT"):
+            cluster_connection._check(wrong, "address")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--address", "10.0.0.1:6379"], "--address must be left out unless --engine is ray"),
+        (["--engine", "dask"], "--engine must be cpu or ray, not 'dask'"),
+        (["--engine", "ray", "--address", "nowhere"], "address must be HOST:PORT"),
+    ],
+)
+def test_mistakes_on_the_command_line(file, tmp_path, options, words):
+    ran = CliRunner().invoke(app, ["run", str(file), "-o", str(tmp_path / "out"), *options])
+    assert (ran.exit_code, words in ran.stderr) == (2, True), ran.stderr
+
+
+def test_threads_are_not_for_clusters():
+    with pytest.raises(InvalidArgument, match="threads must be left out for engine 'ray'"):
+        simulate(Problem.random(2, 2, graph.path(2), 0), GossipUCB(), 10, 1, engine="ray", threads=2)
+
+
+# ---------------------------------------------------------------- the command itself
+
+
+def test_the_command_prints_its_table_and_nothing_else(two_nodes, file, tmp_path):
+    command = [Path(sys.executable).parent / "fedbandit", "run", file, "-o", tmp_path / "out", "--engine", "ray"]
+    ran = subprocess.run([*command, "--address", two_nodes.address], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "ray" not in ran.stdout.lower().replace(str(tmp_path).lower(), "")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("experiment.toml", "fedbandit-runs", "sweep.nc", "sweep.png")
+    ]
+
+
+@pytest.mark.slow
+def test_without_an_address_ray_starts_on_this_machine(file, tmp_path):
+    command = [Path(sys.executable).parent / "fedbandit", "run", file, "-q", "--engine", "ray", "-o", tmp_path / "out"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    experiments = read_sweep(file)
+    same(run_files(experiments, tmp_path / "out" / "fedbandit-runs"), experiments)
+
+
+# ---------------------------------------------------------------- what travels
+
+
+class Homeless(int):
+    """Stands in a module that no worker finds."""
+
+
+def test_own_modules_travel(tmp_path, monkeypatch):
+    """To a process that has neither the folder nor its path; an edited module replaces the earlier one."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    package = tmp_path / "travelling"
+    package.mkdir()
+    (package / "__init__.py").write_text("from travelling.inner import Thing\n")
+    (package / "inner.py").write_text("class Thing:\n    says = 'first'\n")
+    from travelling import Thing  # pyright: ignore
+
+    first = shipping.packed("policies", {"one": Thing()})
+    (package / "inner.py").write_text("class Thing:\n    says = 'second'\n")
+    second = shipping.packed("policies", {"one": Thing()})
+    code = (
+        "import pathlib, sys\n"
+        "from fedbandit.outside.shipping import unpacked\n"
+        "contents = [pathlib.Path(path).read_bytes() for path in sys.argv[1:]]\n"
+        "print([unpacked(content)['one'].says for content in contents])\n"
+    )
+    (tmp_path / "1").write_bytes(first)
+    (tmp_path / "2").write_bytes(second)
+    command = [sys.executable, "-c", code, tmp_path / "1", tmp_path / "2", tmp_path / "1"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"TMPDIR": str(tmp_path)})
+    assert told.stdout.strip() == "['first', 'second', 'first']"
+    (home,) = tmp_path.glob("fedbandit-modules-*")
+    assert home.stat().st_mode & 0o077 == 0
+    home.chmod(0o777)
+    refused = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
+    assert "belongs to somebody else" in refused.stderr
+
+
+def test_what_cannot_travel_is_refused():
+    with pytest.raises(InvalidArgument, match="policies must be made of what stands at the top level of a module"):
+        shipping.packed("policies", lambda x: x)
+    script = type("Script", (), {"__module__": "__main__"})
+    sys.modules["__main__"].Script = script
+    try:
+        with pytest.raises(InvalidArgument, match="policies must be of a module, not of the script that runs"):
+            shipping.packed("policies", script())
+    finally:
+        del sys.modules["__main__"].Script
+
+
+def test_the_local_pool_and_ray_take_the_same_parts():
+    """One interface: parts and a function for progress."""
+    for run in (pool.run_parts, cluster.run_parts):
+        assert list(run.__annotations__)[:2] == ["parts", "progress"]
+
+
+def test_numbers_of_the_c_library_are_compared():
+    assert np.array_equal(cluster_connection._last_bits(), cluster_connection._last_bits())
+    assert set(cluster_connection.facts()) > {"Python", "numba", "fedbandit"}
