@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+import types
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -43,16 +45,20 @@ SOON = {"health_check_period_ms": 500, "health_check_failure_threshold": 2, "hea
 
 @pytest.fixture(scope="module")
 def two_nodes():
-    """A head and a second node, with a core each; tests may kill the second, and the next test gets another one."""
-    os.environ |= cluster_connection._QUIET
-    from ray.cluster_utils import Cluster
+    """A head and a second node, with a core each. This process is connected, so that tests share their workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster_connection._QUIET.items():
+            patch.setenv(name, value)
+        import ray
+        from ray.cluster_utils import Cluster
 
-    made = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": SOON}
-    )
-    made.add_node(num_cpus=1)
-    yield made
-    made.shutdown()
+        head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SOON}
+        made = Cluster(initialize_head=True, head_node_args=head)
+        made.add_node(num_cpus=1)
+        with cluster_connection.connection(made.address):
+            yield made
+        made.shutdown()
+        assert not ray.is_initialized()
 
 
 @pytest.fixture
@@ -94,27 +100,28 @@ def same(files, experiments):
 
 def test_simulate_gives_the_same_bits(two_nodes, monkeypatch):
     monkeypatch.setattr(parts, "PULLS_PER_PART", 4000)
-    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
     problems = [Problem.random(3, 3, graph.path(3), seed) for seed in range(5)]
     call = (problems, {"mine": GossipUCB()}, 600, range(1, 5), 7, [10, 600])
     seen = []
-    there = simulate(*call, engine="ray", progress=lambda done, total: seen.append((done, total)), watch_radii=True)
-    xr.testing.assert_identical(there.dataset, simulate(*call, watch_radii=True).dataset)
+    there = simulate(*call, engine="ray", progress=lambda done, total: seen.append((done, total)))
+    xr.testing.assert_identical(there.dataset, simulate(*call).dataset)
     assert seen[-1] == (4 * 600 * 3, 4 * 600 * 3)
 
 
 def test_own_code_runs_on_machines_that_do_not_have_it(two_nodes, file, tmp_path, monkeypatch):
     """The policy's module imports another; neither is on the path of a worker."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    own = "from dataclasses import dataclass\nfrom shipped_helper import GossipUCB\n" + OWN
+    own = "from shipped_helper import GossipUCB\n" + OWN
     (tmp_path / "shipped_policy.py").write_text(own)
     (tmp_path / "shipped_helper.py").write_text("from fedbandit import GossipUCB\n")
     file.write_text(FILE.format(horizon=200, trials=2, kind="shipped_policy:Mine").replace(', "complete:3"', ""))
     experiments = read_sweep(file)
-    same(run_files(experiments, tmp_path / "runs", None, "ray", two_nodes.address), experiments)
+    same(run_files(experiments, tmp_path / "runs", None, "ray"), experiments)
 
 
 OWN = """
+from dataclasses import dataclass
+
 @dataclass(frozen=True)
 class Mine:
     def page(self):
@@ -125,99 +132,52 @@ class Mine:
 """
 
 
-# ---------------------------------------------------------------- who dies in the middle
-
-
-def test_a_worker_dies(two_nodes, file, tmp_path):
-    file.write_text(FILE.format(horizon=5_000_000, trials=2, kind="gossip_ucb").replace(', "complete:3"', ""))
-    experiments, killed = read_sweep(file), []
-
-    def kill(done, total):
-        if 0 < done < total and not killed:
-            killed.extend(tasks()[:1])
-            os.kill(killed[0], signal.SIGKILL)
-
-    files = run_files(experiments, tmp_path / "runs", kill, "ray", two_nodes.address)
-    assert killed
-    same(files, experiments)
-
-
-def test_a_node_dies_and_what_is_finished_is_kept(two_nodes, file, tmp_path, monkeypatch):
-    """With a limit of one death the run ends, with its parts on disk; the same call then finishes it."""
-    file.write_text(FILE.format(horizon=3_000_000, trials=3, kind="gossip_ucb").replace(', "complete:3"', ""))
-    experiments, kept = read_sweep(file), tmp_path / "runs" / "parts"
-
-    def kill(done, total):
-        if list(kept.glob("*.nc")) and len(two_nodes.worker_nodes) and len(tasks()) == 2:
-            two_nodes.remove_node(next(iter(two_nodes.worker_nodes)), allow_graceful=False)
-
-    monkeypatch.setattr(cluster, "MOST_DEATHS", 1)
-    try:
-        with pytest.raises(ClusterError, match=r"died 1 times .*run the command again to resume"):
-            run_files(experiments, tmp_path / "runs", kill, "ray", two_nodes.address)
-        before = {path: path.stat().st_mtime_ns for path in kept.glob("*.nc")}
-        assert before
-        monkeypatch.undo()
-        monkeypatch.setattr(parts, "PULLS_PER_PART", 1)
-        seen = []
-        files = run_files(experiments, tmp_path / "runs", lambda *told: seen.append(told), "ray", two_nodes.address)
-        assert seen[-1][1] == (3 - len(before)) * 3_000_000 * 3
-        same(files, experiments)
-    finally:
-        two_nodes.add_node(num_cpus=1)
-
-
-def test_stopped_by_hand(two_nodes, file, tmp_path):
-    """Ctrl-C ends the tasks and keeps what is finished."""
-    file.write_text(FILE.format(horizon=10_000_000, trials=3, kind="gossip_ucb"))
-    kept = tmp_path / "runs" / "parts"
-
-    def stop(done, total):
-        if done > 0:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_files(read_sweep(file), tmp_path / "runs", stop, "ray", two_nodes.address)
-    assert until(lambda: not tasks(), 5)
-    assert not kept.exists() or not list(kept.glob("*.part"))
-
-
 # ---------------------------------------------------------------- what is refused
 
 
 def test_a_machine_with_another_version_is_refused(two_nodes, file, tmp_path, monkeypatch):
     other = cluster_connection.facts() | {"numba": "0.1", "fedbandit's sources": "abc"}
     monkeypatch.setattr(cluster, "facts", lambda: other)
-    words = r"machine [\d.]+ would compute something else \(numba [\d.]+ there, 0.1 here; fedbandit's sources \w{16} there"
+    words = (
+        r"machine [\d.]+ would compute something else \(numba [\d.]+ there, 0.1 here; fedbandit's sources \w{16} there"
+    )
     with pytest.raises(ClusterError, match=words):
-        run_files(read_sweep(file), tmp_path / "runs", None, "ray", two_nodes.address)
+        run_files(read_sweep(file), tmp_path / "runs", None, "ray")
 
 
 def test_an_error_in_a_task_is_told_in_its_own_words(two_nodes, file, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "_code_of", lambda call: ["other"])
     with pytest.raises(ClusterError, match="a worker has loaded other code"):
-        run_files(read_sweep(file), tmp_path / "runs", None, "ray", two_nodes.address)
+        run_files(read_sweep(file), tmp_path / "runs", None, "ray")
     monkeypatch.undo()
-    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
-    with pytest.raises(ClusterError, match="cannot load what it should run"):
-        simulate(Problem.random(2, 2, graph.path(2), 0), [Homeless(1)], 10, 1, engine="ray")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "only_here", types.ModuleType("only_here"))  # a library that no worker has
+    (tmp_path / "needy_policy.py").write_text("import only_here\nfrom fedbandit import GossipUCB\n" + OWN)
+    file.write_text(FILE.format(horizon=200, trials=2, kind="needy_policy:Mine").replace(', "complete:3"', ""))
+    with pytest.raises(ClusterError, match="cannot load what it should run .No module named 'only_here'."):
+        run_files(read_sweep(file), tmp_path / "runs", None, "ray")
+
+
+def test_a_second_address_is_refused(two_nodes, file, tmp_path):
+    with pytest.raises(InvalidArgument, match="address must be left out where ray.init has been called"):
+        run_files(read_sweep(file), tmp_path / "runs", None, "ray", two_nodes.address)
 
 
 def test_where_no_ray_answers(monkeypatch):
     monkeypatch.setattr(cluster_connection, "_PATIENCE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(ClusterError, match="no Ray cluster answers at .*timed out"):
-            cluster_connection._check(f"127.0.0.1:{silent.getsockname()[1]}", "address")
+            cluster_connection._find_ray_at("127.0.0.1", silent.getsockname()[1])
         free = silent.getsockname()[1]
     with pytest.raises(ClusterError, match="no Ray cluster answers at .*refused"):
-        cluster_connection._check(f"127.0.0.1:{free}", "address")
+        cluster_connection._find_ray_at("127.0.0.1", free)
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as web:
         threading.Thread(target=web.handle_request).start()
         with pytest.raises(ClusterError, match="is not a Ray cluster"):
-            cluster_connection._check(f"127.0.0.1:{web.server_port}", "address")
+            cluster_connection._find_ray_at("127.0.0.1", web.server_port)
     for wrong in ("6379", "ray://10.0.0.1:10001", "here:there", "auto", ":6379"):
         with pytest.raises(InvalidArgument, match="address must be HOST:PORT"):
-            cluster_connection._check(wrong, "address")
+            cluster_connection._host_and_port(wrong, "address")
 
 
 @pytest.mark.parametrize(
@@ -238,9 +198,78 @@ def test_threads_are_not_for_clusters():
         simulate(Problem.random(2, 2, graph.path(2), 0), GossipUCB(), 10, 1, engine="ray", threads=2)
 
 
+# ---------------------------------------------------------------- who dies in the middle
+
+
+def test_stopped_by_hand(two_nodes, file, tmp_path):
+    """Ctrl-C ends the tasks and keeps what is finished."""
+    file.write_text(FILE.format(horizon=10_000_000, trials=3, kind="gossip_ucb"))
+    kept = tmp_path / "runs" / "parts"
+
+    def stop(done, total):
+        if done > 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_files(read_sweep(file), tmp_path / "runs", stop, "ray")
+    assert until(lambda: not tasks(), 5)
+    assert not kept.exists() or not list(kept.glob("*.part"))
+
+
+def test_a_worker_dies(two_nodes, file, tmp_path):
+    file.write_text(FILE.format(horizon=3_000_000, trials=2, kind="gossip_ucb").replace(', "complete:3"', ""))
+    experiments, killed = read_sweep(file), []
+
+    def kill(done, total):
+        if 0 < done < total and not killed:
+            killed.extend(tasks()[:1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    files = run_files(experiments, tmp_path / "runs", kill, "ray")
+    assert killed
+    same(files, experiments)
+
+
+def test_a_node_dies(two_nodes, file, tmp_path):
+    """The second machine, in the middle of a part. Later tests have the first alone."""
+    file.write_text(FILE.format(horizon=3_000_000, trials=4, kind="gossip_ucb").replace(', "complete:3"', ""))
+    experiments, killed = read_sweep(file), []
+
+    def kill(done, total):
+        if not killed and done > 0 and len(tasks()) == 2:
+            killed.extend(two_nodes.worker_nodes)
+            two_nodes.remove_node(killed[0], allow_graceful=False)
+
+    files = run_files(experiments, tmp_path / "runs", kill, "ray")
+    assert killed
+    same(files, experiments)
+
+
+@pytest.mark.slow
+def test_a_part_that_always_dies_ends_the_run_which_resumes(two_nodes, file, tmp_path, monkeypatch):
+    """Its finished parts are on disk; the same call does the others."""
+    file.write_text(FILE.format(horizon=1_000_000, trials=4, kind="gossip_ucb").replace(', "complete:3"', ""))
+    experiments, kept = read_sweep(file), tmp_path / "runs" / "parts"
+
+    def kill(done, total):
+        for pid in tasks() if list(kept.glob("*.nc")) else []:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    monkeypatch.setattr(cluster, "MOST_DEATHS", 1)
+    with pytest.raises(ClusterError, match=r"died 1 times .*run the command again to resume"):
+        run_files(experiments, tmp_path / "runs", kill, "ray")
+    before, seen = len(list(kept.glob("*.nc"))), []
+    assert 0 < before < 4
+    files = run_files(experiments, tmp_path / "runs", lambda *told: seen.append(told), "ray")
+    assert seen[-1] == ((4 - before) * 3_000_000, (4 - before) * 3_000_000)
+    same(files, experiments)
+
+
 # ---------------------------------------------------------------- the command itself
 
 
+@pytest.mark.slow
 def test_the_command_prints_its_table_and_nothing_else(two_nodes, file, tmp_path):
     command = [Path(sys.executable).parent / "fedbandit", "run", file, "-o", tmp_path / "out", "--engine", "ray"]
     ran = subprocess.run([*command, "--address", two_nodes.address], capture_output=True, text=True, check=False)
@@ -261,10 +290,6 @@ def test_without_an_address_ray_starts_on_this_machine(file, tmp_path):
 
 
 # ---------------------------------------------------------------- what travels
-
-
-class Homeless(int):
-    """Stands in a module that no worker finds."""
 
 
 def test_own_modules_travel(tmp_path, monkeypatch):
@@ -288,7 +313,9 @@ def test_own_modules_travel(tmp_path, monkeypatch):
     (tmp_path / "1").write_bytes(first)
     (tmp_path / "2").write_bytes(second)
     command = [sys.executable, "-c", code, tmp_path / "1", tmp_path / "2", tmp_path / "1"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"TMPDIR": str(tmp_path)})
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
     assert told.stdout.strip() == "['first', 'second', 'first']"
     (home,) = tmp_path.glob("fedbandit-modules-*")
     assert home.stat().st_mode & 0o077 == 0

@@ -72,7 +72,7 @@ def run(
     address: Annotated[
         str | None,
         typer.Option(
-            help="HOST:PORT of the cluster's head node, for --engine ray. Default: RAY_ADDRESS, else this machine alone."
+            help="HOST:PORT of the Ray cluster's head node. Default: RAY_ADDRESS, else Ray starts on this machine."
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but warnings and errors.")] = False,

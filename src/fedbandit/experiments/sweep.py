@@ -196,14 +196,12 @@ def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result]) ->
         last = result.dataset.isel(time=-1)
         for name, final in finals.items():
             numbers[name].append(final(last).values)
-        problems.append(_without_means(result.experiment["problem"]))
+        described = result.experiment
+        problems.append(_without_means(described["problem"]))
         # The same in all; policies with a hash of the source of own ones.
-        about = about or {"versions": result.dataset.attrs["versions"], "policies": json.dumps(result.experiment["policies"])}
+        about = {"versions": result.dataset.attrs["versions"], "policies": json.dumps(described["policies"])}
     return xr.Dataset(
-        {
-            name: (("run", "policy", "trial"), np.stack(values))
-            for name, values in numbers.items()
-        },
+        {name: (("run", "policy", "trial"), np.stack(values)) for name, values in numbers.items()},
         coords={
             "policy": list(experiments[0].policies),
             "trial": np.arange(experiments[0].trials),

@@ -22,6 +22,8 @@ from fedbandit.outside.modules import is_own_code
 
 __all__ = ["packed", "unpacked"]
 
+_SCRIPTS = {"__main__", "__mp_main__"}
+
 
 class _Pickler(pickle.Pickler):
     """Notes the modules of the functions and classes that it meets."""
@@ -46,10 +48,10 @@ def packed(argument: str, value: Any) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         hint = f"Other machines find classes and functions by module and name ({error})."
         raise InvalidArgument(argument, "given", "made of what stands at the top level of a module", hint) from None
-    own = {name for name in pickler.modules if is_own_code(name, "")}
-    if own & {"__main__", "__mp_main__"}:
+    if pickler.modules & _SCRIPTS:
         hint = "Other machines cannot import a script or a notebook: move the class or function to a module."
         raise InvalidArgument(argument, "given", "of a module, not of the script that runs", hint)
+    own = {name for name in pickler.modules if is_own_code(name, "")}
     return pickle.dumps((_sources(own), file.getvalue()), protocol=5)
 
 
@@ -66,7 +68,7 @@ def _sources(modules: set[str]) -> dict[str, bytes]:
     roots = {_root(name) for name in modules} - {None}
     found: dict[str, bytes] = {}
     for name in sorted(sys.modules):
-        root = _root(name) if name not in ("__main__", "__mp_main__") and is_own_code(name, "") else None
+        root = _root(name) if name not in _SCRIPTS and is_own_code(name, "") else None
         if root is not None and root in roots:
             path = Path(str(sys.modules[name].__file__)).resolve()
             found[path.relative_to(root).as_posix()] = path.read_bytes()

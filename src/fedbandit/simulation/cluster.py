@@ -21,7 +21,7 @@ from fedbandit.outside.modules import digest_of
 from fedbandit.outside.policies import is_built_in, source_hash
 from fedbandit.outside.shipping import packed, unpacked
 from fedbandit.simulation.cluster_connection import ClusterError, connection, facts
-from fedbandit.simulation.parts import Part, merge, ranges
+from fedbandit.simulation.parts import Part, first_problem, merge, ranges
 from fedbandit.simulation.result import Result, load
 from fedbandit.simulation.run import OnProgress, simulate
 
@@ -150,7 +150,7 @@ def _save(content: bytes, path: Path) -> None:
 
 def _code_of(call: Mapping[str, Any]) -> list[str]:
     """Hashes of the user's own code that a call runs."""
-    problem = call["problem"][0] if isinstance(call["problem"], Sequence) else call["problem"]
+    problem = first_problem(call)
     functions = (problem.edges_per_round, getattr(problem.rewards, "draw", None))
     policies = [source_hash(policy) for policy in call["policies"].values() if not is_built_in(policy)]
     return policies + [digest_of(function) for function in functions if isinstance(function, FunctionType)]

@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
@@ -23,7 +23,6 @@ _PATIENCE = 5.0  # seconds until an address counts as wrong
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # hides no GPU, and so has nothing to warn of
 }
 
@@ -43,8 +42,8 @@ def facts() -> dict[str, str]:
 def _last_bits() -> str:
     """A hash of functions of the C library, which are not the same to the last bit everywhere."""
     numbers = [0.001 * k + 0.0007 for k in range(2000)]
-    functions = (math.log, math.log1p, math.exp, math.cos, math.sin, math.lgamma, lambda x: math.pow(x, 0.3))
-    found = [f(x) for f in functions for x in numbers]
+    functions: list[Callable[[float], float]] = [math.log, math.exp, math.expm1, math.erfc, math.cos, math.log10]
+    found = [function(x) for function in functions for x in numbers]
     return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
 
 
@@ -52,6 +51,8 @@ def _last_bits() -> str:
 def connection(address: str | None) -> Generator[Any]:
     """The module ``ray``, connected; a connection that is made here ends here, and with it all tasks."""
     needs("engine 'ray'", "ray", "sim")
+    where = address or os.environ.get("RAY_ADDRESS") or None
+    place = None if where is None else _host_and_port(where, "address" if address else "RAY_ADDRESS")
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)  # read when ray is imported
     import ray
@@ -62,9 +63,8 @@ def connection(address: str | None) -> Generator[Any]:
             raise InvalidArgument("address", address, "left out where ray.init has been called")
         yield module
         return
-    where = address or os.environ.get("RAY_ADDRESS") or None
-    if where is not None:
-        _check(where, "address" if address else "RAY_ADDRESS")
+    if place is not None:
+        _find_ray_at(*place)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if where is None:
         options |= {"include_dashboard": False, "num_cpus": usable_cores()}
@@ -85,16 +85,20 @@ def connection(address: str | None) -> Generator[Any]:
         module.shutdown()
 
 
-def _check(address: str, argument: str) -> None:
-    """Refuse an address where no Ray answers: Ray itself would try for minutes."""
+def _host_and_port(address: str, argument: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if "/" in address or not host or not port.isdigit() or not 0 < int(port) < 2**16:
+    if "/" in address or not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise InvalidArgument(argument, address, "HOST:PORT of a Ray cluster's head node, such as 10.0.0.1:6379")
+    return host.strip("[]"), int(port)
+
+
+def _find_ray_at(host: str, port: int) -> None:
+    """Refuse an address where no Ray answers: Ray itself would try for minutes."""
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE) as there:
+        with socket.create_connection((host, port), timeout=_PATIENCE) as there:
             there.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))  # as gRPC begins
             answer = there.recv(9)
     except OSError as error:
-        raise ClusterError(f"no Ray cluster answers at {address} ({error}): is it running? ray status") from None
+        raise ClusterError(f"no Ray cluster answers at {host}:{port} ({error}): is it running? ray status") from None
     if len(answer) < 9 or answer[3] != 4:  # the type of a frame of settings
-        raise ClusterError(f"what answers at {address} is not a Ray cluster: give the port of ray start --head")
+        raise ClusterError(f"what answers at {host}:{port} is not a Ray cluster: give the port of ray start --head")

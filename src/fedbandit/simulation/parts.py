@@ -15,8 +15,11 @@ import h5netcdf
 import xarray as xr
 
 from fedbandit.checks import InvalidArgument
+from fedbandit.problem import Problem
 
-__all__ = ["Part", "attributes_of_all", "in_order", "merge", "ranges"]
+__all__ = ["Part", "attributes_of_all", "first_problem", "in_order", "merge", "ranges"]
+
+_open: Any = h5netcdf.File
 
 PULLS_PER_PART = 3e7
 """A second or two: a kill loses little, and a task's own cost, some hundredths of a second, is small beside it."""
@@ -44,9 +47,13 @@ class Part(NamedTuple):
 
 def pulls_per_trial(call: Mapping[str, Any]) -> int:
     """Agent-pulls of all policies in one trial."""
-    problem = call["problem"]
-    num_agents = (problem[0] if isinstance(problem, Sequence) else problem).num_agents
-    return len(call["policies"]) * call["horizon"] * num_agents
+    return len(call["policies"]) * call["horizon"] * first_problem(call).num_agents
+
+
+def first_problem(call: Mapping[str, Any]) -> Problem:
+    """The problem, or that of trial 0 where each has its own."""
+    problem: Problem | Sequence[Problem] = call["problem"]
+    return problem if isinstance(problem, Problem) else problem[0]
 
 
 def ranges(trials: range, call: Mapping[str, Any]) -> list[range]:
@@ -66,7 +73,7 @@ def merge(paths: Sequence[Path], target: Path) -> None:
             compressed: Any = {str(name): {"zlib": True, "complevel": 4} for name in first.data_vars}
             whole = first.assign_attrs(attributes_of_all(about))
             whole.to_netcdf(unfinished, engine="h5netcdf", encoding=compressed, unlimited_dims=["trial"])
-        with h5netcdf.File(unfinished, "a") as file:
+        with _open(unfinished, "a") as file:
             end = about[0].sizes["trial"]
             file.resize_dimension("trial", sum(part.sizes["trial"] for part in about))
             for path in paths[1:]:
