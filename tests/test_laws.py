@@ -19,7 +19,18 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 ROOMS = {
     "rules": ["rules"],  # formulas; first, since a problem asks the rules for the variance of its rewards
     "checks": ["checks", "extras", "regular_files", "toml_files", "progress", "shares"],
-    "world": ["array_checks", "graph", "rewards", "samples", "delays", "problem", "hospital"],
+    "world": [
+        "array_checks",
+        "edge_arrays",
+        "random_graphs",
+        "topology",
+        "graph",
+        "rewards",
+        "samples",
+        "delays",
+        "problem",
+        "hospital",
+    ],
     "policies": ["policies"],
     "outside": ["outside"],  # policies and functions of users
     "theory": ["theory"],  # after the policies, which say how long a horizon may be
@@ -137,6 +148,7 @@ def test_extras_are_those_of_the_project():
     imported_as = {"google.protobuf": "protobuf", "grpc": "grpcio", "prometheus_client": "prometheus-client"}
     for extra, names in extras.EXTRAS.items():
         required = {re.split("[>=]", requirement)[0] for requirement in project["optional-dependencies"][extra]}
+        required.discard("fedbandit[sim]")
         assert {imported_as.get(name, name) for name in names} == required
     assert project["optional-dependencies"]["all"] == ["fedbandit[agent,sim]"]
 

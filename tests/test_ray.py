@@ -12,14 +12,12 @@ import types
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 import xarray as xr
 from typer.testing import CliRunner
 
 from fedbandit import GossipUCB, InvalidArgument, Problem, graph, simulate
 from fedbandit.cli.commands import app
-from fedbandit.experiments import pool
 from fedbandit.experiments.experiment import read_sweep
 from fedbandit.experiments.sweep import run_files
 from fedbandit.outside import shipping
@@ -154,22 +152,22 @@ def test_an_error_in_a_task_is_told_in_its_own_words(two_nodes, file, tmp_path, 
     monkeypatch.setitem(sys.modules, "only_here", types.ModuleType("only_here"))  # a library that no worker has
     (tmp_path / "needy_policy.py").write_text("import only_here\nfrom fedbandit import GossipUCB\n" + OWN)
     file.write_text(FILE.format(horizon=200, trials=2, kind="needy_policy:Mine").replace(', "complete:3"', ""))
-    with pytest.raises(ClusterError, match="cannot load what it should run .No module named 'only_here'."):
+    with pytest.raises(ClusterError, match=r"cannot load what it should run .No module named 'only_here'."):
         run_files(read_sweep(file), tmp_path / "runs", None, "ray")
 
 
 def test_a_second_address_is_refused(two_nodes, file, tmp_path):
-    with pytest.raises(InvalidArgument, match="address must be left out where ray.init has been called"):
+    with pytest.raises(InvalidArgument, match=r"address must be left out where ray.init has been called"):
         run_files(read_sweep(file), tmp_path / "runs", None, "ray", two_nodes.address)
 
 
 def test_where_no_ray_answers(monkeypatch):
     monkeypatch.setattr(cluster_connection, "_PATIENCE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        with pytest.raises(ClusterError, match="no Ray cluster answers at .*timed out"):
+        with pytest.raises(ClusterError, match=r"no Ray cluster answers at .*timed out"):
             cluster_connection._find_ray_at("127.0.0.1", silent.getsockname()[1])
         free = silent.getsockname()[1]
-    with pytest.raises(ClusterError, match="no Ray cluster answers at .*refused"):
+    with pytest.raises(ClusterError, match=r"no Ray cluster answers at .*refused"):
         cluster_connection._find_ray_at("127.0.0.1", free)
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as web:
         threading.Thread(target=web.handle_request).start()
@@ -313,16 +311,13 @@ def test_own_modules_travel(tmp_path, monkeypatch):
     (tmp_path / "1").write_bytes(first)
     (tmp_path / "2").write_bytes(second)
     command = [sys.executable, "-c", code, tmp_path / "1", tmp_path / "2", tmp_path / "1"]
-    told = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=os.environ | {"TMPDIR": str(tmp_path)}
-    )
+    elsewhere = os.environ | {"TMPDIR": str(tmp_path)}
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=elsewhere)
     assert told.stdout.strip() == "['first', 'second', 'first']"
     (home,) = tmp_path.glob("fedbandit-modules-*")
     assert home.stat().st_mode & 0o077 == 0
     home.chmod(0o777)
-    refused = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(tmp_path)}
-    )
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, env=elsewhere)
     assert "belongs to somebody else" in refused.stderr
 
 
@@ -336,14 +331,3 @@ def test_what_cannot_travel_is_refused():
             shipping.packed("policies", script())
     finally:
         del sys.modules["__main__"].Script
-
-
-def test_the_local_pool_and_ray_take_the_same_parts():
-    """One interface: parts and a function for progress."""
-    for run in (pool.run_parts, cluster.run_parts):
-        assert list(run.__annotations__)[:2] == ["parts", "progress"]
-
-
-def test_numbers_of_the_c_library_are_compared():
-    assert np.array_equal(cluster_connection._last_bits(), cluster_connection._last_bits())
-    assert set(cluster_connection.facts()) > {"Python", "numba", "fedbandit"}
