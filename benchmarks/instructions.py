@@ -96,7 +96,10 @@ def measure(checkout: Path, names: list[str], branches: bool, cache: str | None)
         files = [Path(f"{folder}/counts.{number}") for number in range(1, 2 * len(names) + 1)]
         totals = [_totals(path) for path in files]
         return {
-            name: {event: (long[event] - short[event]) / (AGENTS * (LONG - SHORT)) for event in long}
+            name: {
+                event: (long[event] - short[event]) / (AGENTS * (LONG - SHORT))
+                for event in long
+            }
             for name, short, long in zip(names, totals[::2], totals[1::2], strict=True)
         }
 

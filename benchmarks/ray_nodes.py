@@ -1,7 +1,8 @@
 """Measures runs on a Ray cluster on this machine: the cost of a task, and how throughput grows from one node to two.
 
-Each node has one core. ``python benchmarks/ray_nodes.py [--runs 5] [--trials 24]`` prints two tables. Clocks are those
-of the wall, and a busy machine makes them long: the load average is printed beside them.
+Each node has one core. ``python benchmarks/ray_nodes.py [--runs 5] [--trials 24]`` prints two tables: the clock on the
+wall, which a busy machine makes long (the load average is printed beside it), and CPU time, of this process and of all
+that it has started: Ray's own processes and the workers.
 """
 
 import argparse
@@ -9,7 +10,10 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from ray.cluster_utils import Cluster
 
@@ -21,24 +25,53 @@ from fedbandit.simulation.parts import Part
 PROBLEM = Problem.random(10, 10, graph.path(10), 0)
 
 
-def seconds(horizon: int, trials: int) -> float:
-    """The wall clock of a run in parts of one trial, with workers that have compiled the page."""
+class Cost(NamedTuple):
+    """Seconds."""
+
+    wall: float
+    cpu: float
+
+
+def cpu_seconds() -> float:
+    """CPU time so far of this process and of its descendants that live."""
+    parents, used = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            numbers = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            parents[pid], used[pid] = int(numbers[1]), (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+
+    def is_ours(pid: int) -> bool:
+        return pid == os.getpid() or (pid in parents and is_ours(parents[pid]))
+
+    return sum(seconds for pid, seconds in used.items() if is_ours(pid))
+
+
+def measured(run: Callable[[], None]) -> Cost:
+    """What a function costs."""
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    run()
+    return Cost(time.perf_counter() - wall, cpu_seconds() - cpu)
+
+
+def on_cluster(horizon: int, trials: int) -> Cost:
+    """A run in parts of one trial, with workers that have compiled the page."""
     call = {"problem": PROBLEM, "policies": {"Gossip_UCB": GossipUCB()}, "horizon": horizon, "seed": 0}
     with tempfile.TemporaryDirectory() as folder:
         parts = [Part(call, range(r, r + 1), Path(folder) / f"{r}.nc") for r in range(trials)]
-        start = time.perf_counter()
-        run_parts(parts, lambda done, total: None)
-        return time.perf_counter() - start
+        return measured(lambda: run_parts(parts, lambda done, total: None))
 
 
-def alone(horizon: int, trials: int) -> float:
+def alone(horizon: int, trials: int) -> Cost:
     """The same in this process, one trial after the other: played, saved, read and written again."""
-    with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
+
+    def run() -> None:
         for r in range(trials):
             saved = simulate(PROBLEM, GossipUCB(), horizon, range(r, r + 1), threads=1).save(Path(folder) / "part.nc")
             (Path(folder) / f"{r}.nc").write_bytes(saved.read_bytes())
-        return time.perf_counter() - start
+
+    with tempfile.TemporaryDirectory() as folder:
+        return measured(run)
 
 
 def spread(values: list[float], scale: float = 1.0) -> str:
@@ -59,22 +92,25 @@ def main() -> None:
     print(f"{options.runs} runs each; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     with connection(cluster.address):
-        first = seconds(100, 1)
-        small = 100
-        tasks = [seconds(100, small) / small for _ in runs]
-        here = [alone(100, small) / small for _ in runs]
-        print("| a part of 1,000 agent-pulls | milliseconds |\n|---|---|")
-        print(f"| as a task, one node | {spread(tasks, 1e3)} |\n| in one process, without Ray | {spread(here, 1e3)} |")
-        print(f"| the first task of a new worker (starts, imports, loads compiled code) | {first * 1e3:.0f} |\n")
-        by_nodes = {1: [seconds(horizon, trials) for _ in runs]}
+        first, small = on_cluster(100, 1), 100
+        print("| a part of 1,000 agent-pulls | milliseconds | of CPU |\n|---|---|---|")
+        for name, play in (("as a task, one node", on_cluster), ("in one process, without Ray", alone)):
+            costs = [play(100, small) for _ in runs]
+            scale = 1e3 / small
+            print(f"| {name} | {spread([c.wall for c in costs], scale)} | {spread([c.cpu for c in costs], scale)} |")
+        print(f"| the first task of a new worker | {first.wall * 1e3:.0f} | {first.cpu * 1e3:.0f} |\n")
+        by_nodes = {1: [on_cluster(horizon, trials) for _ in runs]}
         cluster.add_node(num_cpus=1)
-        seconds(horizon, 4)  # the new node's worker starts
-        by_nodes[2] = [seconds(horizon, trials) for _ in runs]
-        print(f"| nodes | M agent-pulls per second, {trials} parts of {pulls / trials:.0e} |\n|---|---|")
-        for nodes, walls in by_nodes.items():
-            print(f"| {nodes} | {spread([pulls / wall for wall in walls], 1e-6)} |")
-        ratio = statistics.median(by_nodes[1]) / statistics.median(by_nodes[2])
-        print(f"\nTwo nodes: {ratio:.2f} times one; load average {os.getloadavg()[0]:.1f}")
+        on_cluster(horizon, 4)  # the new node's worker starts
+        by_nodes[2] = [on_cluster(horizon, trials) for _ in runs]
+        print(
+            f"| nodes | M agent-pulls per second, {trials} parts of {pulls / trials:.0e} | per CPU second |\n|---|---|---|"
+        )
+        for nodes, costs in by_nodes.items():
+            rates = [spread([pulls / seconds for seconds in each], 1e-6) for each in zip(*costs, strict=True)]
+            print(f"| {nodes} | {' | '.join(rates)} |")
+        one, two = (statistics.median(cost.wall for cost in by_nodes[nodes]) for nodes in (1, 2))
+        print(f"\nTwo nodes: {one / two:.2f} times one; load average {os.getloadavg()[0]:.1f}")
     cluster.shutdown()
 
 

@@ -270,9 +270,7 @@ def schedule(periods: Sequence[tuple[int, Graph | str | Iterable[Sequence[int]]]
     name = "schedule of " + ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     union = _union([(min(e), max(e)) for part in parts for e in part], max(sizes, default=None), name)
     checked = [checked_edges(pairs_of(part), union.num_agents).tolist() for part in parts]
-    return Schedule(
-        tuple((start, tuple((i, j) for i, j in part)) for start, part in zip(starts, checked, strict=True)), union
-    )
+    return Schedule(tuple((start, tuple((i, j) for i, j in part)) for start, part in zip(starts, checked, strict=True)), union)
 
 
 def contacts(source: str | os.PathLike[str] | Iterable[Sequence[int]], num_agents: int | None = None) -> Contacts:

@@ -30,6 +30,7 @@ __all__ = ["run_parts", "simulate_on_cluster"]
 MOST_DEATHS = 5
 """How often one part may die with its worker or its machine before the run ends: it may be its own fault."""
 
+_INSTALL = "install the same versions of fedbandit[ray] and of what own code imports on all machines"
 _BETWEEN_REPORTS = 0.5  # seconds
 
 
@@ -49,33 +50,36 @@ def run_parts(parts: Sequence[Part], progress: OnProgress, address: str | None =
     ``address``: HOST:PORT of the head node. Default: ``RAY_ADDRESS``, else Ray starts on this machine for this call; a
     process that has called ``ray.init`` stays with that cluster.
     """
-    calls = {id(part.call): packed("policies and problem", part.call) for part in parts}
+    for call in {id(part.call): part.call for part in parts}.values():
+        _packed(call)  # refused before anything runs
     with connection(address) as ray:
-        _drive(ray, parts, calls, progress)
+        _drive(ray, parts, progress)
 
 
-def _drive(ray: Any, parts: Sequence[Part], calls: dict[int, bytes], progress: OnProgress) -> None:
-    start = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(_play).remote
-    here, code = facts(), {id(part.call): _code_of(part.call) for part in parts}
+def _packed(call: Mapping[str, Any]) -> bytes:
+    return packed("policies and problem", call)
+
+
+def _drive(ray: Any, parts: Sequence[Part], progress: OnProgress) -> None:
+    start, here = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(_play).remote, facts()
     left = Counter(id(part.call) for part in parts)
-    sent: dict[int, Any] = {}  # calls in Ray's store
+    sent: dict[int, tuple[Any, list[str]]] = {}  # calls in Ray's store, and their own code
     waiting, running, deaths = deque(parts), dict[Any, Part](), Counter[Path]()
     total, finished, done = sum(part.pulls for part in parts), 0, dict[Path, int]()
     try:
         while waiting or running:
-            while waiting and len(running) < _most_tasks(ray):
+            # As many tasks as there are cores, and as many again that wait for one.
+            for _ in range(min(len(waiting), max(2, 2 * _cores(ray)) - len(running))):
                 part = waiting.popleft()
-                which = id(part.call)
-                if which not in sent:
-                    sent[which] = ray.put(calls[which])
-                task = start(here, code[which], sent[which], part.trials.start, part.trials.stop)
-                running[task] = part
+                if id(part.call) not in sent:
+                    sent[id(part.call)] = ray.put(_packed(part.call)), _code_of(part.call)
+                running[start(here, *sent[id(part.call)], part.trials.start, part.trials.stop)] = part
             ready, _ = ray.wait(list(running), num_returns=len(running), timeout=0.2, fetch_local=False)
             for task in ready:
                 part = running[task]
                 try:
                     told = ray.get(next(task))
-                except _deaths(ray) as error:
+                except (*_deaths(ray), StopIteration) as error:
                     del running[task]
                     deaths[part.path] += 1
                     if deaths[part.path] == MOST_DEATHS:
@@ -84,7 +88,7 @@ def _drive(ray: Any, parts: Sequence[Part], calls: dict[int, bytes], progress: O
                     done.pop(part.path, None)
                     continue
                 except ray.exceptions.RayError as error:
-                    raise _cause(error) from None
+                    raise _in_words(error) from None
                 if isinstance(told, bytes):
                     _save(told, part.path)
                     del running[task]
@@ -103,9 +107,9 @@ def _drive(ray: Any, parts: Sequence[Part], calls: dict[int, bytes], progress: O
         raise
 
 
-def _most_tasks(ray: Any) -> int:
-    """Tasks to have under way: the cores, and as many again that wait for one."""
-    return max(2, 2 * int(ray.cluster_resources().get("CPU", 0)))
+def _cores(ray: Any) -> int:
+    """Those of all machines that are there now."""
+    return int(ray.cluster_resources().get("CPU", 0))
 
 
 def _deaths(ray: Any) -> tuple[type[Exception], ...]:
@@ -115,23 +119,20 @@ def _deaths(ray: Any) -> tuple[type[Exception], ...]:
 
 
 def _gave_up(part: Part, error: Exception) -> ClusterError:
-    last = str(error).strip().splitlines()[0]
+    last = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return ClusterError(
         f"trials {part.trials.start} to {part.trials.stop - 1} died {MOST_DEATHS} times with their worker process or "
         f"machine (memory full?); finished parts are kept: run the command again to resume. Ray's last words: {last}"
     )
 
 
-def _cause(error: Exception) -> Exception:
-    """The error in the task, in its own words."""
+def _in_words(error: Exception) -> Exception:
+    """The error in a task as it was raised there; Ray's own errors in one line."""
     cause = getattr(error, "cause", None)
-    if isinstance(cause, (ImportError, AttributeError)) or "import" in type(error).__name__.lower() or cause is None:
-        words = str(cause or error).strip().splitlines()[-1]
-        return ClusterError(
-            f"a worker cannot load what it should run ({words}): install the same fedbandit on all machines, with the "
-            "extra ray, and the libraries that own policies import"
-        )
-    return cause
+    words = (str(cause or error).strip().splitlines() or [type(error).__name__])[-1]
+    if "failed to import" in str(cause):
+        return ClusterError(f"a machine cannot import fedbandit as it is here ({words}): {_INSTALL}")
+    return cause if isinstance(cause, Exception) else ClusterError(f"Ray gives up on a task: {words}")
 
 
 def _save(content: bytes, path: Path) -> None:
@@ -166,7 +167,10 @@ class _StoppedError(Exception):
 def _play(there: dict[str, str], code: list[str], content: bytes, start: int, stop: int) -> Iterator[int | bytes]:
     """The task: yields agent-pulls done from time to time, and at last the file of the result."""
     _refuse_another_version(there)
-    call = unpacked(content)
+    try:
+        call = unpacked(content)
+    except Exception as error:
+        raise ClusterError(f"machine {_machine()} cannot load what it should run ({error}): {_INSTALL}") from None
     if _code_of(call) != code:
         raise ClusterError(
             "a worker has loaded other code of an own policy or function than this process: a file has changed since "
@@ -196,9 +200,11 @@ def _refuse_another_version(there: dict[str, str]) -> None:
     here = facts()
     differ = [f"{name} {here[name]} there, {there[name]} here" for name in there if here.get(name) != there[name]]
     if differ:
-        import ray
+        raise ClusterError(f"machine {_machine()} would compute something else ({'; '.join(differ)}): {_INSTALL}")
 
-        raise ClusterError(
-            f"machine {ray.util.get_node_ip_address()} would compute something else ({'; '.join(differ)}): "
-            "install the same versions on all machines"
-        )
+
+def _machine() -> str:
+    import ray
+
+    api: Any = ray
+    return api.util.get_node_ip_address()

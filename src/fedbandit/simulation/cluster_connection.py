@@ -68,8 +68,7 @@ def connection(address: str | None) -> Generator[Any]:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if where is None:
         options |= {"include_dashboard": False, "num_cpus": usable_cores()}
-    # Ray prints what it hears of other processes' deaths, which this run survives, to standard output.
-    module._private.worker.print_to_stdstream = lambda *_, **__: None  # pyright: ignore[reportUnknownLambdaType]
+    _silence(module)
     try:
         module.init(address=where or "local", **options)
     except Exception as error:
@@ -83,6 +82,17 @@ def connection(address: str | None) -> Generator[Any]:
         yield module
     finally:
         module.shutdown()
+
+
+def _silence(ray: Any) -> None:
+    """Ray prints what it hears of other processes' deaths, which a run survives, to standard output; it has no switch."""
+    worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = _print_nothing
+
+
+def _print_nothing(*_: Any, **__: Any) -> None:
+    """Instead of Ray's own."""
 
 
 def _host_and_port(address: str, argument: str) -> tuple[str, int]:
