@@ -296,7 +296,8 @@ def test_own_modules_travel(tmp_path, monkeypatch):
     package = tmp_path / "travelling"
     package.mkdir()
     (package / "__init__.py").write_text("from travelling.inner import Thing\n")
-    (package / "inner.py").write_text("class Thing:\n    says = 'first'\n")
+    (tmp_path / "fellow_traveller.py").write_text("said = 'first'\n")
+    (package / "inner.py").write_text("from fellow_traveller import said\nclass Thing:\n    says = said\n")
     from travelling import Thing  # pyright: ignore
 
     first = shipping.packed("policies", {"one": Thing()})

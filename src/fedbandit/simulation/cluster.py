@@ -164,7 +164,7 @@ class _StoppedError(Exception):
     """The task is cancelled."""
 
 
-def _play(there: dict[str, str], code: list[str], content: bytes, start: int, stop: int) -> Iterator[int | bytes]:
+def _play(there: dict[str, str], content: bytes, code: list[str], start: int, stop: int) -> Iterator[int | bytes]:
     """The task: yields agent-pulls done from time to time, and at last the file of the result."""
     _refuse_another_version(there)
     try:

@@ -85,7 +85,7 @@ def connection(address: str | None) -> Generator[Any]:
 
 
 def _silence(ray: Any) -> None:
-    """Ray prints what it hears of other processes' deaths, which a run survives, to standard output; it has no switch."""
+    """Ray prints news of deaths, which a run survives, to standard output, and has no switch for it."""
     worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
     if hasattr(worker, "print_to_stdstream"):
         worker.print_to_stdstream = _print_nothing
