@@ -103,9 +103,8 @@ def main() -> None:
         cluster.add_node(num_cpus=1)
         on_cluster(horizon, 4)  # the new node's worker starts
         by_nodes[2] = [on_cluster(horizon, trials) for _ in runs]
-        print(
-            f"| nodes | M agent-pulls per second, {trials} parts of {pulls / trials:.0e} | per CPU second |\n|---|---|---|"
-        )
+        print(f"| nodes | M agent-pulls per second, {trials} parts of {pulls / trials:.0e} | per CPU second |")
+        print("|---|---|---|")
         for nodes, costs in by_nodes.items():
             rates = [spread([pulls / seconds for seconds in each], 1e-6) for each in zip(*costs, strict=True)]
             print(f"| {nodes} | {' | '.join(rates)} |")

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -123,16 +122,7 @@ def test_public_names_are_those_that_type_checkers_see():
         fedbandit.simulat  # noqa: B018
 
 
-def test_a_reserved_extra_promises_nothing():
-    """``cuda`` installs a package that nothing imports yet, and the README says so."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {"cuda", "ray"} < set(project["optional-dependencies"])
-    source = "".join(path.read_text() for path in Path(fedbandit.__file__).parent.rglob("*.py"))
-    assert not re.search(r"^\s*(import|from) (numba\.cuda|numba_cuda)\b|import cuda\b", source, re.MULTILINE)
-    assert re.search(r"`cuda`.*nothing.*uses it yet", (ROOT / "README.md").read_text())
-
-
-def test_a_cluster_needs_ray(tmp_path):
+def test_a_cluster_needs_ray(without, tmp_path):
     """Said before anything runs, by the command and by ``simulate``."""
     ran = without(["ray"], "-m", "fedbandit", "run", str(tmp_path / "any.toml"), "--engine", "ray")
     assert ran.returncode == 2
