@@ -68,15 +68,18 @@ def file(tmp_path, monkeypatch):
     return path
 
 
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def tasks():
-    """Process numbers of workers with a task of ours."""
+    """Process numbers of workers with a task of ours; this process has started their nodes."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if path.read_bytes().startswith(b"ray::_play"):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
+        with suppress(OSError):
+            pid = int(path.parent.name)
+            if path.read_bytes().startswith(b"ray::_play") and parent(parent(pid)) == os.getpid():
+                found.append(pid)
     return found
 
 
