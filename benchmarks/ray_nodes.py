@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--horizon", type=int, default=3_000_000)
+    parser.add_argument("--small", type=int, default=100, help="parts of 1,000 agent-pulls")
     options = parser.parse_args()
     runs, trials, horizon = range(options.runs), options.trials, options.horizon
     pulls = trials * horizon * PROBLEM.num_agents
@@ -92,7 +93,7 @@ def main() -> None:
     print(f"{options.runs} runs each; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     with connection(cluster.address):
-        first, small = on_cluster(100, 1), 100
+        first, small = on_cluster(100, 1), options.small
         print("| a part of 1,000 agent-pulls | milliseconds | of CPU |\n|---|---|---|")
         for name, play in (("as a task, one node", on_cluster), ("in one process, without Ray", alone)):
             costs = [play(100, small) for _ in runs]

@@ -203,47 +203,56 @@ def test_threads_are_not_for_clusters():
 
 
 def test_stopped_by_hand(two_nodes, file, tmp_path):
-    """Ctrl-C ends the tasks and keeps what is finished."""
-    file.write_text(FILE.format(horizon=10_000_000, trials=3, kind="gossip_ucb"))
-    kept = tmp_path / "runs" / "parts"
+    """Tasks tell how far they are before a part is finished; Ctrl-C ends them at once."""
+    horizon = 100_000_000  # ten seconds or more
+    file.write_text(FILE.format(horizon=horizon, trials=3, kind="gossip_ucb"))
+    seen = []
 
     def stop(done, total):
+        seen.append(done)
         if done > 0:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_files(read_sweep(file), tmp_path / "runs", stop, "ray")
+    assert 0 < seen[-1] < 2 * 3 * horizon
     assert until(lambda: not tasks(), 5)
-    assert not kept.exists() or not list(kept.glob("*.part"))
+    assert not list((tmp_path / "runs").rglob("*.nc*"))
 
 
-def test_a_worker_dies(two_nodes, file, tmp_path):
-    file.write_text(FILE.format(horizon=3_000_000, trials=2, kind="gossip_ucb").replace(', "complete:3"', ""))
-    experiments, killed = read_sweep(file), []
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory):
+    """Four trials of half a second, and their result."""
+    path = tmp_path_factory.mktemp("long") / "long.toml"
+    path.write_text(FILE.format(horizon=5_000_000, trials=4, kind="gossip_ucb").replace(', "complete:3"', ""))
+    (e,) = read_sweep(path)
+    return e, simulate(e.played, e.policies, e.horizon, e.trials, e.seed, e.checkpoints).dataset
 
-    def kill(done, total):
-        if 0 < done < total and not killed:
-            killed.extend(tasks()[:1])
-            os.kill(killed[0], signal.SIGKILL)
 
-    files = run_files(experiments, tmp_path / "runs", kill, "ray")
+def run_and_kill(long_run, folder, kill):
+    """Kill while both nodes play: all four tasks are submitted before the first report."""
+    experiment, expected = long_run
+    killed = []
+
+    def report(done, total):
+        if not killed and until(lambda: len(tasks()) == 2):
+            killed.append(kill())
+
+    (path,) = run_files([experiment], folder, report, "ray")
     assert killed
-    same(files, experiments)
+    xr.testing.assert_identical(load(path).dataset, expected)
 
 
-def test_a_node_dies(two_nodes, file, tmp_path):
-    """The second machine, in the middle of a part. Later tests have the first alone."""
-    file.write_text(FILE.format(horizon=3_000_000, trials=4, kind="gossip_ucb").replace(', "complete:3"', ""))
-    experiments, killed = read_sweep(file), []
+@pytest.mark.usefixtures("two_nodes", "file")
+def test_a_worker_dies(long_run, tmp_path):
+    run_and_kill(long_run, tmp_path, lambda: os.kill(tasks()[0], signal.SIGKILL))
 
-    def kill(done, total):
-        if not killed and done > 0 and len(tasks()) == 2:
-            killed.extend(two_nodes.worker_nodes)
-            two_nodes.remove_node(killed[0], allow_graceful=False)
 
-    files = run_files(experiments, tmp_path / "runs", kill, "ray")
-    assert killed
-    same(files, experiments)
+@pytest.mark.usefixtures("file")
+def test_a_node_dies(two_nodes, long_run, tmp_path):
+    """The second machine. Later tests have the first alone."""
+    (second,) = two_nodes.worker_nodes
+    run_and_kill(long_run, tmp_path, lambda: two_nodes.remove_node(second, allow_graceful=False))
 
 
 @pytest.mark.slow
