@@ -2302,6 +2302,71 @@ MILLION = {
         'STATISTICS = ("", "_min", "_max", "_std")',
         'STATISTICS = ("", "_max", "_min", "_std")',
         (AGGREGATED,),
+TRAVEL = "test_ray.py::test_own_modules_travel"
+
+MANY_MACHINES = {
+    "a part that died is taken for finished": Mutant(
+        "simulation/cluster.py",
+        "                    waiting.appendleft(part)\n",
+        "                    finished += part.pulls\n",
+        ("test_ray.py::test_a_worker_dies",),
+    ),
+    "the death of a machine ends the run": Mutant(
+        "simulation/cluster.py",
+        "errors.NodeDiedError, ",
+        "",
+        ("test_ray.py::test_a_node_dies",),
+    ),
+    "machines with other versions compute too": Mutant(
+        "simulation/cluster.py",
+        "    if differ:\n",
+        "    if False:\n",
+        ("test_ray.py::test_a_machine_with_another_version_is_refused",),
+    ),
+    "each part plays the first trials": Mutant(
+        "simulation/cluster.py",
+        "trials=range(start, stop)",
+        "trials=range(stop - start)",
+        ("test_ray.py::test_simulate_gives_the_same_bits",),
+    ),
+    "tasks go on after Ctrl-C": Mutant(
+        "simulation/cluster.py",
+        "                ray.cancel(task, force=True)\n",
+        "                pass\n",
+        ("test_ray.py::test_stopped_by_hand",),
+    ),
+    "whatever answers is taken for Ray": Mutant(
+        "simulation/cluster_connection.py",
+        "    if len(answer) < 9 or answer[3] != 4:",
+        "    if len(answer) < 9:",
+        ("test_ray.py::test_where_no_ray_answers",),
+    ),
+    "a module travels without those that it imports": Mutant(
+        "outside/shipping.py", "root is not None and root in roots:", "root is not None and name in modules:", (TRAVEL,)
+    ),
+    "an edited module does not replace the earlier one": Mutant(
+        "outside/shipping.py", "            del sys.modules[name]\n", "            pass\n", (TRAVEL,)
+    ),
+    "anybody may write what runs": Mutant(
+        "outside/shipping.py", "found.st_mode & 0o022", "found.st_mode & 0", (TRAVEL,)
+    ),
+    "a class of a script is sent": Mutant(
+        "outside/shipping.py",
+        "    if pickler.modules & _SCRIPTS:\n",
+        "    if False:\n",
+        ("test_ray.py::test_what_cannot_travel_is_refused",),
+    ),
+    "a merge writes every part over the first": Mutant(
+        "simulation/parts.py",
+        "start, end = end, end + part.sizes",
+        "start, end = 0, part.sizes",
+        ("test_concat.py::test_the_parts_are_the_whole_bit_for_bit",),
+    ),
+    "a merge leaves out what the parts say of their trials": Mutant(
+        "simulation/parts.py",
+        "first.assign_attrs(attributes_of_all(about))",
+        "first",
+        ("test_concat.py::test_the_parts_are_the_whole_bit_for_bit",),
     ),
 }
 
@@ -2330,5 +2395,6 @@ AREAS = {
     "the client": CLIENT,
     "sites that come and go": SITES,
     "a million agents": MILLION,
+    "many machines": MANY_MACHINES,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from fedbandit import FedUCB, GossipUCB, InvalidArgument, Problem, Result, graph, load, simulate
+from fedbandit.simulation.parts import merge
 
 PROBLEM = Problem.random(4, 3, "path", seed=1, rewards="bernoulli")
 REDRAWN = [Problem.random(4, 3, "path", seed=seed, rewards="bernoulli") for seed in range(5)]
@@ -58,6 +59,10 @@ def test_the_parts_are_the_whole_bit_for_bit(problem, cuts, tmp_path):
     again = load(Result.concat(load(file) for file in files).save(tmp_path / "joined.nc"))
     expected = load(whole.save(tmp_path / "whole.nc"))
     xr.testing.assert_identical(again.dataset, expected.dataset)
+    merge(files, tmp_path / "merged.nc")  # one part in memory at a time
+    merged = load(tmp_path / "merged.nc")
+    xr.testing.assert_identical(merged.dataset, expected.dataset)
+    xr.testing.assert_identical(load(merged.save(tmp_path / "again.nc")).dataset, expected.dataset)
     assert again.dataset.attrs == expected.dataset.attrs
 
 
@@ -116,6 +121,13 @@ def test_missing_and_repeated_trials_are_named(parts):
         InvalidArgument, match=r"parts\[1\].dataset must be all of its trials, range\(1, 3\), not '1 tr"
     ):
         Result.concat([first, cut, third])
+
+
+def test_files_that_are_no_run_are_not_merged(parts, tmp_path):
+    files = [part.save(tmp_path / f"{position}.nc") for position, part in enumerate(parts)]
+    with pytest.raises(InvalidArgument, match="Trial 1 is missing"):
+        merge([files[0], files[2]], tmp_path / "merged.nc")
+    assert sorted(tmp_path.iterdir()) == files
 
 
 def test_watched_radii_and_formats(parts):

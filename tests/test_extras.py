@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -123,10 +122,13 @@ def test_public_names_are_those_that_type_checkers_see():
         fedbandit.simulat  # noqa: B018
 
 
-def test_reserved_extras_promise_nothing():
-    """``cuda`` and ``ray`` install packages that nothing imports yet, and the README says so."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {"cuda", "ray"} < set(project["optional-dependencies"])
-    source = "".join(path.read_text() for path in Path(fedbandit.__file__).parent.rglob("*.py"))
-    assert not re.search(r"^\s*(import|from) (ray|numba\.cuda|numba_cuda)\b|import cuda\b", source, re.MULTILINE)
-    assert re.search(r"`cuda`, `ray`.*nothing.*uses them yet", (ROOT / "README.md").read_text())
+def test_a_cluster_needs_ray(without, tmp_path):
+    """Said before anything runs, by the command and by ``simulate``."""
+    ran = without(["ray"], "-m", "fedbandit", "run", str(tmp_path / "any.toml"), "--engine", "ray")
+    assert ran.returncode == 2
+    assert "error: fedbandit run --engine ray needs Ray: pip install 'fedbandit[ray,sim]'" in ran.stderr
+    code = (
+        "from fedbandit import GossipUCB, Problem, graph, simulate\n"
+        "simulate(Problem.random(2, 2, graph.path(2), 0), GossipUCB(), 10, 1, engine='ray')\n"
+    )
+    assert "engine 'ray' needs Ray: pip install 'fedbandit[ray,sim]'" in without(["ray"], "-c", code).stderr

@@ -14,10 +14,11 @@ import xarray as xr
 
 from fedbandit import InvalidArgument, simulate
 from fedbandit.checks import FileError
-from fedbandit.experiments import sweep
+from fedbandit.experiments import pool, sweep
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.experiments.sweep import run_all, sweep_table
 from fedbandit.figures.sweep import sweep_figure
+from fedbandit.simulation import parts as parts_of_runs
 
 FILE = """
 name = "a sweep"
@@ -74,18 +75,18 @@ def test_a_sweep_is_what_its_experiments_are(file, tmp_path):
 @pytest.mark.xdist_group("processes")
 @pytest.mark.slow
 def test_finished_parts_are_not_run_again(file, tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep, "_PULLS_PER_PART", 2000)  # several parts each
+    monkeypatch.setattr(parts_of_runs, "PULLS_PER_PART", 2000)  # several parts each
     experiments = read_sweep(file)[:1]
     whole = run_all(experiments, tmp_path / "whole")[0]
 
     parts = sweep._parts_of(experiments[0], tmp_path / "resumed")
     assert len(parts) > 2
     ran = []
-    sweep._run_parts(parts[:2], lambda done, total: None)
+    pool.run_parts(parts[:2], lambda done, total: None)
     monkeypatch.setattr(
-        sweep,
-        "_run_parts",
-        lambda missing, progress, run=sweep._run_parts: (ran.extend(missing), run(missing, progress)),
+        pool,
+        "run_parts",
+        lambda missing, progress, run=pool.run_parts: (ran.extend(missing), run(missing, progress)),
     )
     resumed = run_all(experiments, tmp_path / "resumed")[0]
     assert [part.trials for part in ran] == [part.trials for part in parts[2:]]

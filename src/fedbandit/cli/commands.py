@@ -66,17 +66,31 @@ def run(
     trials: Annotated[int | None, typer.Option(help="Overrides the file.")] = None,
     horizon: Annotated[float | None, typer.Option(help="Overrides the file, e.g. 1e5.")] = None,
     seed: Annotated[int | None, typer.Option(help="Overrides the file.")] = None,
+    engine: Annotated[
+        str, typer.Option(help="cpu: the cores of this machine; ray: a Ray cluster. The results are the same.")
+    ] = "cpu",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT of the Ray cluster's head node. Default: RAY_ADDRESS, else Ray starts on this machine."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but warnings and errors.")] = False,
 ) -> None:
     """Run an experiment file; print a table, and write the result, a figure and a copy of the file to a folder.
 
     A file with lists is a sweep: all combinations run. Repeat the command to resume a run that was stopped.
     """
-    needs("fedbandit run", "sim")
+    if engine not in ("cpu", "ray"):
+        raise _invalid("--engine", engine, "cpu or ray")
+    if address is not None and engine != "ray":
+        raise _invalid("--address", address, "left out unless --engine is ray")
+    needs("fedbandit run --engine ray" if engine == "ray" else "fedbandit run", *_extras_of(engine))
     from fedbandit.experiments import run_folder
     from fedbandit.experiments.experiment import read_sweep
-    from fedbandit.experiments.sweep import run_all
+    from fedbandit.experiments.sweep import run_files
     from fedbandit.progress import progress_bar
+    from fedbandit.simulation.result import load
 
     folder = output or Path("out") / experiment.stem
     if folder.exists() and not folder.is_dir():
@@ -86,16 +100,17 @@ def run(
     given = {name: value for name, value in changes.items() if value is not None}
     plans = read_sweep(experiment, given)
     with progress_bar(shown=not quiet and sys.stderr.isatty()) as show:
-        results = run_all(plans, folder / run_folder.RUNS, show)
+        files = run_files(plans, folder / run_folder.RUNS, show, engine, address)
     options = "".join(f" --{name} {value}" for name, value in given.items())
     heading = f"# Run with{options} instead of the values below.\n" if given else ""
     (folder / "experiment.toml").write_text(heading + plans[0].text, encoding="utf-8")
     if len(plans) == 1:
-        run_folder.keep_result(plans[0], results[0], folder)
+        result = load(files[0])
+        run_folder.keep_result(plans[0], result, folder)
         if not quiet:
-            print_summary(results[0], plans[0].name)
+            print_summary(result, plans[0].name)
     else:
-        table = run_folder.keep_sweep(plans, results, folder)
+        table = run_folder.keep_sweep(plans, map(load, files), folder)
         if not quiet:
             print_sweep(table)
     if not quiet:
@@ -321,6 +336,10 @@ def audit(
     print_audit(rows)
     if not all(row.as_expected for row in rows):
         raise typer.Exit(1)
+
+
+def _extras_of(engine: str) -> list[str]:
+    return ["ray", "sim"] if engine == "ray" else ["sim"]
 
 
 def _invalid(argument: str, value: object, accepted: str) -> Exception:

@@ -4,7 +4,7 @@ A single experiment leaves ``result.nc`` and ``regret.png`` (and ``agents.png``,
 ``sweep.nc`` and ``sweep.png``. Files from an earlier run of the other kind are removed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import xarray as xr
@@ -40,8 +40,8 @@ def keep_result(experiment: Experiment, result: Result, folder: Path) -> None:
         (folder / SWEEP_FIGURE).unlink(missing_ok=True)
 
 
-def keep_sweep(experiments: Sequence[Experiment], results: Sequence[Result], folder: Path) -> xr.Dataset:
-    """Write the files of a sweep."""
+def keep_sweep(experiments: Sequence[Experiment], results: Iterable[Result], folder: Path) -> xr.Dataset:
+    """Write the files of a sweep. ``results`` may be an iterator that loads them."""
     table = sweep_table(experiments, results)
     part = folder / f"{SWEEP}.part"
     table.to_netcdf(part, engine="h5netcdf")

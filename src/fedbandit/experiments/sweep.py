@@ -1,4 +1,4 @@
-"""Runs experiments in a pool of processes: resumable, with one progress display.
+"""Runs experiments in processes of this machine or on a Ray cluster: resumable, with one progress display.
 
 The work is cut into parts, each some trials of one experiment. A finished part is saved at once, under a name that
 identifies its content. A run that was stopped or killed finds its finished parts and does the rest; the result is
@@ -8,58 +8,51 @@ bit-identical.
 import fcntl
 import hashlib
 import json
-import multiprocessing as mp
-import os
 import re
-import signal
-import threading
-import warnings
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import xarray as xr
 
 from fedbandit.checks import FileError, InvalidArgument
+from fedbandit.experiments import pool
 from fedbandit.experiments.experiment import Experiment
 from fedbandit.simulation.compiled import SOURCES
-from fedbandit.simulation.cpu import usable_cores
+from fedbandit.simulation.parts import Part, merge, ranges
 from fedbandit.simulation.result import Result, describe, load
-from fedbandit.simulation.run import OnProgress, check_call, simulate
+from fedbandit.simulation.run import OnProgress, check_call
 
-__all__ = ["forget", "run_all", "sweep_table"]
+__all__ = ["Engine", "forget", "run_all", "run_files", "sweep_table"]
 
-_PULLS_PER_PART = 3e7  # a second or two: a kill loses little
-
-
-class _Part(NamedTuple):
-    experiment: Experiment
-    trials: range
-    path: Path
-
-    @property
-    def pulls(self) -> int:
-        """Agent-pulls."""
-        e = self.experiment
-        return len(self.trials) * len(e.policies) * e.horizon * e.problem.num_agents
+Engine = Literal["cpu", "ray"]
 
 
 def run_all(experiments: Sequence[Experiment], folder: str | Path, progress: OnProgress | None = None) -> list[Result]:
-    """Run experiments; store each result in ``folder`` and reuse what an earlier call stored there.
+    """Run experiments on this machine, as ``run_files`` does, and load all results."""
+    return [load(path) for path in run_files(experiments, folder, progress)]
 
-    ``progress`` is a function of (agent-pulls done, total).
+
+def run_files(
+    experiments: Sequence[Experiment],
+    folder: str | Path,
+    progress: OnProgress | None = None,
+    engine: Engine = "cpu",
+    address: str | None = None,
+) -> list[Path]:
+    """Run experiments; store each result in ``folder`` and reuse what an earlier call stored there. Returns the files.
+
+    ``progress`` is a function of (agent-pulls done, total); ``address`` is that of a Ray cluster, for ``engine="ray"``.
+    The results are the same for every engine.
     """
     place = Path(folder)
     for e in experiments:
         check_call(e.played, e.policies, e.horizon, e.trials, e.seed, e.checkpoints, shares=e.shares)
     place.mkdir(parents=True, exist_ok=True)  # before the work: a bad folder fails now
     with _alone_in(place):
-        return _run_or_take(experiments, place, progress or (lambda done, total: None))
+        return _run_or_take(experiments, place, progress or (lambda done, total: None), engine, address)
 
 
 @contextmanager
@@ -74,24 +67,34 @@ def _alone_in(folder: Path) -> Generator[None]:
         (folder / ".lock").unlink(missing_ok=True)
 
 
-def _run_or_take(experiments: Sequence[Experiment], place: Path, progress: OnProgress) -> list[Result]:
+def _run_or_take(
+    experiments: Sequence[Experiment], place: Path, progress: OnProgress, engine: Engine, address: str | None
+) -> list[Path]:
     parts = [_parts_of(experiment, place) for experiment in experiments]
+    files = [_result_path(its, place) for its in parts]
     missing = {
         part.path: part  # by path: two experiments may be equal
-        for its in parts
-        if not _is_sound(_result_path(its, place))
+        for its, whole in zip(parts, files, strict=True)
+        if not _is_sound(whole)
         for part in its
         if not _is_sound(part.path)
     }
-    _run_parts(list(missing.values()), progress)
-    results: list[Result] = []
-    for its in parts:
-        whole = _result_path(its, place)
+    if missing:
+        _run_parts(list(missing.values()), progress, engine, address)
+    for its, whole in zip(parts, files, strict=True):
         if not whole.exists():
-            Result.concat(load(part.path) for part in its).save(whole)
-        results.append(load(whole))
+            merge([part.path for part in its], whole)
     forget(place / "parts")
-    return results
+    return files
+
+
+def _run_parts(parts: Sequence[Part], progress: OnProgress, engine: Engine, address: str | None) -> None:
+    if engine == "ray":
+        from fedbandit.simulation import cluster
+
+        cluster.run_parts(parts, progress, address)
+    else:
+        pool.run_parts(parts, progress)
 
 
 def _is_sound(path: Path) -> bool:
@@ -127,87 +130,28 @@ def _key(experiment: Experiment) -> str:
     return hashlib.sha256(json.dumps([content, SOURCES]).encode()).hexdigest()[:20]
 
 
-def _parts_of(experiment: Experiment, folder: Path) -> list[_Part]:
-    key = _key(experiment)
-    whole = _Part(experiment, range(experiment.trials), folder)
-    size = max(1, ceil(_PULLS_PER_PART * experiment.trials / whole.pulls))
-    starts = range(0, experiment.trials, size)
-    ranges = [range(start, min(start + size, experiment.trials)) for start in starts]
-    return [_Part(experiment, r, folder / "parts" / f"{key}-{r.start}-{r.stop}.nc") for r in ranges]
+def _call(e: Experiment) -> dict[str, Any]:
+    """The arguments of ``simulate``, without trials."""
+    return {
+        "problem": e.played,
+        "policies": e.policies,
+        "horizon": e.horizon,
+        "seed": e.seed,
+        "checkpoints": e.checkpoints,
+        "watch_radii": e.watch_radii,
+        "shares": e.shares,
+    }
 
 
-def _result_path(parts: list[_Part], folder: Path) -> Path:
+def _parts_of(experiment: Experiment, folder: Path) -> list[Part]:
+    key, call = _key(experiment), _call(experiment)
+    return [
+        Part(call, r, folder / "parts" / f"{key}-{r.start}-{r.stop}.nc") for r in ranges(range(experiment.trials), call)
+    ]
+
+
+def _result_path(parts: list[Part], folder: Path) -> Path:
     return folder / f"{parts[0].path.name.partition('-')[0]}.nc"
-
-
-# ---------------------------------------------------------------- the pool
-
-_shared: dict[str, Any] = {}  # in a worker: what the parent passed at the start
-
-
-class _StoppedError(Exception):
-    """The parent asked to stop."""
-
-
-def _start_worker(pulls_done: Any, stop: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    warnings.simplefilter("ignore")  # the parent has issued them
-    _shared.update(pulls_done=pulls_done, stop=stop)
-    threading.Thread(target=_leave_with_the_parent, daemon=True).start()
-
-
-def _leave_with_the_parent() -> None:
-    parent = mp.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _run_part(job: int, part: _Part) -> None:
-    def report(done: int, total: int) -> None:
-        _shared["pulls_done"][job] = done
-        if _shared["stop"].value:
-            raise _StoppedError
-
-    e = part.experiment
-    result = simulate(
-        e.played,
-        e.policies,
-        e.horizon,
-        part.trials,
-        e.seed,
-        e.checkpoints,
-        progress=report,
-        threads=1,
-        watch_radii=e.watch_radii,
-        shares=e.shares,
-    )
-    result.save(part.path)
-
-
-def _run_parts(parts: Sequence[_Part], progress: OnProgress) -> None:
-    if not parts:
-        return
-    context = mp.get_context("spawn")
-    pulls_done, stop = context.Array("q", len(parts), lock=False), context.Value("b", 0, lock=False)
-    total = sum(part.pulls for part in parts)
-    workers = min(usable_cores(), len(parts))
-    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(pulls_done, stop)) as pool:
-        try:
-            pending = {pool.submit(_run_part, job, part) for job, part in enumerate(parts)}
-            while pending:
-                done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-                progress(sum(pulls_done), total)
-        except BrokenProcessPool:
-            raise OSError(
-                "a worker process died (disk or memory full?); finished parts are kept: run the command again to resume"
-            ) from None
-        except BaseException:
-            stop.value = 1
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
 
 
 # ---------------------------------------------------------------- one labelled result
@@ -223,8 +167,11 @@ def _coordinate(value: Any) -> Any:
     return " | ".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else value
 
 
-def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) -> xr.Dataset:
-    """The outcome of a sweep: final numbers over run, policy and trial, with the swept values as coordinates."""
+def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result]) -> xr.Dataset:
+    """The outcome of a sweep: final numbers over run, policy and trial, with the swept values as coordinates.
+
+    ``results`` may be an iterator that loads them: one is in memory at a time.
+    """
     run_coordinates: dict[str, list[Any]] = {
         "graph": [str(e.swept.get("graph", e.problem.graph.name)) for e in experiments],
         "num_agents": [e.problem.num_agents for e in experiments],
@@ -242,11 +189,19 @@ def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) ->
         "theta_error": lambda last: last["theta_error"].mean("agent"),
     }
     policies = list(experiments[0].policies.values())
+    numbers: dict[str, list[Any]] = {name: [] for name in finals}
+    problems: list[dict[str, Any]] = []
+    about: dict[str, Any] = {}
+    for result in results:
+        last = result.dataset.isel(time=-1)
+        for name, final in finals.items():
+            numbers[name].append(final(last).values)
+        described = result.experiment
+        problems.append(_without_means(described["problem"]))
+        # The same in all; policies with a hash of the source of own ones.
+        about = {"versions": result.dataset.attrs["versions"], "policies": json.dumps(described["policies"])}
     return xr.Dataset(
-        {
-            name: (("run", "policy", "trial"), np.stack([final(r.dataset.isel(time=-1)).values for r in results]))
-            for name, final in finals.items()
-        },
+        {name: (("run", "policy", "trial"), np.stack(values)) for name, values in numbers.items()},
         coords={
             "policy": list(experiments[0].policies),
             "trial": np.arange(experiments[0].trials),
@@ -258,8 +213,7 @@ def sweep_table(experiments: Sequence[Experiment], results: Sequence[Result]) ->
             "name": experiments[0].name,
             "swept": " ".join(name.removeprefix("problem.") for name in experiments[0].swept),
             "experiment": experiments[0].text,
-            "versions": results[0].dataset.attrs["versions"],
-            "policies": json.dumps(results[0].experiment["policies"]),  # with a hash of the source of own ones
-            "problems": json.dumps([_without_means(r.experiment["problem"]) for r in results]),
+            **about,
+            "problems": json.dumps(problems),
         },
     )

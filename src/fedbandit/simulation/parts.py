@@ -1,18 +1,28 @@
-"""Checks that results of consecutive trials belong to one experiment, and describes that experiment.
+"""Cuts a call of ``simulate`` into parts, each some of its trials, and checks that results are parts of one run.
 
-``Result.concat`` joins the arrays.
+``Result.concat`` joins the arrays of results in memory, ``merge`` those of files.
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, cast
+from math import ceil
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
+import h5netcdf
 import xarray as xr
 
 from fedbandit.checks import InvalidArgument
+from fedbandit.problem import Problem
 
-__all__ = ["attributes_of_all", "in_order"]
+__all__ = ["Part", "attributes_of_all", "first_problem", "in_order", "merge", "ranges"]
+
+_open: Any = h5netcdf.File
+
+PULLS_PER_PART = 3e7
+"""A second or two: a kill loses little, and a task's own cost, some hundredths of a second, is small beside it."""
 
 _COMPUTES = ("fedbandit", "engine", "numba")
 """What must agree: the version, the engine's sources, and the compiler that turns them into floating-point operations.
@@ -20,6 +30,70 @@ _COMPUTES = ("fedbandit", "engine", "numba")
 Parts by other versions could differ in the last bits, or in what a policy does; a mixture could not be run again. Other
 packages draw, label and save. What they contribute to a run, its means and checkpoints, is compared itself.
 """
+
+
+class Part(NamedTuple):
+    """Some trials of a call of ``simulate``, and the file for their result."""
+
+    call: Mapping[str, Any]  # the arguments, without trials; one object for all parts of a call
+    trials: range
+    path: Path
+
+    @property
+    def pulls(self) -> int:
+        """Agent-pulls."""
+        return len(self.trials) * pulls_per_trial(self.call)
+
+
+def pulls_per_trial(call: Mapping[str, Any]) -> int:
+    """Agent-pulls of all policies in one trial."""
+    return len(call["policies"]) * call["horizon"] * first_problem(call).num_agents
+
+
+def first_problem(call: Mapping[str, Any]) -> Problem:
+    """The problem, or that of trial 0 where each has its own."""
+    problem: Problem | Sequence[Problem] = call["problem"]
+    return problem if isinstance(problem, Problem) else problem[0]
+
+
+def ranges(trials: range, call: Mapping[str, Any]) -> list[range]:
+    """Consecutive trials, a second or two of work each."""
+    size = max(1, ceil(PULLS_PER_PART / pulls_per_trial(call)))
+    return [trials[start : start + size] for start in range(0, len(trials), size)]
+
+
+def merge(paths: Sequence[Path], target: Path) -> None:
+    """Join the files of parts, given in order, into one: the file of the whole run. Reads one part at a time."""
+    about = [_without_arrays(path) for path in paths]
+    in_order(about)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(target.name + ".part")
+    try:
+        with xr.open_dataset(paths[0], engine="h5netcdf") as first:
+            compressed: Any = {str(name): {"zlib": True, "complevel": 4} for name in first.data_vars}
+            whole = first.assign_attrs(attributes_of_all(about))
+            whole.to_netcdf(unfinished, engine="h5netcdf", encoding=compressed, unlimited_dims=["trial"])
+        with _open(unfinished, "a") as file:
+            end = about[0].sizes["trial"]
+            file.resize_dimension("trial", sum(part.sizes["trial"] for part in about))
+            for path in paths[1:]:
+                with xr.open_dataset(path, engine="h5netcdf") as part:
+                    start, end = end, end + part.sizes["trial"]
+                    for name, variable in part.variables.items():
+                        if "trial" in variable.dims:
+                            here = tuple(slice(start, end) if dim == "trial" else slice(None) for dim in variable.dims)
+                            file[str(name)][here] = variable.values
+        with unfinished.open("rb") as written:
+            os.fsync(written.fileno())  # the content must be on disk before its name
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _without_arrays(path: Path) -> xr.Dataset:
+    """What a file says of its result, without the numbers of agents."""
+    with xr.open_dataset(path, engine="h5netcdf") as dataset:
+        return dataset.isel({dim: slice(0, 0) for dim in dataset.sizes if dim == "agent"}).load()
 
 
 def in_order(parts: Sequence[xr.Dataset]) -> list[xr.Dataset]:

@@ -49,7 +49,7 @@ def simulate(
     trials: int | range,
     seed: int = 0,
     checkpoints: int | Sequence[int] = 200,
-    engine: Literal["cpu"] = "cpu",
+    engine: Literal["cpu", "ray"] = "cpu",
     progress: bool | OnProgress = False,
     threads: int | None = None,
     watch_radii: bool = False,
@@ -69,6 +69,8 @@ def simulate(
       machine; ``Result.concat`` joins the parts.
     * ``checkpoints``: the number of times to record, spread evenly over both the linear and the logarithmic
       axis; or the times themselves.
+    * ``engine``: "ray" plays trials as tasks of the Ray cluster that ``ray.init`` or ``RAY_ADDRESS`` names, else of
+      one that starts on this machine (docs/scale.md). The result is the same.
     * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, total).
     * ``threads``: default: all cores.
     * ``watch_radii``: also count how often the error of an estimate exceeds its radius (``misses``).
@@ -77,10 +79,14 @@ def simulate(
       an entry for each (docs/scale.md).
     """
     call = check_call(problem, policies, horizon, trials, seed, checkpoints, watch_radii, shares, keep)
-    if engine != "cpu":
-        later = engine in ("cuda", "ray")  # pyright: ignore[reportUnnecessaryContains]
+    if engine not in ("cpu", "ray"):  # pyright: ignore[reportUnnecessaryContains]
+        later = engine == "cuda"
         hint = f"This version has no engine for {engine}, and the extra of that name brings none." if later else ""
-        raise InvalidArgument("engine", engine, "'cpu'", hint)
+        raise InvalidArgument("engine", engine, "'cpu' or 'ray'", hint)
+    if engine == "ray":
+        if threads is not None:
+            raise InvalidArgument("threads", threads, "left out for engine 'ray': each task has one core")
+        return _on_cluster(problem, call, checkpoints, progress, watch_radii, shares, keep)
     workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
     num_agents = call.problems[0].num_agents
     total = len(call.plans) * len(call.trials) * call.horizon * num_agents
@@ -102,6 +108,31 @@ def simulate(
     return result_of(
         played, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii, shares, keep
     )
+
+
+def _on_cluster(
+    problem: Problems,
+    call: "Call",
+    checkpoints: int | Sequence[int],
+    progress: bool | OnProgress,
+    watch_radii: bool,
+    shares: Shares | None,
+    keep: Keep,
+) -> Result:
+    from fedbandit.simulation.cluster import simulate_on_cluster
+
+    arguments = {
+        "problem": problem,
+        "policies": call.policies,
+        "horizon": call.horizon,
+        "seed": call.seed,
+        "checkpoints": checkpoints,
+        "watch_radii": watch_radii,
+        "shares": shares,
+        "keep": keep,
+    }
+    with _display(progress) as show:
+        return simulate_on_cluster(arguments, call.trials, show)
 
 
 def _truths(problem: Problem) -> list[cpu.Truth]:

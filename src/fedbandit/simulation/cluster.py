@@ -1,0 +1,210 @@
+"""Runs parts as tasks of a Ray cluster: one core each, in any order, on any machine.
+
+The driver, the process that calls ``run_parts``, starts few more tasks than there are cores, takes results one by one,
+as files, and saves each at once. So it holds one part at a time, machines share no file system, and what is finished
+stays when the rest is stopped. A task that dies with its process or its machine starts again elsewhere. Trials depend
+on their numbers only: the result is bit for bit that of one process.
+"""
+
+import os
+import warnings
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FunctionType
+from typing import Any
+
+from fedbandit.outside.modules import digest_of
+from fedbandit.outside.policies import is_built_in, source_hash
+from fedbandit.outside.shipping import packed, unpacked
+from fedbandit.simulation.cluster_connection import ClusterError, connection, facts
+from fedbandit.simulation.parts import Part, first_problem, merge, ranges
+from fedbandit.simulation.result import Result, load
+from fedbandit.simulation.run import OnProgress, simulate
+
+__all__ = ["run_parts", "simulate_on_cluster"]
+
+MOST_DEATHS = 5
+"""How often one part may die with its worker or its machine before the run ends: it may be its own fault."""
+
+_INSTALL = "install the same versions of fedbandit[ray] and of what own code imports on all machines"
+_BETWEEN_REPORTS = 0.5  # seconds
+
+
+def simulate_on_cluster(call: Mapping[str, Any], trials: range, progress: OnProgress) -> Result:
+    """``simulate(**call, trials=trials)``, as tasks of the cluster that this process is connected to."""
+    with TemporaryDirectory(prefix="fedbandit-") as folder:
+        parts = [Part(call, r, Path(folder) / f"{r.start}.nc") for r in ranges(trials, call)]
+        run_parts(parts, progress)
+        whole = Path(folder) / "whole.nc"
+        merge([part.path for part in parts], whole)
+        return load(whole)
+
+
+def run_parts(parts: Sequence[Part], progress: OnProgress, address: str | None = None) -> None:
+    """Run parts as tasks; each result is saved as soon as it is there.
+
+    ``address``: HOST:PORT of the head node. Default: ``RAY_ADDRESS``, else Ray starts on this machine for this call; a
+    process that has called ``ray.init`` stays with that cluster.
+    """
+    for call in {id(part.call): part.call for part in parts}.values():
+        _packed(call)  # refused before anything runs
+    with connection(address) as ray:
+        _drive(ray, parts, progress)
+
+
+def _packed(call: Mapping[str, Any]) -> bytes:
+    return packed("policies and problem", call)
+
+
+def _drive(ray: Any, parts: Sequence[Part], progress: OnProgress) -> None:
+    start, here = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(_play).remote, facts()
+    left = Counter(id(part.call) for part in parts)
+    sent: dict[int, tuple[Any, list[str]]] = {}  # calls in Ray's store, and their own code
+    waiting, running, deaths = deque(parts), dict[Any, Part](), Counter[Path]()
+    total, finished, done = sum(part.pulls for part in parts), 0, dict[Path, int]()
+    try:
+        while waiting or running:
+            # As many tasks as there are cores, and as many again that wait for one.
+            for _ in range(min(len(waiting), max(2, 2 * _cores(ray)) - len(running))):
+                part = waiting.popleft()
+                if id(part.call) not in sent:
+                    sent[id(part.call)] = ray.put(_packed(part.call)), _code_of(part.call)
+                running[start(here, *sent[id(part.call)], part.trials.start, part.trials.stop)] = part
+            ready, _ = ray.wait(list(running), num_returns=len(running), timeout=0.2, fetch_local=False)
+            for task in ready:
+                part = running[task]
+                try:
+                    told = ray.get(next(task))
+                except (*_deaths(ray), StopIteration) as error:
+                    del running[task]
+                    deaths[part.path] += 1
+                    if deaths[part.path] == MOST_DEATHS:
+                        raise _gave_up(part, error) from None
+                    waiting.appendleft(part)
+                    done.pop(part.path, None)
+                    continue
+                except ray.exceptions.RayError as error:
+                    raise _in_words(error) from None
+                if isinstance(told, bytes):
+                    _save(told, part.path)
+                    del running[task]
+                    finished += part.pulls
+                    done.pop(part.path, None)
+                    left[id(part.call)] -= 1
+                    if not left[id(part.call)]:
+                        del sent[id(part.call)]
+                else:
+                    done[part.path] = told
+            progress(finished + sum(done.values()), total)
+    except BaseException:
+        for task in running:
+            with suppress(Exception):
+                ray.cancel(task, force=True)
+        raise
+
+
+def _cores(ray: Any) -> int:
+    """Those of all machines that are there now."""
+    return int(ray.cluster_resources().get("CPU", 0))
+
+
+def _deaths(ray: Any) -> tuple[type[Exception], ...]:
+    """How Ray says that a process, a machine or an object is lost: the part can run again."""
+    errors = ray.exceptions
+    return (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError)
+
+
+def _gave_up(part: Part, error: Exception) -> ClusterError:
+    last = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ClusterError(
+        f"trials {part.trials.start} to {part.trials.stop - 1} died {MOST_DEATHS} times with their worker process or "
+        f"machine (memory full?); finished parts are kept: run the command again to resume. Ray's last words: {last}"
+    )
+
+
+def _in_words(error: Exception) -> Exception:
+    """The error in a task as it was raised there; Ray's own errors in one line."""
+    cause = getattr(error, "cause", None)
+    words = (str(cause or error).strip().splitlines() or [type(error).__name__])[-1]
+    if "failed to import" in str(cause):
+        return ClusterError(f"a machine cannot import fedbandit as it is here ({words}): {_INSTALL}")
+    return cause if isinstance(cause, Exception) else ClusterError(f"Ray gives up on a task: {words}")
+
+
+def _save(content: bytes, path: Path) -> None:
+    """Write a file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # the content must be on disk before its name
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _code_of(call: Mapping[str, Any]) -> list[str]:
+    """Hashes of the user's own code that a call runs."""
+    problem = first_problem(call)
+    functions = (problem.edges_per_round, getattr(problem.rewards, "draw", None))
+    policies = [source_hash(policy) for policy in call["policies"].values() if not is_built_in(policy)]
+    return policies + [digest_of(function) for function in functions if isinstance(function, FunctionType)]
+
+
+# ---------------------------------------------------------------- in a worker
+
+
+class _StoppedError(Exception):
+    """The task is cancelled."""
+
+
+def _play(there: dict[str, str], content: bytes, code: list[str], start: int, stop: int) -> Iterator[int | bytes]:
+    """The task: yields agent-pulls done from time to time, and at last the file of the result."""
+    _refuse_another_version(there)
+    try:
+        call = unpacked(content)
+    except Exception as error:
+        raise ClusterError(f"machine {_machine()} cannot load what it should run ({error}): {_INSTALL}") from None
+    if _code_of(call) != code:
+        raise ClusterError(
+            "a worker has loaded other code of an own policy or function than this process: a file has changed since "
+            "it was loaded here, or another module of the same name is installed there"
+        )
+    warnings.simplefilter("ignore")  # the driver has issued them
+    told, stopped = 0, False
+
+    def report(done: int, total: int) -> None:
+        nonlocal told
+        told = done
+        if stopped:
+            raise _StoppedError
+
+    with TemporaryDirectory(prefix="fedbandit-") as folder, ThreadPoolExecutor(1) as pool:
+        result = pool.submit(simulate, **call, trials=range(start, stop), progress=report, threads=1)
+        try:
+            while not wait([result], timeout=_BETWEEN_REPORTS).done:
+                yield told
+        finally:
+            stopped = True
+        yield result.result().save(Path(folder) / "part.nc").read_bytes()
+
+
+def _refuse_another_version(there: dict[str, str]) -> None:
+    """Refuse to compute where something else is installed than where the run was started."""
+    here = facts()
+    differ = [f"{name} {here[name]} there, {there[name]} here" for name in there if here.get(name) != there[name]]
+    if differ:
+        raise ClusterError(f"machine {_machine()} would compute something else ({'; '.join(differ)}): {_INSTALL}")
+
+
+def _machine() -> str:
+    import ray
+
+    api: Any = ray
+    return api.util.get_node_ip_address()
