@@ -19,7 +19,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 ROOMS = {
     "rules": ["rules"],  # formulas; first, since a problem asks the rules for the variance of its rewards
     "checks": ["checks", "extras", "regular_files", "toml_files", "progress", "shares"],
-    "world": ["array_checks", "graph", "rewards", "samples", "delays", "problem", "hospital"],
+    "world": ["array_checks", "edge_arrays", "random_graphs", "topology", "graph", "rewards", "samples", "delays", "problem", "hospital"],
     "policies": ["policies"],
     "outside": ["outside"],  # policies and functions of users
     "theory": ["theory"],  # after the policies, which say how long a horizon may be

@@ -1,23 +1,30 @@
 """Communication graphs: topologies, the gossip matrix W and its second eigenvalue; links that change over time.
 
-Which edges gossip in a round is part of the problem (``edges_per_round``).
+Which edges gossip in a round is part of the problem (``edges_per_round``). Up to 5,000 agents, Erdos-Renyi and regular
+graphs are networkx's; larger ones are drawn by ``fedbandit.random_graphs``.
 """
 
 import csv
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from math import log, pi, sqrt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument, closest, instance, number_between, whole_number
+from fedbandit import random_graphs
+from fedbandit.checks import InvalidArgument, closest, instance, number_above, number_between, whole_number
+from fedbandit.edge_arrays import MAX_AGENTS, MAX_EDGES, checked_edges, components, pairs_of
+from fedbandit.topology import MAX_DENSE, Graph
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = [
+    "MAX_AGENTS",
     "Contacts",
     "Graph",
     "Schedule",
@@ -26,131 +33,57 @@ __all__ = [
     "erdos_renyi",
     "from_edges",
     "from_networkx",
+    "geometric",
     "grid",
     "parse",
     "path",
     "random_regular",
     "ring",
+    "scale_free",
     "schedule",
+    "small_world",
     "star",
 ]
 
-MAX_AGENTS = 5_000  # the gossip matrix and the distances are dense
+_DRAWS, _DRAWS_OF_LARGE = 1000, 20
+"""Random graphs to draw until one is connected: of up to 5,000 agents, and of more."""
 
-_nx: Any = nx  # its generators are not typed
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A simple, undirected, connected graph of agents, numbered from 0.
-
-    The paper has at least three agents: with two the model is a centralised one, alone nobody gossips.
-    """
-
-    num_agents: int
-    edges: tuple[tuple[int, int], ...]
-    name: str = "graph"
-
-    def __post_init__(self) -> None:
-        """Refuse graphs that the paper's section "Communication Graph" excludes, with the reason."""
-        whole_number("num_agents", self.num_agents, 1, MAX_AGENTS)
-        object.__setattr__(self, "edges", _checked_edges(self.edges, self.num_agents))
-        cut_off = set(range(self.num_agents)) - nx.node_connected_component(self.to_networkx(), 0)
-        if cut_off:
-            raise InvalidArgument("edges", f"a graph in which agent {min(cut_off)} is cut off", "a connected graph")
-
-    def to_networkx(self) -> "nx.Graph[int]":
-        """The same graph for networkx."""
-        result: nx.Graph[int] = nx.Graph()
-        result.add_nodes_from(range(self.num_agents))
-        result.add_edges_from(self.edges)
-        return result
-
-    @cached_property
-    def neighbours(self) -> tuple[tuple[int, ...], ...]:
-        """The neighbours of each agent, in order (the paper's script N_i)."""
-        lists: list[list[int]] = [[] for _ in range(self.num_agents)]
-        for i, j in self.edges:
-            lists[i].append(j)
-            lists[j].append(i)
-        return tuple(tuple(sorted(agents)) for agents in lists)
-
-    @cached_property
-    def gossip_matrix(self) -> NDArray[np.float64]:
-        """W = I - L / (2 |E|): the expected averaging when one uniform edge gossips."""
-        if self.num_agents == 1:
-            return np.eye(1)
-        laplacian = np.zeros((self.num_agents, self.num_agents))
-        for i, j in self.edges:
-            laplacian[[i, j], [i, j]] += 1.0
-            laplacian[[i, j], [j, i]] -= 1.0
-        return np.eye(self.num_agents) - laplacian / (2.0 * len(self.edges))
-
-    @cached_property
-    def lambda2(self) -> float:
-        """The second-largest eigenvalue of W: the closer to 1, the slower gossip mixes; 0 for a single agent."""
-        if self.num_agents == 1:
-            return 0.0
-        return float(np.linalg.eigvalsh(self.gossip_matrix)[-2])
-
-    @cached_property
-    def distances(self) -> NDArray[np.int64]:
-        """d[i, j]: the number of edges on a shortest path from i to j."""
-        table = np.zeros((self.num_agents, self.num_agents), np.int64)
-        for i, lengths in nx.all_pairs_shortest_path_length(self.to_networkx()):
-            table[i, list(lengths)] = list(lengths.values())
-        return table
-
-    @cached_property
-    def diameter(self) -> int:
-        """The largest distance."""
-        return int(self.distances.max())
-
-
-def _checked_edges(edges: Iterable[tuple[int, int]], num_agents: int) -> tuple[tuple[int, int], ...]:
-    seen: set[tuple[int, int]] = set()
-    for i, j in edges:
-        if not (0 <= i < num_agents and 0 <= j < num_agents):
-            raise InvalidArgument("edges", (i, j), f"pairs of agents from 0 to {num_agents - 1}")
-        if i == j:
-            raise InvalidArgument("edges", (i, j), "between two different agents (no loops)")
-        if (min(i, j), max(i, j)) in seen:
-            raise InvalidArgument("edges", f"{(i, j)} twice", "distinct (no parallel edges)")
-        seen.add((min(i, j), max(i, j)))
-    return tuple(sorted(seen))
+_MAX_LARGE_DEGREE = 1000
 
 
 def path(num_agents: int) -> Graph:
     """0 - 1 - 2 - ... : the slowest of the usual graphs (the paper's lambda_2 of about 0.99 at N = 10)."""
     n = _agents(num_agents)
-    return Graph(n, tuple((i, i + 1) for i in range(n - 1)), f"path:{n}")
+    return Graph(n, _steps(n), f"path:{n}")
 
 
 def ring(num_agents: int) -> Graph:
     """A path with its ends joined."""
     n = _agents(num_agents)
-    closing = [(0, n - 1)] if n > 2 else []
-    return Graph(n, tuple([(i, i + 1) for i in range(n - 1)] + closing), f"ring:{n}")
+    closing = np.array([(0, n - 1)] if n > 2 else [], np.int64).reshape(-1, 2)
+    return Graph(n, np.concatenate([_steps(n), closing]), f"ring:{n}")
 
 
 def complete(num_agents: int) -> Graph:
     """Every pair of agents is joined (the paper's lambda_2 = 0.5 at N = 3)."""
-    n = _agents(num_agents)
-    return Graph(n, tuple((i, j) for i in range(n) for j in range(i + 1, n)), f"complete:{n}")
+    n = whole_number("num_agents", num_agents, 1, MAX_DENSE)
+    return Graph(n, np.column_stack(np.triu_indices(n, 1)), f"complete:{n}")
 
 
 def star(num_agents: int) -> Graph:
     """Agent 0 in the centre, joined to all others."""
     n = _agents(num_agents)
-    return Graph(n, tuple((0, i) for i in range(1, n)), f"star:{n}")
+    return Graph(n, np.column_stack([np.zeros(n - 1, np.int64), np.arange(1, n)]), f"star:{n}")
 
 
 def grid(rows: int, columns: int) -> Graph:
     """A rectangle of agents, each joined to its horizontal and vertical neighbours."""
     r, c = whole_number("rows", rows, 1, MAX_AGENTS), whole_number("columns", columns, 1, MAX_AGENTS)
-    across = [(a * c + b, a * c + b + 1) for a in range(r) for b in range(c - 1)]
-    down = [(a * c + b, (a + 1) * c + b) for a in range(r - 1) for b in range(c)]
-    return Graph(r * c, tuple(across + down), f"grid:{r}x{c}")
+    whole_number("rows times columns", r * c, 1, MAX_AGENTS)
+    places = np.arange(r * c).reshape(r, c)
+    across = np.column_stack([places[:, :-1].ravel(), places[:, 1:].ravel()])
+    down = np.column_stack([places[:-1].ravel(), places[1:].ravel()])
+    return Graph(r * c, np.concatenate([across, down]), f"grid:{r}x{c}")
 
 
 def erdos_renyi(num_agents: int, probability: float, seed: int = 0) -> Graph:
@@ -160,44 +93,127 @@ def erdos_renyi(num_agents: int, probability: float, seed: int = 0) -> Graph:
     """
     n = _agents(num_agents)
     p = number_between("probability", probability, 0.0, 1.0)
-    name = f"erdos_renyi:{n}:{p:g}:{seed}"
-    return _first_connected(partial(_nx.gnp_random_graph, n, p), seed, name, "probability", p)
+    expected = p * n * (n - 1) / 2
+    if n > MAX_DENSE and expected > MAX_EDGES:
+        accepted = f"at most {MAX_EDGES / (n * (n - 1) / 2):.2g}: with it there are {MAX_EDGES:,} edges"
+        raise InvalidArgument("probability", p, accepted)
+
+    def draw(source: np.random.RandomState) -> NDArray[np.int64]:
+        import networkx as nx
+
+        generators: Any = nx  # not typed
+        if n > MAX_DENSE:
+            return random_graphs.independent_edges(n, p, source) if p > 0.0 else np.zeros((0, 2), np.int64)
+        return pairs_of(generators.gnp_random_graph(n, p, seed=source).edges())
+
+    return _first_connected(draw, n, seed, f"erdos_renyi:{n}:{p:g}:{seed}", "probability", p)
 
 
 def random_regular(num_agents: int, degree: int, seed: int = 0) -> Graph:
     """A random connected graph in which every agent has the same number of neighbours."""
     n = whole_number("num_agents", num_agents, 3, MAX_AGENTS)
-    d = whole_number("degree", degree, 2, n - 1)
+    most = n - 1 if n <= MAX_DENSE else min(_MAX_LARGE_DEGREE, 2 * MAX_EDGES // n)
+    d = whole_number("degree", degree, 2, most)
     if n * d % 2:
         raise InvalidArgument("degree", d, f"even when num_agents is odd ({n})")
-    name = f"random_regular:{n}:{d}:{seed}"
-    return _first_connected(partial(_nx.random_regular_graph, d, n), seed, name, "degree", d)
+
+    def draw(source: np.random.RandomState) -> NDArray[np.int64]:
+        import networkx as nx
+
+        generators: Any = nx  # not typed
+        if n > MAX_DENSE:
+            return random_graphs.regular_edges(n, d, source)
+        drawn = generators.random_regular_graph(d, n, seed=source)
+        return pairs_of(_numbered(drawn))
+
+    return _first_connected(draw, n, seed, f"random_regular:{n}:{d}:{seed}", "degree", d)
 
 
-def _first_connected(draw: Callable[..., Any], seed: int, name: str, argument: str, value: object) -> Graph:
+def small_world(num_agents: int, degree: int, probability: float, seed: int = 0) -> Graph:
+    """A ring of agents joined to their nearest neighbours, whose edges move elsewhere at random (Watts, Strogatz 1998).
+
+    ``degree``: an even number, half of it on either side. The far end of each edge moves with the ``probability``.
+    """
+    n = whole_number("num_agents", num_agents, 4, MAX_AGENTS)
+    d = whole_number("degree", degree, 2, min((n - 1) // 2, _MAX_LARGE_DEGREE, 2 * MAX_EDGES // n))
+    if d % 2:
+        raise InvalidArgument("degree", d, "even")
+    p = number_between("probability", probability, 0.0, 1.0)
+    name = f"small_world:{n}:{d}:{p}:{seed}"
+    return _first_connected(lambda source: random_graphs.small_world_edges(n, d, p, source), n, seed, name, "degree", d)
+
+
+def geometric(num_agents: int, radius: float, seed: int = 0) -> Graph:
+    """Agents at random places in the unit square, joined within the radius, conditional on a connected graph."""
+    n = _agents(num_agents)
+    r = min(number_above("radius", radius, 0.0), sqrt(2.0))
+    name = f"geometric:{n}:{r}:{seed}"
+    if pi * r * r * n * n / 2 > MAX_EDGES:
+        accepted = f"at most {sqrt(2 * MAX_EDGES / pi) / n:.2g}: with it there are {MAX_EDGES:,} edges"
+        raise InvalidArgument("radius", radius, accepted)
+    hint = f"Half of all such graphs are connected at a radius of about {sqrt((log(n) + 1) / (pi * n)):.2g}."
+    return _first_connected(
+        lambda source: random_graphs.geometric_edges(n, r, source), n, seed, name, "radius", radius, hint
+    )
+
+
+def scale_free(num_agents: int, links: int, seed: int = 0) -> Graph:
+    """Agents join one after the other, and link to earlier ones in proportion to their degrees (Barabasi, Albert 1999).
+
+    ``links``: how many each joins with. A few agents end up with very many neighbours.
+    """
+    n = whole_number("num_agents", num_agents, 3, MAX_AGENTS)
+    m = whole_number("links", links, 1, min(n - 1, 100, MAX_EDGES // n))
+    name = f"scale_free:{n}:{m}:{seed}"
+    return _first_connected(lambda source: random_graphs.scale_free_edges(n, m, source), n, seed, name, "links", m)
+
+
+def _steps(n: int) -> NDArray[np.int64]:
+    return np.column_stack([np.arange(n - 1), np.arange(1, n)])
+
+
+def _first_connected(
+    draw: Callable[[np.random.RandomState], NDArray[np.int64]],
+    num_agents: int,
+    seed: int,
+    name: str,
+    argument: str,
+    value: object,
+    hint: str = "",
+) -> Graph:
     source = np.random.RandomState(whole_number("seed", seed, 0, 2**32 - 1))
-    for _ in range(1000):
-        candidate = draw(seed=source)
-        if nx.is_connected(candidate):
-            return from_networkx(candidate, name=name)
-    raise InvalidArgument(argument, value, "larger (1000 draws gave no connected graph)")
+    draws = _DRAWS if num_agents <= MAX_DENSE else _DRAWS_OF_LARGE
+    for _ in range(draws):
+        edges = draw(source)
+        if not components(edges, num_agents).any():
+            return Graph(num_agents, edges, name)
+    raise InvalidArgument(argument, value, f"larger ({draws} draws gave no connected graph)", hint)
 
 
-def from_edges(edges: Iterable[Sequence[int]], num_agents: int | None = None, name: str = "edges") -> Graph:
+def from_edges(
+    edges: Iterable[Sequence[int]] | NDArray[Any], num_agents: int | None = None, name: str = "edges"
+) -> Graph:
     """A graph from pairs of agents; ``num_agents`` defaults to the largest agent number plus one."""
-    pairs = [_pair(edge) for edge in edges]
+    pairs = pairs_of(edges)
     if num_agents is None:
-        num_agents = 1 + max((max(pair) for pair in pairs), default=-1)
-    return Graph(whole_number("num_agents", num_agents, 1, MAX_AGENTS), tuple(pairs), name)
+        num_agents = 1 + (int(pairs.max()) if len(pairs) else -1)
+    return Graph(whole_number("num_agents", num_agents, 1, MAX_AGENTS), pairs, name)
 
 
 def from_networkx(source: "nx.Graph[Any]", name: str = "networkx") -> Graph:
     """A networkx graph; agents are numbered in the order of its nodes."""
+    import networkx as nx
+
     instance("source", source, nx.Graph, "a networkx graph")
     if source.is_directed():
         raise InvalidArgument("source", source, "an undirected graph")
+    return from_edges(_numbered(source), source.number_of_nodes(), name)
+
+
+def _numbered(source: "nx.Graph[Any]") -> list[tuple[int, int]]:
+    """The edges between agents, numbered in the order of its nodes."""
     number = {node: i for i, node in enumerate(source.nodes)}
-    return from_edges([(number[a], number[b]) for a, b in source.edges()], len(number), name)
+    return [(number[a], number[b]) for a, b in source.edges()]
 
 
 # ---------------------------------------------------------------- links that change over time
@@ -247,14 +263,14 @@ def schedule(periods: Sequence[tuple[int, Graph | str | Iterable[Sequence[int]]]
         else:
             if not isinstance(graph, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InvalidArgument(where, graph, "a first round, and a graph or a list of pairs")
-            parts.append(tuple(_pair(edge, where) for edge in graph))
+            parts.append(tuple((i, j) for i, j in pairs_of(graph, where).tolist()))
             names.append(f"{len(parts[-1])} edge{'s' * (len(parts[-1]) != 1)}")
     if len(sizes) > 1:
         raise InvalidArgument("periods", f"graphs of {sorted(sizes)} agents", "graphs with one number of agents")
     name = "schedule of " + ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     union = _union([(min(e), max(e)) for part in parts for e in part], max(sizes, default=None), name)
-    checked = [_checked_edges(part, union.num_agents) for part in parts]
-    return Schedule(tuple(zip(starts, checked, strict=True)), union)
+    checked = [checked_edges(pairs_of(part), union.num_agents).tolist() for part in parts]
+    return Schedule(tuple((start, tuple((i, j) for i, j in part)) for start, part in zip(starts, checked, strict=True)), union)
 
 
 def contacts(source: str | os.PathLike[str] | Iterable[Sequence[int]], num_agents: int | None = None) -> Contacts:
@@ -275,7 +291,7 @@ def contacts(source: str | os.PathLike[str] | Iterable[Sequence[int]], num_agent
         if not hasattr(row, "__getitem__") or isinstance(row, (str, dict)) or len(row) != 3:
             raise InvalidArgument(where, row, "a time and two agents")
         time = whole_number(f"{where}, time", row[0], 1, 10**12)
-        i, j = _pair(row[1:], where)
+        ((i, j),) = pairs_of([row[1:]], where).tolist()
         if i == j:
             raise InvalidArgument(where, (i, j), "two different agents")
         met.add((time, min(i, j), max(i, j)))
@@ -314,12 +330,6 @@ def _rows_of(path: str | os.PathLike[str]) -> list[tuple[str, list[Any]]]:
     return rows
 
 
-def _pair(edge: Any, where: str = "edges") -> tuple[int, int]:
-    if not hasattr(edge, "__len__") or len(edge) != 2:
-        raise InvalidArgument(where, edge, "pairs of agents")
-    return whole_number(where, edge[0], 0, MAX_AGENTS), whole_number(where, edge[1], 0, MAX_AGENTS)
-
-
 def _union(edges: Iterable[tuple[int, int]], num_agents: int | None, name: str) -> Graph:
     try:
         return from_edges(sorted(set(edges)), num_agents, name)
@@ -345,6 +355,9 @@ _FORMS: dict[str, tuple[str, Callable[..., Graph], tuple[Callable[[str], Any], .
     "grid": ("grid:RxC", _grid_of, (str,)),
     "erdos_renyi": ("erdos_renyi:N:P[:SEED]", erdos_renyi, (int, float, int)),
     "random_regular": ("random_regular:N:DEGREE[:SEED]", random_regular, (int, int, int)),
+    "small_world": ("small_world:N:DEGREE:P[:SEED]", small_world, (int, int, float, int)),
+    "geometric": ("geometric:N:RADIUS[:SEED]", geometric, (int, float, int)),
+    "scale_free": ("scale_free:N:LINKS[:SEED]", scale_free, (int, int, int)),
 }
 
 

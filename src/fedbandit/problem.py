@@ -354,7 +354,7 @@ class Problem:
     def kind_of_world(self) -> tuple[object, ...]:
         """Everything but the means: problems that run together must agree on it."""
         rates = (None if self.rates is None else tuple(self.rates)), self.counts
-        starts, links = tuple(start for start, _ in self.changes), (self.graph.edges, self.over_time)
+        starts, links = tuple(start for start, _ in self.changes), (self.graph.edge_array.tobytes(), self.over_time)
         late = (self.delays, self.reward_window, self.default_reward)
         return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, self.edges_per_round, late)
 

@@ -172,7 +172,7 @@ def graph(
     spec: Annotated[
         str,
         typer.Argument(
-            help="Such as path:10, ring:20, complete:3, star:5, grid:3x4, erdos_renyi:20:0.3:7, random_regular:20:3:7."
+            help="Such as path:10, ring:20, complete:3, star:5, grid:3x4, erdos_renyi:20:0.3:7, random_regular:20:3:7, small_world:20:4:0.1, geometric:20:0.4, scale_free:20:2."
         ),
     ],
 ) -> None:
@@ -180,18 +180,19 @@ def graph(
     needs("fedbandit graph", "sim")
     from fedbandit.cli.tables import print_table
     from fedbandit.graph import parse
+    from fedbandit.topology import MAX_DENSE
 
     described = parse(spec)
-    degrees = [len(agents) for agents in described.neighbours]
+    is_small = described.num_agents <= MAX_DENSE
     print_table(
         described.name,
         ["", ""],
         [
             ["agents", f"{described.num_agents}"],
-            ["edges", f"{len(described.edges)}"],
-            ["neighbours per agent", f"{min(degrees)} to {max(degrees)}"],
-            ["diameter", f"{described.diameter}"],
-            ["lambda_2", f"{described.lambda2:.5f}"],
+            ["edges", f"{described.num_edges}"],
+            ["neighbours per agent", f"{described.degrees.min()} to {described.degrees.max()}"],
+            ["diameter", f"{described.diameter}" if is_small else f"not computed beyond {MAX_DENSE:,} agents"],
+            ["lambda_2", f"{described.lambda2:.5f}" if is_small else f"1 - {1.0 - described.lambda2:.3g}"],
             ["mixing horizon L", _mixing_horizon(described)],
         ],
     )

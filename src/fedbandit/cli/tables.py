@@ -70,7 +70,7 @@ def print_summary(result: "Result", title: str) -> None:
             row.append(f"{1e6 * share:,.1f} / 10^6")
     last, trials = int(result.dataset["time"][-1]), result.dataset.sizes["trial"]
     print_table(f"{title}: per agent after {last:,} rounds, {trials} trials", headings, rows)
-    if result.experiment["problem"].get("rates") is not None:
+    if result.has_agents and result.experiment["problem"].get("rates") is not None:
         _print_rates(result)
 
 

@@ -105,7 +105,7 @@ def regret_figure(
 
 
 def _far_apart(result: "Result") -> bool:
-    last = result.regret.isel(time=-1).mean(["trial", "agent"]).values
+    last = result.mean_regret.isel(time=-1).mean("trial").values
     return bool(last.max() > 100.0 * max(float(last.min()), 1.0))
 
 
@@ -119,7 +119,7 @@ def _regret_panel(axes: "Axes", result: "Result", band: Band, scale: str) -> Non
 
     times = result.dataset["time"].values
     for position, label in enumerate(result.policies):
-        per_trial = result.regret.sel(policy=label).mean("agent").transpose("trial", "time").values
+        per_trial = result.mean_regret.sel(policy=label).transpose("trial", "time").values
         colour = COLOURS[position % len(COLOURS)]
         axes.plot(
             times,

@@ -15,7 +15,7 @@ from fedbandit.policies.protocol import (
     Page,
     Setting,
     checked_index,
-    fill_with_normals,
+    highest_draw,
     known_variance,
     needs_unit_range,
 )
@@ -56,10 +56,7 @@ def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> 
 
 def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """The highest draw around the pooled mean, by every agent for itself."""
-    fill_with_normals(me.belief, draws)
-    for k in range(len(me.belief)):
-        me.belief[k] = seen.theta[k] + me.deviation[k] * me.belief[k]
-    return highest(me.belief)
+    return highest_draw(seen.theta, me.deviation, draws)
 
 
 def decide_by_divergence(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:

@@ -24,7 +24,7 @@ from fedbandit.policies.protocol import (
     Number,
     Page,
     Setting,
-    fill_with_normals,
+    highest_draw,
     uniform,
 )
 from fedbandit.rules import batch, gossip
@@ -68,6 +68,7 @@ class Terms(NamedTuple):
     """Numbers that are fixed before the first round."""
 
     num_agents: int
+    catches_up: int  # whether the consistency rule is on
     by_rate: int  # whether agents count by their rate
     share: float  # the agent's weight; by rate, before it is measured
     averaging: float  # variance of theta / variance of an agent's own mean, after mixing: 1 / N
@@ -105,10 +106,11 @@ def _first(me: Any, terms: Terms, seen: Any, draws: Any) -> int:
         # By rate, what others know will do until late rewards have filled a batch; unless nothing is known at all.
         if not terms.by_rate or me.tried[arm] < me.batch_end[arm] or me.num_unknown == len(me.unknown):
             return arm
-    lagging = count_lagging(me.tried, seen.n_max, terms.num_agents)  # Algorithm 1, line 6
-    if lagging > 0:
-        me.caught_up += 1
-        return nth_lagging(me.tried, seen.n_max, terms.num_agents, int(uniform(draws) * lagging))  # line 13
+    if terms.catches_up:
+        lagging = count_lagging(me.tried, seen.n_max, terms.num_agents)  # Algorithm 1, line 6
+        if lagging > 0:
+            me.caught_up += 1
+            return nth_lagging(me.tried, seen.n_max, terms.num_agents, int(uniform(draws) * lagging))  # line 13
     return -1
 
 
@@ -117,10 +119,7 @@ def decide_by_thompson(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -
     arm = _first(me, terms, seen, draws)
     if arm >= 0:
         return arm
-    fill_with_normals(me.belief, draws)
-    for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + me.spread[k] * me.belief[k]
-    return highest(me.belief)
+    return highest_draw(me.theta, me.spread, draws)
 
 
 def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
@@ -242,9 +241,11 @@ def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
     me.winner_until = 0.0
     if not unknown:
         me.theta[arm] = gossip.ratio(seen.value[arm], weight)
-        share = gossip.share_of_all(me.share, weight, terms.num_agents) if terms.by_rate else 1.0
-        me.spread[arm] = radii.shared_deviation(me.deviation[arm], share)
-        me.rewards[arm] = me.worth[arm] / share
+        me.spread[arm], me.rewards[arm] = me.deviation[arm], me.worth[arm]
+        if terms.by_rate:
+            share = gossip.share_of_all(me.share, weight, terms.num_agents)
+            me.spread[arm] = radii.shared_deviation(me.deviation[arm], share)
+            me.rewards[arm] = me.worth[arm] / share
     elif terms.by_rate:  # no index chooses it
         me.theta[arm], me.spread[arm], me.rewards[arm] = terms.low, 0.0, 1.0 / gossip.LEAST_SHARE
 
@@ -378,6 +379,7 @@ class FedBatch:
         by_rate = setting.counts == "patients"
         return Terms(
             num_agents=setting.num_agents,
+            catches_up=int(self.catches_up),
             by_rate=int(by_rate),
             share=gossip.first_rate(setting.in_step) if by_rate else setting.share,
             averaging=1.0 if by_rate else setting.sum_of_squares,

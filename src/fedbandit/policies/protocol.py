@@ -11,13 +11,14 @@ When rewards come at once, as in the paper, ``tried`` and the page's own ``n`` a
 """
 
 import warnings
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log, sqrt
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fedbandit.checks import Counts, InvalidArgument
 from fedbandit.rules.batch import largest_reward_variance, least_reward_variance
+from fedbandit.rules.choose import highest_drawn
 
 __all__ = [
     "ARMS",
@@ -38,6 +39,7 @@ __all__ = [
     "check_sensitivity",
     "checked_index",
     "fill_with_normals",
+    "highest_draw",
     "known_variance",
     "needs_company",
     "needs_every_decision",
@@ -252,6 +254,14 @@ def fill_with_normals(row: MutableSequence[float], draws: Any) -> None:
     """A standard normal draw for each arm, one row for each decision."""
     for k in range(len(row)):
         row[k] = draws.normals[k]
+
+
+def highest_draw(means: Sequence[float], spreads: Sequence[float], draws: Any) -> int:
+    """The arm with the highest of the draws mean + spread z, z the standard normals of ``fill_with_normals``.
+
+    An engine need not know more of the draws than which is the highest.
+    """
+    return highest_drawn(means, spreads, draws.normals)
 
 
 # ---------------------------------------------------------------- what several policies check

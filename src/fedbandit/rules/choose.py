@@ -1,11 +1,11 @@
 """Chooses an arm: Algorithm 1, lines 6-14, and a round robin over arms that an agent must still try.
 
-Radii come from ``radius``, the draw ``u`` from the caller. The divergence index is in ``kl``.
+Radii come from ``radius``, draws from the caller. The divergence index is in ``kl``.
 """
 
 from collections.abc import Sequence
 
-__all__ = ["count_lagging", "fewest_pulls", "highest", "nth_lagging"]
+__all__ = ["count_lagging", "drawn", "fewest_pulls", "highest", "highest_drawn", "nth_lagging"]
 
 
 def count_lagging(n: Sequence[int], n_max: Sequence[int], allowed: int) -> int:
@@ -45,6 +45,21 @@ def highest(belief: Sequence[float]) -> int:
     if last % 2 == 0 and belief[last] > best_even:
         even, best_even = last, belief[last]
     return odd if best_odd > best_even or (best_odd == best_even and odd < even) else even
+
+
+def drawn(mean: float, spread: float, z: float) -> float:
+    """Thompson sampling: a draw around an estimate, by a standard normal z."""
+    return mean + spread * z
+
+
+def highest_drawn(means: Sequence[float], spreads: Sequence[float], normals: Sequence[float]) -> int:
+    """Thompson sampling: the arm with the highest draw; the first arm wins a tie."""
+    arm, best = 0, drawn(means[0], spreads[0], normals[0])
+    for k in range(1, len(means)):
+        x = drawn(means[k], spreads[k], normals[k])
+        if x > best:
+            arm, best = k, x
+    return arm
 
 
 def fewest_pulls(n: Sequence[int], eligible: Sequence[bool]) -> int:

@@ -56,11 +56,7 @@ def dyadic_intervals(end: int) -> list[tuple[int, int]]:
 
 def trailing_zeros(m: int) -> int:
     """The level of the interval that ends at m >= 1: it is 2^level long."""
-    level = 0
-    while m & 1 == 0:
-        m >>= 1
-        level += 1
-    return level
+    return (m & -m).bit_length() - 1
 
 
 def last_end(n: int, level: int) -> int:

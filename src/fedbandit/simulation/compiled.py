@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from llvmlite import ir
 from numba import config, extending, njit, types
-from numba.core import codegen, compiler, errors
+from numba.core import caching, cgutils, codegen, compiler, errors
 from numba.core.compiler_lock import global_compiler_lock
 
 from fedbandit.outside.modules import globals_of
@@ -33,10 +33,12 @@ __all__ = [
     "compile_rare",
     "compile_small",
     "leave_out",
+    "row_like",
 ]
 
 _Compiler: Any = compiler.Compiler
 _CodeLibrary: Any = codegen.JITCodeLibrary
+_FunctionCache: Any = caching.FunctionCache
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _jit: Any = njit
 _config: Any = config
@@ -107,12 +109,45 @@ def compile_rare(function: _Function) -> _Function:
     return _jit(_nrt=False, error_model="numpy", pipeline_class=_InlinedCompiler, **_NO_DOORS)(function)
 
 
-def compile_driver(function: _Function) -> _Function:
+class _KeyedCache(_FunctionCache):
+    """Numba's disk cache, which finds compiled code by a key of ours.
+
+    Numba's own key is a hash of all that a function closes over. Compiled functions among that have another hash in
+    every process, so it would never find them again.
+    """
+
+    def __init__(self, function: Any, key: str) -> None:
+        super().__init__(function)
+        self._key = key
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        return sig, codegen.magic_tuple(), self._key
+
+
+def _words_of(part: Any) -> str:
+    return f"{part.__module__}.{part.__qualname__}" if isinstance(part, FunctionType) else repr(part)
+
+
+def compile_driver(kit: tuple[Any, ...]) -> Callable[[_Function], _Function]:
     """Compile a loop over rounds: cached on disk, and other Python threads run beside it.
 
-    LLVM's superword vectoriser, which Numba leaves off, computes the beliefs of several arms at once.
+    ``kit`` tells this loop from others: constants, functions, and a digest of their sources. LLVM's superword
+    vectoriser, which Numba leaves off, computes the beliefs of several arms at once.
     """
-    driver = _jit(nogil=True, cache=True, error_model="numpy", _nrt=False)(function)
+
+    def compile_loop(function: _Function) -> _Function:
+        return _with_vectors(_cached(function, " ".join(map(_words_of, kit))))
+
+    return compile_loop
+
+
+def _cached(function: Any, key: str) -> Any:
+    driver = _jit(nogil=True, error_model="numpy", _nrt=False)(function)
+    driver._cache = _KeyedCache(function, key)
+    return driver
+
+
+def _with_vectors(driver: Any) -> Any:
     compile_as_usual = driver.compile
 
     def compile_with_vectors(signature: Any) -> Any:
@@ -151,6 +186,51 @@ def _sqrt(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     It holds for all Numba code of the process and gives the same bits.
     """
     return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), arguments)
+
+
+@_extending.overload_method(types.Integer, "bit_length", strict=False, jit_options=INLINE)
+def _bit_length(x: Any) -> Any:
+    """Let rules ask for the length of a whole number that is not negative: one instruction."""
+
+    def bit_length(x: Any) -> int:
+        return 64 - _leading_zeros(np.int64(x))
+
+    return bit_length
+
+
+@_extending.intrinsic
+def _leading_zeros(typing: Any, x: Any) -> Any:
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), make
+
+
+@_extending.intrinsic
+def row_like(typing: Any, row: Any) -> Any:
+    """A row of the same length on the stack, not filled in.
+
+    Compiled code can tell that it overlaps with nothing. So it computes such a row with vectors, where it would go
+    entry by entry if each had to be stored in an array before the next one is read.
+    """
+    length = row.shape[0]  # of a record's row, where it is part of the type
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, number = signature.return_type, context.get_value_type(types.intp)
+        entry = context.get_data_type(kind.dtype)
+        size = context.get_abi_sizeof(entry)
+        array = context.make_array(kind)(context, builder)
+        context.populate_array(
+            array,
+            data=builder.bitcast(cgutils.alloca_once(builder, ir.ArrayType(entry, length)), entry.as_pointer()),
+            shape=cgutils.pack_array(builder, [number(length)]),
+            strides=cgutils.pack_array(builder, [number(size)]),
+            itemsize=number(size),
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    return types.Array(row.dtype, 1, "C")(row), make
 
 
 def as_arm(arm: Any) -> Any:

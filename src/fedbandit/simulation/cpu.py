@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from fedbandit.policies.protocol import Page
 from fedbandit.shares import Shares
+from fedbandit.simulation.aggregates import STATISTICS, Keep, spread_of, statistics
+from fedbandit.simulation.crew import Crew, crew_of, stop
 from fedbandit.simulation.layout import Links, World, new_population, no_tape, with_own_scratch
 
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
@@ -21,9 +23,15 @@ _NEVER = sys.maxsize  # a round that no run reaches
 _MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 100_000_000
 """Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
 
+_LEAST_AGENTS_PER_THREAD = 1_000
+_LINKS = 6  # their place among the arguments of the compiled loop
+
 
 class Record(NamedTuple):
-    """The numbers recorded at each checkpoint; the leading axis is the trial."""
+    """The numbers recorded at each checkpoint; the leading axis is the trial.
+
+    Where aggregates are kept, statistics over agents stand where agents would (``fedbandit.simulation.aggregates``).
+    """
 
     regret: NDArray[np.float64]  # [trial, agent, time]
     pulls: NDArray[np.int32]  # [trial, agent, time, arm]
@@ -32,23 +40,26 @@ class Record(NamedTuple):
     lagging: NDArray[np.float64]
     theta_error: NDArray[np.float64]
     misses: NDArray[np.float64]  # estimates off by more than their radius since the last checkpoint, if watched
+    disagreement: NDArray[np.float64]  # [trial, time]: where aggregates are kept
 
     def of(self, trial: int) -> "Record":
         """Views of one trial."""
         return Record(*(array[trial] for array in self))
 
 
-def new_record(num_trials: int, num_agents: int, num_times: int, num_arms: int) -> Record:
+def new_record(num_trials: int, num_agents: int, num_times: int, num_arms: int, keep: Keep = "agents") -> Record:
     """Zeros of the right shapes."""
-    shape = (num_trials, num_agents, num_times)
+    aggregated = keep == "aggregates"
+    shape = (num_trials, len(STATISTICS) if aggregated else num_agents, num_times)
     return Record(
         regret=np.zeros(shape),
-        pulls=np.zeros((*shape, num_arms), np.int32),
-        best_pulls=np.zeros(shape, np.int64),
-        messages=np.zeros(shape, np.int64),
+        pulls=np.zeros((*shape, num_arms), np.float64 if aggregated else np.int32),
+        best_pulls=np.zeros(shape, np.float64 if aggregated else np.int64),
+        messages=np.zeros(shape, np.float64 if aggregated else np.int64),
         lagging=np.zeros(shape),
         theta_error=np.zeros(shape),
         misses=np.zeros(shape),
+        disagreement=np.zeros((num_trials, num_times if aggregated else 0)),
     )
 
 
@@ -112,9 +123,16 @@ def _sum_over_arms(
 
 
 def _run_trial(
-    truths: Sequence[Truth], plan: Plan, times: NDArray[np.int64], seed: int, trial: int, record: Record
+    truths: Sequence[Truth],
+    plan: Plan,
+    times: NDArray[np.int64],
+    seed: int,
+    trial: int,
+    record: Record,
+    keep: Keep,
+    threads: int,
 ) -> Iterator[int]:
-    """Play a trial; yields the number of rounds done."""
+    """Play a trial in so many threads; yields the number of rounds done."""
     num_agents, num_arms = truths[0].world.means.shape
     population = new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares)
     tried, turns = population.agents["tried"], population.turns
@@ -125,8 +143,10 @@ def _run_trial(
     truth_starts, link_starts = [truth.first for truth in truths], [first for first, _ in plan.links]
     changes = [*sorted({*truth_starts, *link_starts}), _NEVER]
     done, truth = -1, truths[0]
+    told = statistics if keep == "aggregates" else _as_it_is
     for c, time in enumerate(times.tolist()):
-        misses[:] = 0.0
+        if keep == "agents":
+            misses[:] = 0.0
         while done < time:
             first = done + 1
             if truths[bisect(truth_starts, first) - 1] is not truth:
@@ -134,7 +154,9 @@ def _run_trial(
                 truth = truths[bisect(truth_starts, first) - 1]
             next_change = changes[bisect(changes, first)]
             done = min(done + at_once, time, next_change - 1)
-            plan.play_rounds(
+            _play_together(
+                plan.play_rounds,
+                threads,
                 first,
                 done,
                 np.uint64(seed),
@@ -149,13 +171,41 @@ def _run_trial(
             )
             yield done
         error = _sum_over_arms(lambda part: np.abs(theta[part] - truth.arm_means), num_agents, num_arms)  # noqa: B023
-        record.pulls[:, c] = tried
-        record.regret[:, c] = books.regret(truth, tried)
-        record.best_pulls[:, c] = books.best_pulls(truth, tried)
-        record.theta_error[:, c] = error / num_arms
-        record.messages[:, c] = turns["messages"]
-        record.lagging[:, c] = caught_up / np.maximum(turns["clock"], 1)
-        record.misses[:, c] = misses
+        record.pulls[:, c] = told(tried)
+        record.regret[:, c] = told(books.regret(truth, tried))
+        record.best_pulls[:, c] = told(books.best_pulls(truth, tried))
+        record.theta_error[:, c] = told(error / num_arms)
+        record.messages[:, c] = told(turns["messages"])
+        record.lagging[:, c] = told(caught_up / np.maximum(turns["clock"], 1))
+        record.misses[:, c] = told(misses)
+        if keep == "aggregates":
+            record.disagreement[c] = spread_of(theta)
+
+
+def _as_it_is(values: NDArray[Any]) -> NDArray[Any]:
+    return values
+
+
+def _play_together(play_rounds: Callable[..., None], threads: int, *arguments: Any) -> None:
+    """Play rounds of a trial, each thread with a slice of its agents; bit for bit as one thread does."""
+    links: Links = arguments[_LINKS]
+    board, crew = crew_of(len(links.degree), threads)
+
+    def play(part: Crew) -> None:
+        try:
+            play_rounds(*arguments[:_LINKS], links._replace(crew=part), *arguments[_LINKS + 1 :])
+        except BaseException:
+            stop(board)
+            raise
+
+    if threads == 1:
+        play_rounds(*arguments)
+        return
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(play, part) for part in crew[1:]]
+        play(crew[0])
+        for other in others:
+            other.result()
 
 
 def run_trials(
@@ -166,15 +216,17 @@ def run_trials(
     seed: int,
     threads: int,
     on_rounds: Callable[[int], None],
+    keep: Keep = "agents",
 ) -> list[Record]:
     """Play all trials of all plans; return a record per plan. ``on_rounds`` receives the number of rounds done so far.
 
-    ``truths`` has one entry for all trials, or one for each: the truth of each period with the same means.
+    If there are more threads than trials, several play a large trial together. ``truths`` has one entry for all trials, or one for each: the truth of each period with the same means.
 
     An exception, including Ctrl-C, stops the other threads within some ten thousand rounds.
     """
     num_agents, num_arms = truths[0][0].world.means.shape
-    records = [new_record(len(trials), num_agents, len(times), num_arms) for _ in plans]
+    records = [new_record(len(trials), num_agents, len(times), num_arms, keep) for _ in plans]
+    together = max(1, min(threads // (len(plans) * len(trials)), num_agents // _LEAST_AGENTS_PER_THREAD))
     stopped = False
     rounds_done = np.zeros(len(plans) * len(trials), np.int64)
 
@@ -182,7 +234,7 @@ def run_trials(
         which, position = divmod(job, len(trials))
         mine = truths[position if len(truths) > 1 else 0]
         record = records[which].of(position)
-        for done in _run_trial(mine, plans[which], times, seed, trials[position], record):
+        for done in _run_trial(mine, plans[which], times, seed, trials[position], record, keep, together):
             rounds_done[job] = done
             if stopped:
                 return

@@ -10,7 +10,8 @@ from numba import types
 from numba.extending import overload
 
 from fedbandit.policies import protocol
-from fedbandit.simulation.compiled import INLINE, compile_inner, compile_rare, leave_out
+from fedbandit.rules.choose import drawn, highest_drawn
+from fedbandit.simulation.compiled import INLINE, compilable, compile_inner, compile_rare, leave_out
 from fedbandit.simulation.streams import (
     ARRIVALS,
     DELAYS,
@@ -19,9 +20,11 @@ from fedbandit.simulation.streams import (
     PICKS,
     REWARDS,
     SHARES,
-    coarse_normal,
+    SLAB_EDGES,
     draw,
     laplace,
+    normal_in_slab,
+    slab_of,
     stream,
     uniform,
 )
@@ -30,10 +33,11 @@ __all__ = ["DecisionDraws", "draw_noise", "name_streams"]
 
 
 class DecisionDraws(NamedTuple):
-    """The randomness of one decision of an agent: see ``protocol.uniform`` and ``protocol.fill_with_normals``."""
+    """The randomness of one decision of an agent: see ``protocol.uniform``, ``fill_with_normals``, ``highest_draw``."""
 
     agent: int
     clock: int
+    last_arm: Any  # of the agent's last decision
     streams: Any
     tape: Any
 
@@ -65,17 +69,62 @@ def _fill_with_normals(row: Any, draws: Any) -> Any:
             for k in range(len(row)):
                 row[k] = draws.tape.normals[draws.clock - 1, draws.agent, k]
             return
-        for pair in range((len(row) + 1) // 2):
-            bits = draw(draws.streams.normals[pair], np.uint64(draws.clock))
-            row[2 * pair] = coarse_normal(bits, np.uint64(0))
-            if 2 * pair + 1 < len(row):
-                row[2 * pair + 1] = coarse_normal(bits, np.uint64(1))
+        for k in range(len(row)):
+            row[k] = _normal(draws, k)
 
     return fill
 
 
+@compile_inner
+def _slab(draws: Any, k: Any) -> Any:
+    """In which slab the normal of arm k lies."""
+    return slab_of(draw(draws.streams.normals[np.uint64(k) >> np.uint64(3)], np.uint64(2 * draws.clock)), k)
+
+
+@compile_inner
+def _normal(draws: Any, k: Any) -> Any:
+    """The normal of arm k."""
+    return normal_in_slab(_slab(draws, k), draw(draws.streams.normals[k], np.uint64(2 * draws.clock + 1)))
+
+
+@overload(protocol.highest_draw, strict=False, jit_options=INLINE)
+def _highest_draw(means: Any, spreads: Any, draws: Any) -> Any:
+    if not _is_simulated(draws):
+        return None
+
+    def choose(means: Any, spreads: Any, draws: Any) -> Any:
+        if draws.tape.has_normals:
+            return np.int64(highest_drawn(means, spreads, draws.tape.normals[draws.clock - 1, draws.agent]))
+        # The arm of the agent's last decision is likely to win again. Which other draws may reach the least that its
+        # own can be? Mostly none, and only the slabs of the draws are known by then.
+        likely = min(np.int64(draws.last_arm), len(means) - 1)
+        least = drawn(means[likely], spreads[likely], SLAB_EDGES[_slab(draws, likely)])
+        contenders = 0
+        for k in range(len(means)):
+            if drawn(means[k], spreads[k], SLAB_EDGES[_slab(draws, k) + np.uint64(1)]) >= least:
+                contenders += 1
+        return likely if contenders == 1 else _highest_contender(means, spreads, draws, least)
+
+    return choose
+
+
+@compile_rare
+def _highest_contender(means: Any, spreads: Any, draws: Any, least: float) -> Any:
+    """The arm with the highest draw among those whose draws may reach ``least``."""
+    arm, best = np.int64(0), -np.inf
+    for k in range(len(means)):
+        if drawn(means[k], spreads[k], SLAB_EDGES[_slab(draws, k) + np.uint64(1)]) >= least:
+            x = drawn(means[k], spreads[k], _normal(draws, k))
+            if x > best:
+                arm, best = k, x
+    return arm
+
+
+for _rule in (drawn, highest_drawn):
+    compilable(_rule)
 leave_out(protocol.uniform)
 leave_out(protocol.fill_with_normals)
+leave_out(protocol.highest_draw)
 
 
 @compile_inner
@@ -115,16 +164,15 @@ def _draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: An
 
 
 @compile_rare
-def name_streams(seed: Any, trial: Any, streams: Any) -> None:
-    """Fill in the names of all agents' streams."""
-    for i in range(len(streams)):
-        mine, agent = streams[i], np.uint64(i)
-        mine.picks = stream(seed, trial, PICKS, agent, np.uint64(0))
-        mine.arrivals = stream(seed, trial, ARRIVALS, agent, np.uint64(0))
-        mine.shares = stream(seed, trial, SHARES, agent, np.uint64(0))
-        for k in range(len(mine.rewards)):
-            arm = np.uint64(k)
-            mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)
-            mine.noise[k] = stream(seed, trial, NOISE, agent, arm)
-            mine.normals[k] = stream(seed, trial, NORMALS, agent, arm)
-            mine.delays[k] = stream(seed, trial, DELAYS, agent, arm)
+def name_streams(seed: Any, trial: Any, mine: Any, i: Any) -> None:
+    """Fill in the names of an agent's streams."""
+    agent = np.uint64(i)
+    mine.picks = stream(seed, trial, PICKS, agent, np.uint64(0))
+    mine.arrivals = stream(seed, trial, ARRIVALS, agent, np.uint64(0))
+    mine.shares = stream(seed, trial, SHARES, agent, np.uint64(0))
+    for k in range(len(mine.rewards)):
+        arm = np.uint64(k)
+        mine.rewards[k] = stream(seed, trial, REWARDS, agent, arm)
+        mine.noise[k] = stream(seed, trial, NOISE, agent, arm)
+        mine.normals[k] = stream(seed, trial, NORMALS, agent, arm)
+        mine.delays[k] = stream(seed, trial, DELAYS, agent, arm)

@@ -7,7 +7,6 @@ once its reward and those of the arm's earlier slots have come. Either way that 
 so slots wait in lists, one for each coming round.
 """
 
-from collections.abc import Callable
 from math import log
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 from fedbandit.checks import InvalidArgument
 from fedbandit.delays import ByOutcome, Delays
 from fedbandit.problem import Problem
-from fedbandit.simulation.compiled import by_value, compile_inner
+from fedbandit.simulation.compiled import compile_inner
 from fedbandit.simulation.network import add_news
 from fedbandit.simulation.streams import draw, uniform
 
@@ -36,6 +35,10 @@ __all__ = [
 
 MOST_BYTES = 2**30
 _BYTES_PER_ROUND = 24  # of one agent
+
+
+LATE_NETWORKS = ("gossip", "consensus", "alone")
+"""Others need the reward of every decision in its own round."""
 
 
 class Lateness(NamedTuple):
@@ -66,10 +69,11 @@ class Waiting(NamedTuple):
 def lateness_of(problem: Problem) -> Lateness:
     """The numbers of a problem; without delays all are 0."""
     low, high = problem.reward_range or (0.0, 0.0)
-    parts = [_parts(each) for each in problem.delays or ()] or [((0, 0.0), (0, 0.0))] * problem.num_agents
+    parts = [_parts(each) for each in problem.delays or ()]
+    none = np.zeros((problem.num_agents, 2))
     return Lateness(
-        rounds=np.array([[rounds for rounds, _ in part] for part in parts], np.int64),
-        scale=np.array([[scale for _, scale in part] for part in parts]),
+        rounds=np.array([[rounds for rounds, _ in part] for part in parts] or none, np.int64),
+        scale=np.array([[scale for _, scale in part] for part in parts] or none),
         middle=(low + high) / 2.0,
         window=problem.reward_window,
         default=problem.default_reward or 0.0,
@@ -180,40 +184,11 @@ def note(waiting: Waiting, i: int, arm: Any, before: Any) -> None:
 
 
 @compile_inner
-def add_late_news(published: Any, population: Any) -> None:
-    """What each agent's observations of this round have changed in what it publishes."""
-    agents, terms, waiting = population.agents, population.terms, population.waiting
-    num_arms = len(agents[0].tried)
-    for i in range(len(agents)):
-        for k in range(num_arms):
-            if waiting.news[i, k] > 0:
-                arm = np.uint64(k)
-                after = published(agents[i], by_value(terms[i]), arm)
-                add_news(population.averages, i, arm, num_arms, after, waiting.before[i, :, k])
-
-
-def gossip(
-    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
-) -> None:
-    """Links average what was known before this round; then each agent adds its news."""
-    average(population.averages, columns, links, population.turns, tape, t, bits)
-    add_late_news(published, population)
-
-
-def consensus(
-    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
-) -> None:
-    """First the news, then the average."""
-    add_late_news(published, population)
-    average(population.averages, columns, links, population.turns, tape, t, bits)
-
-
-def alone(
-    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
-) -> None:
-    """Each agent sees what it publishes itself."""
-    add_late_news(published, population)
-
-
-LATE_NETWORKS: dict[str, Callable[..., None]] = {"gossip": gossip, "consensus": consensus, "alone": alone}
-"""``network.NETWORKS`` with the news of several arms. Others need the reward of every decision in its own round."""
+def add_late_news(published: Any, population: Any, i: int, fixed: Any) -> None:
+    """What an agent's observations of this round have changed in what it publishes."""
+    me, waiting = population.agents[i], population.waiting
+    num_arms = len(me.tried)
+    for k in range(num_arms):
+        if waiting.news[i, k] > 0:
+            arm = np.uint64(k)
+            add_news(population.averages, i, arm, num_arms, published(me, fixed, arm), waiting.before[i, :, k])

@@ -17,8 +17,10 @@ from fedbandit.policies import Policy
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.problem import Problem
 from fedbandit.shares import Shares
+from fedbandit.simulation.crew import Crew, alone
 from fedbandit.simulation.late_rewards import Lateness, Waiting, lateness_of, new_waiting
 from fedbandit.simulation.links import LINKS, LinkKind, links_by
+from fedbandit.simulation.matching import Matching, new_matching
 from fedbandit.simulation.sharing import Sharing, new_sharing
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "new_population",
     "no_tape",
     "setting_of",
+    "settings_of",
     "terms_of",
     "with_own_scratch",
     "world_of",
@@ -61,6 +64,8 @@ class Links(NamedTuple):
     present: Any  # [E]: whether an edge is present in this round; scratch where that does not matter
     degree: Any  # [N], scratch
     mixed: Any  # like the averages, scratch
+    matching: Matching  # scratch
+    crew: Crew
 
 
 class Tape(NamedTuple):
@@ -87,7 +92,7 @@ class Population(NamedTuple):
     turns: Any  # [N] records of what each does in the current round
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled
-    before: Any  # [M, ...]: what an agent published of each arm before it was reweighed; scratch
+    before: Any  # [N, M, ...]: what an agent published of each arm before it was reweighed; scratch
     waiting: Waiting  # rewards that do not count yet
     sharing: Sharing  # shares of arms
 
@@ -135,7 +140,7 @@ def new_population(
         turns=np.zeros(num_agents, np.dtype([*turn, ("released", "i8"), ("acts", "i8")])),
         streams=np.zeros(num_agents, np.dtype(stream)),
         pooled=np.zeros(num_arms, np.int64),
-        before=np.zeros((num_arms, columns)),
+        before=np.zeros((num_agents if page.reweigh is not None else 1, num_arms, columns)),
         waiting=new_waiting(num_agents, num_arms, columns, rounds_of_waiting),
         sharing=new_sharing(page, agents, _dtype_of(page, num_arms - 1), shares, num_arms),
     )
@@ -168,16 +173,16 @@ def _shares(problem: Problem) -> NDArray[np.float64]:
 def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
     """What one agent may know of its world."""
     num_agents = problem.num_agents
-    low, high = problem.reward_range or (-np.inf, np.inf)
     shares = _shares(problem)
+    low, high = problem.reward_range or (-np.inf, np.inf)
     return Setting(
         num_agents=num_agents,
         num_arms=problem.num_arms,
         share=float(shares[agent]),
         sum_of_squares=float(np.sum(problem.weights**2)),
         mean_square_share=float(np.sum(shares**2)) / num_agents,
-        degree=len(problem.graph.neighbours[agent]),
-        complete=len(problem.graph.edges) == num_agents * (num_agents - 1) // 2,
+        degree=int(problem.graph.degrees[agent]),
+        complete=problem.graph.num_edges == num_agents * (num_agents - 1) // 2,
         in_step=problem.rates is None,
         horizon=horizon,
         low=float(low),
@@ -192,12 +197,26 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
     )
 
 
-def terms_of(policy: Policy, settings: Sequence[Setting]) -> Any:
-    """The fixed numbers of all agents, as records."""
+def settings_of(problem: Problem, horizon: int) -> tuple[list[Setting], NDArray[np.int64]]:
+    """What agents may know of their world, each setting once; and which of these each agent has.
+
+    Agents differ by their share and their number of neighbours alone.
+    """
+    table = np.column_stack([_shares(problem), problem.graph.degrees])
+    _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # in the order of agents: errors name the first
+    world = setting_of(problem, horizon)
+    found = [world._replace(share=share, degree=int(degree)) for share, degree in table[first[order]].tolist()]
+    return found, np.argsort(order)[which.ravel()]
+
+
+def terms_of(policy: Policy, settings: Sequence[Setting], which: NDArray[np.int64] | None = None) -> Any:
+    """The fixed numbers of all agents, as records. ``which``: the setting of each agent; default: one after the other."""
     each = [policy.terms(setting) for setting in settings]
     if len({tuple(map(type, terms)) for terms in each}) > 1:
         raise InvalidArgument("terms", each[0], "numbers of the same types for every agent")
-    return np.array([tuple(terms) for terms in each], _dtype_of_terms(each[0]))
+    records = np.array([tuple(terms) for terms in each], _dtype_of_terms(each[0]))
+    return records if which is None else records[which]
 
 
 def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[LinkKind, list[tuple[int, Links]]]:
@@ -225,17 +244,16 @@ def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[LinkKind, 
     if page.meet is not None and page.network != "server" and kind in (LINKS["one"], LINKS["matching"]):
         raise InvalidArgument("links", chosen, "brought by a policy whose page has meet: it is told which are present")
     columns = len(page.averaged) * problem.num_arms
-    periods = problem.over_time.periods if isinstance(problem.over_time, Schedule) else ((0, problem.graph.edges),)
+    periods = problem.over_time.periods if isinstance(problem.over_time, Schedule) else ((0, problem.graph.edge_array),)
     contacts = problem.over_time if isinstance(problem.over_time, Contacts) else None
     return kind, [(first, _links(problem, edges, contacts, rule, columns)) for first, edges in periods]
 
 
-def _links(
-    problem: Problem, edges: tuple[tuple[int, int], ...], contacts: Contacts | None, rule: LinkRule, columns: int
-) -> Links:
-    first_neighbour, neighbours = _adjacency(problem.num_agents, edges, problem.over_time is not None)
+def _links(problem: Problem, given: Any, contacts: Contacts | None, rule: LinkRule, columns: int) -> Links:
+    num_agents, edges = problem.num_agents, np.array(given, np.uint32).reshape(-1, 2)
+    first_neighbour, neighbours = _adjacency(num_agents, edges, problem.over_time is not None)
     return Links(
-        edges=np.array(edges, np.uint32).reshape(-1, 2),
+        edges=edges,
         first_neighbour=first_neighbour,
         neighbours=neighbours,
         presence=rule.presence,
@@ -243,30 +261,37 @@ def _links(
         contact_times=np.zeros(0, np.int64) if contacts is None else contacts.times.copy(),
         contact_edges=np.zeros(0, np.int64) if contacts is None else contacts.edge_numbers.copy(),
         present=np.zeros(len(edges), np.int64),
-        degree=np.zeros(problem.num_agents, np.int64),
-        mixed=np.zeros((problem.num_agents, columns)),
+        degree=np.zeros(num_agents, np.int64),
+        mixed=np.zeros((num_agents, columns)),
+        matching=new_matching(num_agents),
+        crew=alone(num_agents),
     )
 
 
 def _adjacency(
-    num_agents: int, edges: tuple[tuple[int, int], ...], with_itself: bool
+    num_agents: int, edges: NDArray[np.uint32], with_itself: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     """The neighbours of each agent in one row, and where each agent's begin.
 
     ``with_itself``: where links come and go, an agent remembers its own n~. So it does if it has no neighbour.
     """
-    lists: list[list[int]] = [[i] if with_itself else [] for i in range(num_agents)]
-    for i, j in edges:
-        lists[i].append(j)
-        lists[j].append(i)
-    sorted_lists = [sorted(agents) or [i] for i, agents in enumerate(lists)]
-    first = np.concatenate([[0], np.cumsum([len(agents) for agents in sorted_lists])]).astype(np.int64)
-    return first, np.concatenate(sorted_lists).astype(np.uint32)
+    lonely = np.bincount(edges.ravel(), minlength=num_agents) == 0
+    itself = np.flatnonzero(lonely | with_itself)
+    ends = np.concatenate([edges[:, 0], edges[:, 1], itself])
+    others = np.concatenate([edges[:, 1], edges[:, 0], itself])
+    order = np.lexsort((others, ends))
+    first = np.concatenate([[0], np.cumsum(np.bincount(ends.astype(np.int64), minlength=num_agents))])
+    return first.astype(np.int64), others[order].astype(np.uint32)
 
 
 def with_own_scratch(links: Links) -> Links:
     """The same links, with scratch memory for another thread."""
-    return links._replace(present=links.present.copy(), degree=links.degree.copy(), mixed=links.mixed.copy())
+    return links._replace(
+        present=links.present.copy(),
+        degree=links.degree.copy(),
+        mixed=links.mixed.copy(),
+        matching=new_matching(len(links.degree)),
+    )
 
 
 def no_tape() -> Tape:

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbandit.outside.modules import digest_of
-from fedbandit.rules.gossip import average, metropolis_weight
-from fedbandit.simulation.compiled import compilable, compile_rare
+from fedbandit.rules.gossip import metropolis_weight
+from fedbandit.simulation.compiled import compilable
+from fedbandit.simulation.matching import average_matching, average_pair
 from fedbandit.simulation.streams import next_bits, uniform, whole_below
 
 __all__ = ["LINKS", "LinkKind", "links_by"]
 
-for _rule in (average, metropolis_weight):
-    compilable(_rule)
+compilable(metropolis_weight)
 
 
 class LinkKind(NamedTuple):
@@ -37,39 +37,10 @@ class LinkKind(NamedTuple):
 def average_one_link(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
     """Algorithm 1, lines 17-20: the ends of one random edge average what was gossiped up to t - 1."""
     if tape.on:
-        _average_pair(averages, num_columns, turns, np.uint32(tape.edges[t - 1, 0]), np.uint32(tape.edges[t - 1, 1]))
+        average_pair(averages, num_columns, turns, np.uint32(tape.edges[t - 1, 0]), np.uint32(tape.edges[t - 1, 1]))
     elif len(links.edges) > 0:
         e = whole_below(bits, len(links.edges))
-        _average_pair(averages, num_columns, turns, links.edges[e, 0], links.edges[e, 1])
-
-
-@compile_rare
-def _average_pair(averages: Any, num_columns: int, turns: Any, i: Any, j: Any) -> None:
-    for c in range(num_columns):
-        mixed = average(averages[i, c], averages[j, c])
-        averages[i, c] = mixed
-        averages[j, c] = mixed
-    turns[i].messages += 1
-    turns[i].mixed = 1
-    turns[j].messages += 1
-    turns[j].mixed = 1
-
-
-def average_matching(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
-    """A random maximal matching: edges in random order, each taken if both its ends are still free."""
-    order, busy = links.present, links.degree
-    for i in range(len(busy)):
-        busy[i] = 0
-    for e in range(len(order)):
-        order[e] = e  # this round's matching must not depend on the last one's
-    for position in range(len(order) - 1, -1, -1):
-        bits = next_bits(bits)
-        other = whole_below(bits, position + 1)
-        order[position], order[other] = order[other], order[position]
-        i, j = links.edges[order[position], 0], links.edges[order[position], 1]
-        if busy[i] == 0 and busy[j] == 0:
-            busy[i], busy[j] = 1, 1
-            _average_pair(averages, num_columns, turns, i, j)
+        average_pair(averages, num_columns, turns, links.edges[e, 0], links.edges[e, 1])
 
 
 def mark_by_chance(links: Any, t: int, bits: Any) -> None:

@@ -1,17 +1,16 @@
-"""Exchanges between agents after the pulls of a round, in compiled code: a small function for each network.
+"""What agents hear of each other, in compiled code: n~, news of averages, and pooled sums.
 
 The network owns the averages: a page never touches a neighbour. Formulas are in ``fedbandit.rules``.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fedbandit.rules.gossip import heard, with_news
-from fedbandit.simulation.compiled import by_value, compilable, compile_inner
+from fedbandit.simulation.compiled import by_value, compilable, compile_inner, row_like
 
-__all__ = ["NETWORKS", "add_news", "hear_n_max", "hear_present_links"]
+__all__ = ["add_news", "hear_n_max", "hear_present_links", "pool"]
 
 for _rule in (heard, with_news):
     compilable(_rule)
@@ -26,12 +25,15 @@ def hear_n_max(announced: Any, me: Any, terms: Any, seen: Any, n_max: Any, links
     first, last = links.first_neighbour[i], links.first_neighbour[i + 1] - 1
     # Two neighbours at a time: half the passes over the arms.
     one, other = seen[links.neighbours[first]].n_max, seen[links.neighbours[min(first + 1, last)]].n_max
+    most = row_like(one)
     for k in range(len(one)):
-        n_max[i, k] = heard(heard(announced(me, terms, k), one[k]), other[k])
+        most[k] = heard(heard(announced(me, terms, k), one[k]), other[k])
     for e in range(first + 2, last + 1, 2):
         one, other = seen[links.neighbours[e]].n_max, seen[links.neighbours[min(e + 1, last)]].n_max
         for k in range(len(one)):
-            n_max[i, k] = heard(heard(n_max[i, k], one[k]), other[k])
+            most[k] = heard(heard(most[k], one[k]), other[k])
+    for k in range(len(most)):
+        n_max[i, k] = most[k]
 
 
 @compile_inner
@@ -61,42 +63,7 @@ def add_news(averages: Any, i: int, first_column: Any, num_arms: int, after: Any
 
 
 @compile_inner
-def _add_all_news(published: Any, population: Any) -> None:
-    agents, terms, turns = population.agents, population.terms, population.turns
-    num_arms = len(agents[0].tried)
-    for i in range(len(agents)):
-        turn = turns[i]
-        if turn.acts > 0:
-            after = published(agents[i], by_value(terms[i]), turn.arm)
-            add_news(population.averages, i, turn.arm, num_arms, after, turn.before)
-
-
-def gossip(
-    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
-) -> None:
-    """Links average what was known before this round; then each agent adds its news."""
-    average(population.averages, columns, links, population.turns, tape, t, bits)  # lines 17-20
-    _add_all_news(published, population)  # lines 20 and 22
-
-
-def consensus(
-    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
-) -> None:
-    """First the news, then the average."""
-    _add_all_news(published, population)
-    average(population.averages, columns, links, population.turns, tape, t, bits)
-
-
-def alone(
-    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
-) -> None:
-    """Each agent sees what it publishes itself."""
-    _add_all_news(published, population)
-
-
-def pooled(
-    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
-) -> None:
+def pool(published: Any, believe: Any, population: Any, t: int) -> None:
     """Everyone sees the sum of what all publish of the arms pulled in this round, and believes it."""
     agents, turns = population.agents, population.turns
     num_agents, num_arms = len(agents), len(agents[0].tried)
@@ -105,13 +72,13 @@ def pooled(
         arm = turn.arm if t > 0 else np.uint64(position)
         if t == 0 or (turn.acts > 0 and population.pooled[arm] < t):  # an arm that several pulled: once
             population.pooled[arm] = t
-            _pool(published, believe, population, num_arms, arm)
+            _pool_arm(published, believe, population, num_arms, arm)
         if t > 0:
             turn.messages += num_agents - 1
 
 
 @compile_inner
-def _pool(published: Any, believe: Any, population: Any, num_arms: int, arm: Any) -> None:
+def _pool_arm(published: Any, believe: Any, population: Any, num_arms: int, arm: Any) -> None:
     agents, terms, averages = population.agents, population.terms, population.averages
     totals = population.turns[0].before  # scratch
     for c in range(len(totals)):
@@ -124,19 +91,3 @@ def _pool(published: Any, believe: Any, population: Any, num_arms: int, arm: Any
         for c in range(len(totals)):
             averages[j, c * num_arms + arm] = totals[c]
         believe(agents[j], by_value(terms[j]), agents[j], arm)
-
-
-def server(
-    published: Any, believe: Any, average: Any, population: Any, columns: int, links: Any, tape: Any, t: int, bits: Any
-) -> None:
-    """Nothing: only the page's own ``meet`` changes the averages."""
-
-
-NETWORKS: dict[str, Callable[..., None]] = {
-    "gossip": gossip,
-    "consensus": consensus,
-    "alone": alone,
-    "pooled": pooled,
-    "server": server,
-}
-"""By ``Page.network``. At t = 0 only ``pooled`` is called: everyone's first averages are what it publishes itself."""

@@ -147,7 +147,7 @@ def _essence(error: NumbaError) -> str:
 def _with_draws(decide: Any) -> Any:
     def probe(population: Any, tape: Any) -> None:
         me, fixed = population.agents[0], by_value(population.terms[0])
-        draws = DecisionDraws(0, population.turns[0].clock, population.streams[0], tape)
+        draws = DecisionDraws(0, population.turns[0].clock, population.turns[0].arm, population.streams[0], tape)
         as_arm(decide(me, fixed, me, time_of(1), draws))
 
     return probe

@@ -58,7 +58,8 @@ def _experiment(part: xr.Dataset) -> dict[str, Any]:
 
 def _is_redrawn(about: dict[str, Any]) -> bool:
     """Whether each trial has means of its own: then there is a matrix for each."""
-    return isinstance(about["problem"]["means"][0][0], list)
+    means = about["problem"]["means"]  # a matrix, or the digest of a large one; or a list of these
+    return isinstance(means, list) and isinstance(means[0][0] if isinstance(means[0], list) else means[0], list | dict)
 
 
 def _own_means(about: dict[str, Any]) -> list[str]:

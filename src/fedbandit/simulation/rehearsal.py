@@ -146,9 +146,8 @@ def _compiled(family: Own, code: str) -> Callable[..., None]:
 def _loop(sources: str, draw: Any) -> Callable[..., None]:
     compilable(draw)
 
-    @compile_driver
+    @compile_driver((sources, draw))
     def fill(mean: float, rewards: Any) -> None:
-        sources  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a part of the cache's key
         for e in range(len(rewards)):
             rewards[e] = 0.0 + draw(_bits(e), mean)
 

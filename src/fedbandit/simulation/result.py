@@ -3,33 +3,28 @@
 ``fedbandit.figures.regret`` draws the figures.
 """
 
-import hashlib
 import json
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
-from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance
-from fedbandit.graph import Contacts, Schedule
-from fedbandit.outside.modules import digest_of
-from fedbandit.outside.policies import is_built_in, kind_of, source_hash
 from fedbandit.policies import Policy
 from fedbandit.problem import Problem
-from fedbandit.rewards import Family, Own
 from fedbandit.shares import Shares
+from fedbandit.simulation.aggregates import Keep, named
 from fedbandit.simulation.compiled import SOURCES
 from fedbandit.simulation.cpu import Record
+from fedbandit.simulation.description import describe
 from fedbandit.simulation.parts import attributes_of_all, in_order
-from fedbandit.simulation.rewards import code_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +42,7 @@ _ABOUT = {
     "lagging": "share of rounds up to time in which the agent had to catch up on a lagging arm",
     "theta_error": "mean over arms of |theta - mu|",
     "misses": "share of arms and rounds up to time in which |theta - mu| exceeded the radius; unknown arms did not",
+    "disagreement": "standard deviation over agents of theta, mean over arms",
 }
 
 
@@ -54,7 +50,9 @@ _ABOUT = {
 class Result:
     """Labelled arrays over policy, trial, agent, time (and arm), with everything needed to reproduce them.
 
-    ``dataset`` is an ``xarray.Dataset``; its variables are also attributes: ``result.regret.mean("trial")``.
+    ``dataset`` is an ``xarray.Dataset``; its variables are also attributes: ``result.regret.mean("trial")``. With
+    ``keep="aggregates"`` there is no agent axis: ``regret`` is the mean over agents, beside ``regret_min``,
+    ``regret_max`` and ``regret_std``, and so for the others; ``disagreement`` tells how far estimates differ.
     """
 
     dataset: xr.Dataset
@@ -85,6 +83,16 @@ class Result:
         return self.dataset["theta_error"]
 
     @property
+    def has_agents(self) -> bool:
+        """Whether there is an entry for each agent, and not aggregates alone."""
+        return "agent" in self.dataset.dims
+
+    @property
+    def mean_regret(self) -> xr.DataArray:
+        """Cumulative pseudo-regret, mean over agents [policy, trial, time]."""
+        return self.regret.mean("agent") if self.has_agents else self.regret
+
+    @property
     def policies(self) -> list[str]:
         """The labels, in the order of the call."""
         return [str(label) for label in self.dataset["policy"].values]
@@ -95,11 +103,15 @@ class Result:
         return json.loads(self.dataset.attrs["experiment"])
 
     def summary(self) -> "pd.DataFrame":
-        """One row per policy at the last time: regret per agent, its spread, and its costs."""
+        """One row per policy at the last time: regret per agent, its spread, and its costs.
+
+        ``worst_agent`` is the agent with the largest mean over trials; of aggregates, that of each trial, on average.
+        """
         import pandas as pd
 
         last = self.dataset.isel(time=-1)
-        per_trial = last["regret"].mean("agent")
+        over_all = ["trial", "agent"] if self.has_agents else ["trial"]
+        per_trial = self.mean_regret.isel(time=-1)
         best_share = last["pulls"].isel(arm=self.dataset["best_arm"]) / last["pulls"].sum("arm")
         if "best_pulls" in self.dataset:  # without the initial pulls
             best_share = last["best_pulls"] / (last["pulls"].sum("arm") - last.sizes["arm"])
@@ -107,19 +119,20 @@ class Result:
         error = (
             per_trial.std("trial", ddof=1) / np.sqrt(num_trials) if num_trials > 1 else per_trial.mean("trial") * np.nan
         )
+        worst = last["regret"].mean("trial").max("agent") if self.has_agents else last["regret_max"].mean("trial")
         columns = {
             "regret": per_trial.mean("trial"),
             "std_error": error,
             "min": per_trial.min("trial"),
             "max": per_trial.max("trial"),
-            "worst_agent": last["regret"].mean("trial").max("agent"),
-            "best_arm_share": best_share.mean(["trial", "agent"]),
-            "messages": last["messages"].mean(["trial", "agent"]),
-            "lagging": last["lagging"].mean(["trial", "agent"]),
-            "theta_error": last["theta_error"].mean(["trial", "agent"]),
+            "worst_agent": worst,
+            "best_arm_share": best_share.mean(over_all),
+            "messages": last["messages"].mean(over_all),
+            "lagging": last["lagging"].mean(over_all),
+            "theta_error": last["theta_error"].mean(over_all),
         }
         if "misses" in self.dataset:
-            columns["misses"] = last["misses"].mean(["trial", "agent"])
+            columns["misses"] = last["misses"].mean(over_all)
         return pd.DataFrame(
             {name: values.values for name, values in columns.items()}, index=pd.Index(self.policies, name="policy")
         )
@@ -128,6 +141,7 @@ class Result:
         """One row per policy and agent at the last time: its pulls, and its regret per pull."""
         import pandas as pd
 
+        self._need_agents("by_agent")
         last = self.dataset.isel(time=-1)
         own = last["pulls"].sum("arm") - last.sizes["arm"]  # pulls since t = 0: the agent's clock
         rates = self.experiment["problem"].get("rates") or [1.0] * last.sizes["agent"]
@@ -142,15 +156,23 @@ class Result:
         return pd.DataFrame({"rate": rates * len(self.policies)} | table, index=index)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """A tidy table: a row per policy, trial, agent and time; pulls in a column per arm."""
+        """A tidy table: a row per policy, trial, agent and time; pulls in a column per arm.
+
+        Of aggregates a row per policy, trial and time, and mean pulls.
+        """
         import pandas as pd
 
-        order = ["policy", "trial", "agent", "time"]
-        flat: pd.DataFrame = self.dataset.drop_vars(["pulls", "arm"]).to_dataframe(dim_order=order).reset_index()
-        pulls = self.pulls.transpose("policy", "trial", "agent", "time", "arm").values
+        order = ["policy", "trial", *(["agent"] if self.has_agents else []), "time"]
+        by_arm = [name for name in self.dataset.data_vars if "arm" in self.dataset[name].dims]
+        flat: pd.DataFrame = self.dataset.drop_vars([*by_arm, "arm"]).to_dataframe(dim_order=order).reset_index()
+        pulls = self.pulls.transpose(*order, "arm").values
         for k in range(pulls.shape[-1]):
             flat[f"pulls_{k}"] = pulls[..., k].ravel()
         return flat
+
+    def _need_agents(self, what: str) -> None:
+        if not self.has_agents:
+            raise InvalidArgument("keep", "aggregates", f"'agents', for {what}")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a netCDF file atomically."""
@@ -214,26 +236,35 @@ def result_of(
     seed: int,
     watched: bool,
     shares: Shares | None = None,
+    keep: Keep = "agents",
 ) -> Result:
     """Label the engine's arrays. ``played``: one problem, or one for each trial."""
     problem = played if isinstance(played, Problem) else played[0]
     best_arms = [problem.best_arm] * len(trials) if isinstance(played, Problem) else [p.best_arm for p in played]
-    dims = ("policy", "trial", "agent", "time")
     stacked = {name: np.stack([getattr(record, name) for record in records]) for name in Record._fields}
-    stacked["misses"] = np.cumsum(stacked["misses"], axis=-1) / (times * problem.num_arms)
+    disagreement = stacked.pop("disagreement")
+    if keep == "agents":
+        stacked["misses"] = np.cumsum(stacked["misses"], axis=-1)
+    stacked["misses"] = stacked["misses"] / (times * problem.num_arms)
     if not watched:
         del stacked["misses"]
     if not problem.changes:
         del stacked["best_pulls"]  # the same as in pulls
+    variables = {name: (array, _ABOUT[name]) for name, array in stacked.items()}
+    dims = ("policy", "trial", "agent", "time")
+    if keep == "aggregates":
+        dims = ("policy", "trial", "time")
+        variables = {n: v for name, array in stacked.items() for n, v in named(name, array, _ABOUT[name]).items()}
+        variables["disagreement"] = (disagreement, _ABOUT["disagreement"])
     dataset = xr.Dataset(
         {
-            name: ((*dims, "arm") if name == "pulls" else dims, array, {"long_name": _ABOUT[name]})
-            for name, array in stacked.items()
+            name: ((*dims, "arm") if array.ndim > len(dims) else dims, array, {"long_name": about})
+            for name, (array, about) in variables.items()
         },
         coords={
             "policy": list(policies),
             "trial": np.arange(trials.start, trials.stop),
-            "agent": np.arange(problem.num_agents),
+            **({"agent": np.arange(problem.num_agents)} if keep == "agents" else {}),
             "time": times,
             "arm": np.arange(problem.num_arms),
             "best_arm": ("trial", best_arms),
@@ -242,7 +273,7 @@ def result_of(
             "fedbandit_format": FORMAT,
             "seed": str(seed),  # may be larger than netCDF's integers
             "versions": json.dumps(_versions()),
-            "experiment": json.dumps(describe(played, policies, trials, horizon, seed, shares)),
+            "experiment": json.dumps(describe(played, policies, trials, horizon, seed, shares, keep)),
         },
     )
     return Result(dataset)
@@ -251,81 +282,3 @@ def result_of(
 def _versions() -> dict[str, str]:
     names = ("fedbandit", "numpy", "numba", "xarray")
     return {"python": platform.python_version(), "engine": SOURCES[:16]} | {name: version(name) for name in names}
-
-
-def describe(
-    played: Problem | Sequence[Problem],
-    policies: Mapping[str, Policy],
-    trials: range,
-    horizon: int,
-    seed: int,
-    shares: Shares | None = None,
-) -> dict[str, Any]:
-    """Everything needed to rerun an experiment, in JSON types. ``played``: one problem, or one for each trial."""
-    problem = played if isinstance(played, Problem) else played[0]
-    means = problem.means.tolist() if isinstance(played, Problem) else [p.means.tolist() for p in played]
-    graph: dict[str, Any] = {"name": problem.graph.name, "edges": problem.graph.edges}
-    match problem.over_time:
-        case Schedule(periods=periods):
-            graph["periods"] = periods
-        case Contacts(times=times, edge_numbers=numbers):
-            graph["contacts"] = hashlib.sha256(np.stack([times, numbers]).tobytes()).hexdigest()
-        case None:
-            pass
-    return {
-        "problem": {
-            "rewards": problem.rewards.name if isinstance(problem.rewards, Own) else problem.family,
-            "means": means,
-            **_family(problem.rewards),
-            "reward_range": problem.reward_range,
-            "weights": problem.weights.tolist(),
-            "edges_per_round": _described_links(problem),
-            **({"changes": _described_changes(played)} if problem.changes else {}),
-            "rates": None if problem.rates is None else problem.rates.tolist(),
-            **({"counts": problem.counts} if problem.counts == "patients" else {}),
-            **(_described_lateness(problem) if problem.is_late else {}),
-        },
-        "graph": graph,
-        **({} if shares is None else {"shares": asdict(shares)}),
-        "policies": {label: _named(policy) | _plain(asdict(cast(Any, policy))) for label, policy in policies.items()},
-        "horizon": horizon,
-        "trials": [trials.start, trials.stop],
-        "seed": seed,
-    }
-
-
-def _described_links(problem: Problem) -> Any:
-    """How links are chosen; a rule of the user's own by its module and name, and a hash of its code."""
-    chosen = problem.edges_per_round
-    if not callable(chosen):
-        return chosen
-    return {"rule": f"{chosen.__module__}:{chosen.__qualname__}", "code": digest_of(chosen)}
-
-
-def _described_lateness(problem: Problem) -> dict[str, Any]:
-    """Delays of all agents by one text, or of each by its own."""
-    texts = [str(each) for each in problem.delays or ()]
-    delays = texts[0] if len(set(texts)) == 1 else texts or None
-    return {"delays": delays, "reward_window": problem.reward_window, "default_reward": problem.default_reward}
-
-
-def _described_changes(played: Problem | Sequence[Problem]) -> Any:
-    if isinstance(played, Problem):
-        return [[start, means.tolist()] for start, means in played.changes]
-    return [_described_changes(problem) for problem in played]
-
-
-def _family(family: Family) -> dict[str, Any]:
-    """What identifies a family of rewards: of a user's own draw also its code."""
-    code = code_of(family)
-    return family.parameters() | ({"code": code} if code else {})
-
-
-def _named(policy: Policy) -> dict[str, Any]:
-    """The kind, and for an own policy a hash of its source."""
-    return {"kind": kind_of(policy)} | ({} if is_built_in(policy) else {"source": source_hash(policy)})
-
-
-def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity."""
-    return {name: "inf" if isinstance(value, float) and isinf(value) else value for name, value in parameters.items()}

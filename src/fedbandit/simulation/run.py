@@ -20,8 +20,10 @@ from fedbandit.policies.protocol import Page, Setting
 from fedbandit.problem import Problem
 from fedbandit.shares import Shares
 from fedbandit.simulation import cpu
+from fedbandit.simulation.aggregates import STATISTICS, Keep, checked_keep
+from fedbandit.simulation.kit import kit_of
 from fedbandit.simulation.late_rewards import LATE_NETWORKS, rounds_of_waiting
-from fedbandit.simulation.layout import links_of, setting_of, terms_of, world_of
+from fedbandit.simulation.layout import links_of, settings_of, terms_of, world_of
 from fedbandit.simulation.own_pages import functions_in_words, in_words, refuse_changed_code
 from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
@@ -52,6 +54,7 @@ def simulate(
     threads: int | None = None,
     watch_radii: bool = False,
     shares: Shares | None = None,
+    keep: Keep = "agents",
 ) -> Result:
     """Run policies on a problem and record their numbers at the checkpoints.
 
@@ -70,8 +73,10 @@ def simulate(
     * ``threads``: default: all cores.
     * ``watch_radii``: also count how often the error of an estimate exceeds its radius (``misses``).
     * ``shares``: a control arm, and the least share of every other arm, for all policies (docs/shares.md).
+    * ``keep``: with ``"aggregates"`` the result has mean, least, largest and standard deviation over agents instead of
+      an entry for each (docs/scale.md).
     """
-    call = check_call(problem, policies, horizon, trials, seed, checkpoints, watch_radii, shares)
+    call = check_call(problem, policies, horizon, trials, seed, checkpoints, watch_radii, shares, keep)
     if engine != "cpu":
         later = engine in ("cuda", "ray")  # pyright: ignore[reportUnnecessaryContains]
         hint = f"This version has no engine for {engine}, and the extra of that name brings none." if later else ""
@@ -88,13 +93,14 @@ def simulate(
             call.seed,
             workers,
             lambda rounds: show(rounds * num_agents, total),
+            keep,
         )
     for policy, record in zip(call.policies.values(), records, strict=True):
         if policy.page().radius is None:
             record.misses[:] = np.nan  # the policy has no radius
     played = call.problems if isinstance(problem, Sequence) else call.problems[0]
     return result_of(
-        played, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii, shares
+        played, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii, shares, keep
     )
 
 
@@ -126,6 +132,7 @@ def check_call(
     checkpoints: int | Sequence[int],
     watch_radii: bool = False,
     shares: Shares | None = None,
+    keep: Keep = "agents",
 ) -> Call:
     """Refuse a bad call, with the argument's name, before anything runs."""
     named = _named(policies)
@@ -137,7 +144,7 @@ def check_call(
     true_or_false("watch_radii", watch_radii)
     _check_shares(shares, problems[0].num_arms)
     rehearse(problems)
-    _check_size(problems[0], len(named), len(numbers), len(times))
+    _check_size(problems[0], len(named), len(numbers), len(times), checked_keep(keep))
     plans: list[cpu.Plan] = []
     for policy in named.values():  # a loop: in some Pythons a comprehension adds a stack level,
         plans.append(plan_of(policy, problems[0], rounds, watch_radii, shares=shares))  # and warnings count levels
@@ -186,7 +193,7 @@ def plan_of(
     ``settings``: what each agent knows of its world, where that is not what the problem tells it.
     """
     check_kind("policy", policy)
-    known = settings or [setting_of(problem, horizon, i) for i in range(problem.num_agents)]
+    known, which = (settings, None) if settings else settings_of(problem, horizon)
     if shares is not None:
         known = [setting._replace(has_shares=True) for setting in known]
     if (check := getattr(policy, "check", None)) is not None:
@@ -201,12 +208,12 @@ def plan_of(
     if shares is not None and page.meet is not None:
         hint = f"Agents of {label_of(policy)} count on each other's pulls: leave out shares."
         raise InvalidArgument("shares", shares, f"left out for {label_of(policy)}", hint)
-    play_rounds = rounds_of(page, problem.rewards, kind, watches, own.digest, waits > 0, shares)
+    play_rounds = rounds_of(kit_of(page, problem.rewards, kind, watches, own.digest, waits > 0, shares))
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:
         play_rounds = functions_in_words(functions, play_rounds)
-    return cpu.Plan(page, terms_of(policy, known), links, play_rounds, waits, shares)
+    return cpu.Plan(page, terms_of(policy, known, which), links, play_rounds, waits, shares)
 
 
 def _refuse_late(policy: Policy, page: Page) -> None:
@@ -303,12 +310,10 @@ def _times(checkpoints: int | Sequence[int], horizon: int) -> NDArray[np.int64]:
     return np.array(times, np.int64)
 
 
-def _check_size(problem: Problem, policies: int, trials: int, times: int) -> None:
-    size = policies * trials * problem.num_agents * times * (4 * problem.num_arms + 40)
+def _check_size(problem: Problem, policies: int, trials: int, times: int, keep: Keep) -> None:
+    aggregated = keep == "aggregates"
+    entries, per_arm = (len(STATISTICS), 8) if aggregated else (problem.num_agents, 4)
+    size = policies * trials * times * entries * (per_arm * problem.num_arms + 48)
     if size > MAX_RESULT_BYTES:
-        raise InvalidArgument(
-            "checkpoints",
-            times,
-            "fewer",
-            f"The result would take {size / 2**30:.0f} GiB; or run fewer trials at a time.",
-        )
+        ways = "run fewer trials at a time" + ("" if aggregated else ', or keep="aggregates"')
+        raise InvalidArgument("checkpoints", times, "fewer", f"The result would take {size / 2**30:.0f} GiB; or {ways}.")

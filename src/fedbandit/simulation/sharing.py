@@ -31,7 +31,7 @@ class Sharing(NamedTuple):
     fresh: Any  # like few_bytes: before the first round
     all_bytes: Any  # [N, ...]: the memory of what agents know of all arms
     places: Any  # [..., 2]: of each byte that is the same in both, its places in few_bytes and in all_bytes
-    unobserved: Any  # [M - 1]: scratch
+    unobserved: Any  # [N, M - 1]: scratch
 
 
 def new_sharing(page: Page, agents: Any, dtype_of_few: np.dtype[Any], shares: Shares | None, num_arms: int) -> Sharing:
@@ -48,7 +48,7 @@ def new_sharing(page: Page, agents: Any, dtype_of_few: np.dtype[Any], shares: Sh
         fresh=few_bytes.copy(),
         all_bytes=agents.view(np.uint8).reshape(len(agents), agents.dtype.itemsize),
         places=_places(page, dtype_of_few, agents.dtype, control, num_arms),
-        unobserved=np.zeros(num_arms - 1, np.uint8),
+        unobserved=np.zeros((len(few), num_arms - 1), np.uint8),
     )
 
 
@@ -75,11 +75,10 @@ def _offset(record: np.dtype[Any], name: str) -> int:
 
 
 @compile_inner
-def keep_fresh(sharing: Any) -> None:
-    """Remember the records as they are, after the page's ``start``."""
-    for i in range(len(sharing.few)):
-        for b in range(sharing.fresh.shape[1]):
-            sharing.fresh[i, b] = sharing.few_bytes[i, b]
+def keep_fresh(sharing: Any, i: int) -> None:
+    """Remember an agent's record as it is, after the page's ``start``."""
+    for b in range(sharing.fresh.shape[1]):
+        sharing.fresh[i, b] = sharing.few_bytes[i, b]
 
 
 @compile_inner
@@ -99,12 +98,12 @@ def widen(sharing: Any, i: int) -> None:
 
 
 @compile_inner
-def unobserved_others(sharing: Any, unobserved: Any) -> int:
+def unobserved_others(sharing: Any, i: int, unobserved: Any) -> int:
     """Fill in whether no reward has counted of the arms but the control arm; of how many."""
     count = 0
-    for k in range(len(sharing.unobserved)):
-        sharing.unobserved[k] = unobserved[k + int(k >= sharing.control)]
-        count += sharing.unobserved[k]
+    for k in range(sharing.unobserved.shape[1]):
+        sharing.unobserved[i, k] = unobserved[k + int(k >= sharing.control)]
+        count += sharing.unobserved[i, k]
     return count
 
 

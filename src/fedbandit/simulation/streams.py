@@ -13,6 +13,7 @@ people is drawn elsewhere.
 """
 
 from math import exp, expm1, log, sqrt
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,14 @@ __all__ = [
     "PICKS",
     "REWARDS",
     "SHARES",
+    "SLABS",
+    "SLAB_EDGES",
     "beta",
-    "coarse_normal",
     "draw",
     "laplace",
     "next_bits",
+    "normal_in_slab",
+    "slab_of",
     "standard_normal",
     "stream",
     "student_t",
@@ -121,6 +125,17 @@ _SIGNED_X = np.concatenate([_X[:256], -_X[:256]])  # by layer and sign: a random
 _EDGE = 3.6541528853610088
 
 
+@compile_small
+def _beyond(bits: Any, edge: float) -> Any:
+    """A standard normal above ``edge`` (Marsaglia 1964). ``bits`` is only gone on from."""
+    while True:
+        bits = next_bits(bits)
+        beyond = -log(1.0 - uniform(bits)) / edge
+        bits = next_bits(bits)
+        if -2.0 * log(1.0 - uniform(bits)) > beyond * beyond:
+            return edge + beyond
+
+
 @compile_rare
 def _normal_slow(bits: Any, layer: Any, negative: Any, x: Any) -> Any:
     """The one draw in eighty that the ziggurat's fast path does not settle: x in the wedge of a layer, or its tail.
@@ -129,13 +144,7 @@ def _normal_slow(bits: Any, layer: Any, negative: Any, x: Any) -> Any:
     """
     while True:
         if layer == 0:
-            while True:
-                bits = next_bits(bits)
-                beyond = -log(1.0 - uniform(bits)) / _EDGE
-                bits = next_bits(bits)
-                if -2.0 * log(1.0 - uniform(bits)) > beyond * beyond:
-                    break
-            x = _EDGE + beyond
+            x = _beyond(bits, _EDGE)
             break
         bits = next_bits(bits)
         if _HEIGHT[layer] + uniform(bits) * (_HEIGHT[layer + 1] - _HEIGHT[layer]) < exp(-0.5 * x * x):
@@ -159,18 +168,51 @@ def standard_normal(bits: Any) -> Any:
     return _normal_slow(bits, layer, bits & np.uint64(256), abs(x))
 
 
-@compile_small
-def coarse_normal(bits: Any, half: Any) -> Any:
-    """One of two standard normals from one word (``half`` 0 or 1), on a grid of 2^-23 of a layer's width.
+# ---------------------------------------------------------------- normals that are drawn no finer than needed
 
-    Fine enough for draws that are only compared with each other, at half the price of ``standard_normal``.
-    """
-    word = (bits >> (np.uint64(32) * half)) & np.uint64(0xFFFFFFFF)
-    layer = np.int64(word & np.uint64(255))
-    x = np.float64(word >> np.uint64(9)) * 1.1920928955078125e-07 * _SIGNED_X[word & np.uint64(511)]
-    if abs(x) < _X[layer + 1]:
-        return x
-    return _normal_slow(_mix(bits + half), layer, word & np.uint64(256), abs(x))
+# A draw is first told to lie in one of 256 slabs of equal probability, for which a byte will do. Where the slab
+# decides, as it mostly does when draws are compared with each other, nothing else is drawn.
+
+SLABS = 256
+_FARTHEST = 40.0  # in standard deviations: no draw of the outer slabs comes near it, and times 0 it is 0
+
+
+def _slab_edges() -> Any:
+    """Edges of the slabs, symmetric."""
+    edges, half = np.zeros(SLABS + 1), SLABS // 2
+    edges[half + 1 : SLABS] = [NormalDist().inv_cdf(0.5 + k / SLABS) for k in range(1, half)]
+    edges[SLABS] = _FARTHEST
+    edges[:half] = -edges[:half:-1]
+    return edges
+
+
+SLAB_EDGES = _slab_edges()
+_INNER, _OUTER = SLAB_EDGES[SLABS // 2 : SLABS].copy(), SLAB_EDGES[SLABS // 2 + 1 :].copy()  # of slabs above the mean
+_LEAST_DENSITY = np.exp((_INNER**2 - _OUTER**2) / 2.0)  # at the outer edge, relative to the inner one
+
+
+@compile_small
+def slab_of(bits: Any, k: Any) -> Any:
+    """The slab of draw k: byte k % 8 of its word."""
+    return (bits >> ((np.uint64(k) & np.uint64(7)) << np.uint64(3))) & np.uint64(255)
+
+
+@compile_rare
+def normal_in_slab(slab: Any, bits: Any) -> Any:
+    """A standard normal, given its slab: by rejection below the density at the slab's inner edge."""
+    negative = slab < np.uint64(SLABS // 2)
+    layer = np.uint64(SLABS // 2 - 1) - slab if negative else slab - np.uint64(SLABS // 2)
+    inner = _INNER[layer]
+    if layer == np.uint64(SLABS // 2 - 1):
+        x = _beyond(bits, inner)
+    else:
+        while True:
+            x = inner + np.float64(bits >> np.uint64(32)) * 2.3283064365386963e-10 * (_OUTER[layer] - inner)
+            height = np.float64(bits & np.uint64(0xFFFFFFFF)) * 2.3283064365386963e-10
+            if height < _LEAST_DENSITY[layer] or height < exp(0.5 * (inner - x) * (inner + x)):
+                break
+            bits = next_bits(bits)
+    return -x if negative else x
 
 
 @compile_small

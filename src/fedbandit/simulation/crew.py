@@ -1,0 +1,139 @@
+"""Threads that play one trial together, in compiled code: each has a slice of the agents, and all meet after each phase.
+
+A thread spins until the others have come, and gives its core away while it waits longer. Numba has no atomic numbers
+for CPUs, so the three operations that a barrier needs are LLVM's own.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import extending, types
+from numpy.typing import NDArray
+
+from fedbandit.simulation.compiled import compile_rare
+
+__all__ = ["Crew", "alone", "crew_of", "meet", "stop", "stopped", "total_of"]
+
+_extending: Any = extending
+_WORD = ir.IntType(64)
+_ARRIVED, _MEETINGS, _STOPPED, _TOTALS = 0, 8, 16, 24  # bytes: three totals, used in turn
+
+
+class Crew(NamedTuple):
+    """One of the threads that play a trial: its slice of the agents, and where the threads meet."""
+
+    first: int  # agent
+    last: int  # one more than the last agent
+    part: int  # 0 does alone what is not divided
+    parts: int
+    board: int  # the address of the numbers by which they meet
+
+
+def alone(num_agents: int) -> Crew:
+    """A single thread."""
+    return Crew(0, num_agents, 0, 1, 0)
+
+
+def crew_of(num_agents: int, parts: int) -> tuple[NDArray[np.int64], Sequence[Crew]]:
+    """Threads with slices of nearly equal size, and the memory by which they meet: keep it while they run."""
+    board = np.zeros(8, np.int64)
+    ends = [num_agents * part // parts for part in range(parts + 1)]
+    crew = [Crew(ends[part], ends[part + 1], part, parts, board.ctypes.data) for part in range(parts)]
+    return board, crew
+
+
+def stop(board: NDArray[np.int64]) -> None:
+    """One thread has failed: the others must not wait for it."""
+    board[_STOPPED // 8] = 1
+
+
+# ---------------------------------------------------------------- LLVM's atomic operations
+
+
+@_extending.intrinsic
+def _add(typing: Any, address: Any, number: Any) -> Any:
+    """Add to a number in memory; returns what it was before."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        return builder.atomic_rmw("add", place, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), build
+
+
+@_extending.intrinsic
+def _look(typing: Any, address: Any) -> Any:
+    """A number in memory, as it is now."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        return builder.load_atomic(place, "seq_cst", 8)
+
+    return types.int64(types.int64), build
+
+
+@_extending.intrinsic
+def _give_way(typing: Any) -> Any:
+    """Let other threads have this core for a moment."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if os.name == "posix":
+            kind = ir.FunctionType(ir.IntType(32), [])
+            function = builder.module.globals.get("sched_yield") or ir.Function(builder.module, kind, "sched_yield")
+            builder.call(function, [])
+        return context.get_dummy_value()
+
+    return types.none(), build
+
+
+# ---------------------------------------------------------------- meetings
+
+_SPINS = 2_000  # a few microseconds
+
+
+@compile_rare
+def _wait(crew: Any) -> None:
+    meeting = _look(crew.board + _MEETINGS)
+    if _add(crew.board + _ARRIVED, 1) == crew.parts - 1:
+        _add(crew.board + _ARRIVED, -crew.parts)
+        _add(crew.board + _MEETINGS, 1)
+        return
+    spins = 0
+    while _look(crew.board + _MEETINGS) == meeting and _look(crew.board + _STOPPED) == 0:
+        spins += 1
+        if spins > _SPINS:
+            _give_way()
+
+
+@compile_rare
+def meet(crew: Any) -> None:
+    """Wait for the others of the crew."""
+    if crew.parts > 1:
+        _wait(crew)
+
+
+@compile_rare
+def total_of(crew: Any, number: Any, pass_number: Any) -> Any:
+    """The sum of what the threads bring to a meeting. Passes are counted from 0 in each use.
+
+    Of three places, one is being summed up, the next is empty, and some may still read the one before.
+    """
+    if crew.parts == 1:
+        return number
+    here = crew.board + _TOTALS + 8 * (pass_number % 3)
+    _add(here, number)
+    _wait(crew)
+    total = _look(here)
+    if crew.part == 0:  # nobody adds to the next but one before all have met again
+        after = crew.board + _TOTALS + 8 * ((pass_number + 2) % 3)
+        _add(after, -_look(after))
+    return total
+
+
+@compile_rare
+def stopped(crew: Any) -> bool:
+    """Whether a thread has failed."""
+    return crew.parts > 1 and _look(crew.board + _STOPPED) != 0
