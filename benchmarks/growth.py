@@ -35,7 +35,7 @@ class Case:
 
     agents: int = 10
     arms: int = 10
-    rounds: int = 20_000
+    rounds: int = 50_000
     trials: int = 1
     threads: int = 1
 
@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds; leaves README and figure alone")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    runs, shrink = (1, 10) if given.quick else (4, 1)
+    runs, shrink = (1, 10) if given.quick else (3, 1)
     found: dict[tuple[str, str], list[float]] = {}
     rows: list[list[str]] = []
     for growth in GROWTHS:
