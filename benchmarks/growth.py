@@ -28,6 +28,9 @@ POLICIES: dict[str, Policy] = {
     "FedBatch Thompson": FedBatch(1.0, assume_sensitivity=1.0),
 }
 
+STYLES = (("o-", "#0072B2"), ("s--", "#D55E00"), ("^-.", "#009E73"))
+"""Marker, dash and colour of each policy (Okabe and Ito 2008)."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -90,26 +93,31 @@ def measured(growth: Growth, policy: Policy, runs: int, shrink: int) -> list[flo
     return least
 
 
+def rounded_tick(value: int) -> str:
+    """A value of an axis: 10,000 is 10k."""
+    return f"{value // 10**6}M" if value >= 10**6 else f"{value // 1000}k" if value >= 10_000 else f"{value}"
+
+
 def draw(found: dict[tuple[str, str], list[float]], to: Path) -> None:
     """A panel for each thing that grows, a line for each policy; dotted: linear."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 2.9), layout="constrained")
+    figure = Figure(figsize=(13, 3.2), layout="constrained")
     panels = figure.subplots(1, len(GROWTHS))
     for panel, growth in zip(panels, GROWTHS, strict=True):
-        for policy in POLICIES:
-            costs = found[growth.what, policy]
+        lines = [found[growth.what, policy] for policy in POLICIES]
+        for policy, costs, style in zip(POLICIES, lines, STYLES, strict=True):
             label = f"{policy}: {exponent(growth.values, costs):.2f}"
-            panel.loglog(growth.values, costs, "o-", markersize=3, linewidth=1, label=label)
-        first = found[growth.what, "Gossip_UCB"][0]
+            panel.loglog(growth.values, costs, style[0], color=style[1], markersize=4, linewidth=1, label=label)
         if growth.field != "threads":
-            straight = [first * it / growth.values[0] for it in growth.values]
+            straight = [lines[0][-1] * it / growth.values[-1] for it in growth.values]
             panel.loglog(growth.values, straight, ":", color="gray", linewidth=1)
-        else:
-            panel.set_xscale("log", base=2)
-            panel.set_ylim(first / 10, first * 30)
+        low, high = min(map(min, lines)), max(map(max, lines))
+        panel.set_ylim(low / 2, 8 * high if high > 10 * low else 30 * high)  # room for the legend
+        panel.set_xticks(growth.values, [rounded_tick(it) for it in growth.values])
+        panel.minorticks_off()
         panel.set_xlabel(growth.what)
-        panel.legend(fontsize=6.5, title="exponent", title_fontsize=6.5, loc="upper left", frameon=False)
+        panel.legend(fontsize=7, title="exponent", title_fontsize=7, loc="upper left", frameon=False)
         panel.tick_params(labelsize=7)
     panels[0].set_ylabel("CPU seconds")
     to.parent.mkdir(parents=True, exist_ok=True)
