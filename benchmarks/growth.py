@@ -28,6 +28,8 @@ POLICIES: dict[str, Policy] = {
     "FedBatch Thompson": FedBatch(1.0, assume_sensitivity=1.0),
 }
 
+RUNS = 3
+
 STYLES = (("o-", "#0072B2"), ("s--", "#D55E00"), ("^-.", "#009E73"))
 """Marker, dash and colour of each policy (Okabe and Ito 2008)."""
 
@@ -130,7 +132,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds; leaves README and figure alone")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    runs, shrink = (1, 10) if given.quick else (3, 1)
+    runs, shrink = (1, 10) if given.quick else (RUNS, 1)
     found: dict[tuple[str, str], list[float]] = {}
     rows: list[list[str]] = []
     for growth in GROWTHS:

@@ -208,7 +208,7 @@ def cells(ours: Server, row: Server) -> list[str]:
         row.label,
         row.keeps,
         spread([1e3 * it for it in row.cpu]),
-        "1" if row is ours else spread(ratios),
+        "1" if row is ours else spread(ratios, letters=False),
         spread(row.rate),
         spread([1e3 * it for it in row.median]),
     ]

@@ -113,7 +113,7 @@ def cells(ours: Peer, peer: Peer) -> list[str]:
         versions,
         first["policy"],
         spread(peer.speeds()),
-        "1" if peer is ours else spread(ratios),
+        "1" if peer is ours else spread(ratios, letters=False),
         f"{regret:.0f}",
     ]
 

@@ -38,10 +38,12 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int =
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def rounded(value: float) -> str:
-    """Three digits, with the field's letters: 12,300 is 12.3 k."""
+def rounded(value: float, letters: bool = True) -> str:
+    """Three digits, with letters if wanted: 12,345 is 12.3 k or 12,300."""
     if value <= 0.0 or not math.isfinite(value):
         return f"{value:g}"
+    if not letters and value >= 1000.0:
+        return f"{float(f'{value:.2e}'):,.0f}"
     for unit, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, "")):
         if value >= 0.9995 * unit or unit == 1.0:
             scaled = float(f"{value / unit:.2e}")
@@ -50,9 +52,10 @@ def rounded(value: float) -> str:
     raise AssertionError
 
 
-def spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float], letters: bool = True) -> str:
     """The median, and from where to where."""
-    return f"{rounded(statistics.median(values))} ({rounded(min(values))} to {rounded(max(values))})"
+    middle, low, high = (rounded(it, letters) for it in (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({low} to {high})"
 
 
 def replaced(text: str, name: str, content: str) -> str:

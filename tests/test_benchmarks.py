@@ -43,6 +43,7 @@ def test_numbers_have_three_digits():
     values = (0.0123, 0.999, 1.0, 9.999, 12.34, 999.4, 999.7, 12_345, 999_700, 10_234_000, 2.4e10)
     shown = ["0.0123", "0.999", "1.00", "10.0", "12.3", "999", "1.00 k", "12.3 k", "1.00 M", "10.2 M", "24.0 G"]
     assert list(map(readme_tables.rounded, values)) == shown
+    assert readme_tables.rounded(12_345, letters=False) == "12,300"
     assert readme_tables.spread([3.0, 1.0, 2.0]) == "2.00 (1.00 to 3.00)"
 
 
