@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-wheel lint audit-dependencies lock openapi bench reliability clean
+.PHONY: demo test test-all test-wheel lint audit-dependencies lock openapi bench bench-peers reliability clean
 
 demo: .venv/user
 	$(BIN)/fedbandit demo
@@ -43,6 +43,13 @@ openapi: .venv/developer
 bench: .venv/developer
 	$(BIN)/python benchmarks/engine.py
 
+# Measures us beside other libraries, how cost grows and how long a start takes; fills the tables of benchmarks/README.md.
+# Makes an environment for each peer in .venv-peers. Needs an index; half an hour. Each script takes --quick, too.
+bench-peers: .venv/developer
+	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/startup.py
+
 # Measures the live agent and writes the numbers into docs/reliability.md.
 reliability: .venv/developer
 	$(BIN)/python benchmarks/reliability.py
@@ -59,4 +66,4 @@ reliability: .venv/developer
 	touch .venv/user $@
 
 clean:
-	rm -rf .venv out .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers out .pytest_cache .ruff_cache .hypothesis

@@ -21,6 +21,7 @@ import numpy as np
 
 from fedbandit import FedUCB, GossipUCB, Tape, graph, replay
 from fedbandit.policies import Policy
+from readme_tables import processor
 from speed_worker import AGENTS, ARMS, POLICIES, run
 from yardstick import run as run_numpy
 
@@ -73,17 +74,6 @@ def numpy_speed(epsilon: float, horizon: int) -> float:
 def engine_speed(name: str, horizon: int) -> float:
     """Agent-pulls per second of ``simulate`` on one core."""
     return AGENTS * horizon / run(name, horizon)
-
-
-def processor() -> str:
-    """The processor's name, where the system tells it."""
-    path = Path("/proc/cpuinfo")
-    names = (
-        [line.partition(":")[2].strip() for line in path.read_text().splitlines() if "model name" in line]
-        if path.exists()
-        else []
-    )
-    return names[0] if names else platform.processor()
 
 
 def against_numpy() -> None:

@@ -53,7 +53,7 @@ class World:
 
     def __init__(self, seed, counts, index, is_before):
         """Nothing decided yet."""
-        self.random = Random(seed)  # noqa: S311  # rewards from an explicit seed
+        self.random = Random(seed)  # rewards from an explicit seed
         arms = tuple("abcde")
         self.means = [[m + self.random.gauss(0.0, BIAS) for m in MEANS] for _ in range(SITES + 1)]
         best = [mean(it[k] for it in self.means) for k in range(len(arms))]

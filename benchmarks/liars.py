@@ -54,7 +54,7 @@ def play(
 ) -> tuple[float, float, int]:
     """The largest shift of the worst arm's estimate, its share of late decisions, and how many honest sites warn."""
     links = links_of(graph, terms.num_agents)
-    network, random = Lying(terms, links, seed), Random(seed)  # noqa: S311
+    network, random = Lying(terms, links, seed), Random(seed)
     network.takes_weight = takes_weight
     liars = frozenset(f"s{i * terms.num_agents // 2}" for i in range(num_liars))
     honest = [name for name in network.names if name not in liars]

@@ -2302,6 +2302,10 @@ MILLION = {
         'STATISTICS = ("", "_min", "_max", "_std")',
         'STATISTICS = ("", "_max", "_min", "_std")',
         (AGGREGATED,),
+    ),
+}
+
+
 TRAVEL = "test_ray.py::test_own_modules_travel"
 
 MANY_MACHINES = {

@@ -35,7 +35,7 @@ SITE_FILE = Path("site.toml")
 Config = Annotated[Path, typer.Option("-c", "--config", help="The site's configuration file; see examples/site.toml.")]
 
 
-@live.command()
+@live.command(short_help="Run the agent of one site.")
 @errors_exit_with_2
 def agent(
     config: Config = SITE_FILE,
@@ -82,7 +82,7 @@ def agent(
         asyncio.run(until_stopped())
 
 
-@live.command()
+@live.command(short_help="Drop the flow of a neighbour that has left for good.")
 @errors_exit_with_2
 def leave(
     name: Annotated[str, typer.Argument(help="The neighbour that has left for good.")],
@@ -107,7 +107,7 @@ def rejoin(
     typer.echo(f"{name} is a neighbour again")
 
 
-@live.command()
+@live.command(short_help="Tell the running agent that it is the one that lives.")
 @errors_exit_with_2
 def confirm(config: Config = SITE_FILE) -> None:
     """Tell the running agent that it is the one that lives, and that its data folder is the latest: releases go on.
@@ -128,7 +128,7 @@ def confirm(config: Config = SITE_FILE) -> None:
     typer.echo(f"{site.name}: confirmed; releases go on, unless a neighbour objects ('held' in the state)")
 
 
-@live.command()
+@live.command(short_help="Begin a new life with an old data folder, such as a backup.")
 @errors_exit_with_2
 def restore(config: Config = SITE_FILE) -> None:
     """Begin a new life with an old data folder: a backup that was put back, a copy, a rolled-back image.
@@ -152,7 +152,7 @@ def restore(config: Config = SITE_FILE) -> None:
     typer.echo(f"{site.name}: a new life has begun: {restored.in_words()}")
 
 
-@live.command()
+@live.command(short_help="Print the OpenAPI document of an agent's HTTP API.")
 @errors_exit_with_2
 def openapi() -> None:
     """Print the OpenAPI document of an agent's HTTP API, to generate a client from. A running agent has its own."""

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["arm"]
 
-arm = typer.Typer(help="Show and change the arms of a live federation.", no_args_is_help=True)
+arm = typer.Typer(help="Show and change the arms of a live federation.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(help="The name of the arm.")]
 
 
-@arm.command("list")
+@arm.command("list", short_help="Show the arms, and the changes that wait for consent.")
 @errors_exit_with_2
 def show(config: Config = SITE_FILE) -> None:
     """Show the arms, which are stopped and by whom, and the changes that wait for this site's consent."""
@@ -49,14 +49,14 @@ def add(name: Name, config: Config = SITE_FILE) -> None:
     _change(config, "add", name)
 
 
-@arm.command()
+@arm.command(short_help="Stop an arm at all sites until 'resume'.")
 @errors_exit_with_2
 def suspend(name: Name, config: Config = SITE_FILE) -> None:
     """Stop an arm at all sites: it is given to nobody, and its late rewards are taken. 'resume' lifts that."""
     _change(config, "suspend", name)
 
 
-@arm.command()
+@arm.command(short_help="Give a suspended arm again.")
 @errors_exit_with_2
 def resume(name: Name, config: Config = SITE_FILE) -> None:
     """Give a suspended arm again: here at once, whoever had stopped it; at other sites when they accept it."""
@@ -70,7 +70,7 @@ def retire(name: Name, config: Config = SITE_FILE) -> None:
     _change(config, "retire", name)
 
 
-@arm.command()
+@arm.command(short_help="Accept the changes of an arm that wait.")
 @errors_exit_with_2
 def accept(
     name: Name,

@@ -11,7 +11,9 @@ from fedbandit.extras import needs
 
 __all__ = ["certs"]
 
-certs = typer.Typer(help="Create a small CA and issue certificates for sites.", no_args_is_help=True)
+certs = typer.Typer(
+    help="Create a small CA and issue certificates for sites.", no_args_is_help=True, rich_markup_mode=None
+)
 
 _Folder = Annotated[Path, typer.Option(help="Folder of the CA, with ca.crt and ca.key.")]
 

@@ -1,6 +1,6 @@
 """The commands for experiments, theory and audits, and the application that combines all commands.
 
-Heavy imports happen inside commands.
+Heavy imports happen inside commands: help, the version and a mistyped command need none of them, not even Rich.
 """
 
 import sys
@@ -14,7 +14,6 @@ from fedbandit.cli.agent import live
 from fedbandit.cli.arms import arm
 from fedbandit.cli.certs import certs
 from fedbandit.cli.errors import errors_exit_with_2
-from fedbandit.cli.tables import print_audit, print_summary, print_sweep, print_table, print_theory
 from fedbandit.cli.up import show_live, upper
 from fedbandit.extras import missing, needs
 
@@ -24,6 +23,7 @@ app = typer.Typer(
     help="Federated bandits by gossip: run experiments, show results, compute bounds, run a site's agent.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # help without Rich, whose Markdown takes longer to import than all the rest
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -55,7 +55,7 @@ def before_any_command(
     """Options of all commands: only --version."""
 
 
-@app.command()
+@app.command(short_help="Run an experiment file, or a sweep; write result and figure.")
 @errors_exit_with_2
 def run(
     experiment: Annotated[Path, typer.Argument(help="An experiment file (TOML).")],
@@ -86,6 +86,7 @@ def run(
     if address is not None and engine != "ray":
         raise _invalid("--address", address, "left out unless --engine is ray")
     needs("fedbandit run --engine ray" if engine == "ray" else "fedbandit run", *_extras_of(engine))
+    from fedbandit.cli.tables import print_summary, print_sweep
     from fedbandit.experiments import run_folder
     from fedbandit.experiments.experiment import read_sweep
     from fedbandit.experiments.sweep import run_files
@@ -122,6 +123,7 @@ def run(
 def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")]) -> None:
     """Print the summary of a result, or of a sweep."""
     needs("fedbandit show", "sim")
+    from fedbandit.cli.tables import print_summary, print_sweep
     from fedbandit.experiments import run_folder
 
     sweep = run_folder.load_sweep(folder)
@@ -138,7 +140,7 @@ def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit r
     )
 
 
-@app.command()
+@app.command(short_help="Draw the regret of a result, or of a sweep.")
 @errors_exit_with_2
 def plot(
     folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")],
@@ -192,6 +194,7 @@ def graph(
 ) -> None:
     """Describe a graph: its size, diameter and lambda_2."""
     needs("fedbandit graph", "sim")
+    from fedbandit.cli.tables import print_table
     from fedbandit.graph import parse
     from fedbandit.topology import MAX_DENSE
 
@@ -211,7 +214,7 @@ def graph(
     )
 
 
-@app.command("theory")
+@app.command("theory", short_help="Print the paper's constants and bounds for a setting.")
 @errors_exit_with_2
 def theory_command(
     graph: Annotated[str, typer.Option(help="Such as path:10.")],
@@ -223,6 +226,7 @@ def theory_command(
     """Print the paper's constants and bounds for a setting: L, the alphas, radii, Theorems 1 and 2."""
     needs("fedbandit theory", "sim")
     from fedbandit.checks import number_above, number_between, whole_number
+    from fedbandit.cli.tables import print_theory
     from fedbandit.graph import parse
 
     number_above("--epsilon", epsilon, 0.0, allow_inf=True)
@@ -232,7 +236,7 @@ def theory_command(
     print_theory(g, m, steps, epsilon, gaps)
 
 
-@app.command()
+@app.command(short_help="Reproduce the paper's Figure 2; write a report.")
 @errors_exit_with_2
 def reproduce(
     figures: Annotated[list[str] | None, typer.Argument(help="2a, 2b, 2c or all (the default).")] = None,
@@ -246,6 +250,7 @@ def reproduce(
     Repeat the command to resume a run that was stopped or killed.
     """
     needs("fedbandit reproduce", "sim")
+    from fedbandit.cli.tables import print_table
     from fedbandit.experiments.report import write_report
     from fedbandit.experiments.reproduce import FIGURES, run_figures
     from fedbandit.progress import progress_bar
@@ -266,7 +271,7 @@ def reproduce(
     typer.echo(f"report: {report}")
 
 
-@app.command()
+@app.command(short_help="Compare five policies, then run three real agents.")
 @errors_exit_with_2
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the figure and the result.")] = Path(
@@ -278,6 +283,7 @@ def demo(
     Then run three real agents with simulated patients on this machine for 20 seconds.
     """
     needs("fedbandit demo", "sim")
+    from fedbandit.cli.tables import print_summary
     from fedbandit.experiments import run_folder
     from fedbandit.local import demo as setting
     from fedbandit.simulation.run import simulate
@@ -300,7 +306,7 @@ def demo(
     show_live(setting.live_setting(), setting.LIVE_SECONDS, output)
 
 
-@app.command()
+@app.command(short_help="Attack the code that protects rewards; measure the leak.")
 @errors_exit_with_2
 def audit(
     policy: Annotated[str | None, typer.Option(help="fed_batch or fed_ucb. Default: both.")] = None,
@@ -326,6 +332,7 @@ def audit(
     from fedbandit.audit.measure import LARGEST_CLAIM
     from fedbandit.audit.suite import AUDITED, broken_jobs, jobs_on, run_jobs
     from fedbandit.checks import number_between
+    from fedbandit.cli.tables import print_audit
     from fedbandit.progress import progress_bar
 
     number_between("--epsilon", epsilon, 0.0, LARGEST_CLAIM)

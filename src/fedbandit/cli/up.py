@@ -24,7 +24,7 @@ LONGEST = 30 * 86_400.0
 upper = typer.Typer()
 
 
-@upper.command()
+@upper.command(short_help="Run a whole federation on this machine.")
 @errors_exit_with_2
 def up(
     agents: Annotated[
