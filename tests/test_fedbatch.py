@@ -31,11 +31,9 @@ from fedbandit.simulation.layout import setting_of
 GRAPHS = st.one_of(st.integers(3, 6).map(graph.path), st.integers(3, 5).map(graph.complete), st.just(graph.star(5)))
 
 
-def tapes(reward_range=(-0.5, 1.5), longest=150):
+def tapes(reward_range=(-0.5, 1.5), longest=150, num_arms=st.integers(2, 4)):
     horizons = st.integers(1, longest)
-    return st.builds(
-        Tape.random, GRAPHS, st.integers(2, 4), horizons, st.integers(0, 2**31), reward_range=st.just(reward_range)
-    )
+    return st.builds(Tape.random, GRAPHS, num_arms, horizons, st.integers(0, 2**31), reward_range=st.just(reward_range))
 
 
 def agree(tape, policy, **options):
@@ -54,10 +52,13 @@ def agree(tape, policy, **options):
 # ---------------------------------------------------------------- the algorithm
 
 
-@given(tapes(), st.sampled_from(["ucb", "thompson"]), st.sampled_from([0.5, 4.0, 100.0]), st.sampled_from([1, 3, None]))
-def test_fed_batch_word_for_word(tape, index, epsilon, first):
+@pytest.mark.parametrize("num_arms", [3, *(pytest.param(m, marks=pytest.mark.slow) for m in (2, 4))])
+@given(
+    st.data(), st.sampled_from(["ucb", "thompson"]), st.sampled_from([0.5, 4.0, 100.0]), st.sampled_from([1, 3, None])
+)
+def test_fed_batch_word_for_word(num_arms, data, index, epsilon, first):
     """Batches, weights by variance, value and weight gossiped, the own variance in the bonus."""
-    agree(tape, FedBatch(epsilon, index=index, first_batch=first))
+    agree(data.draw(tapes(num_arms=st.just(num_arms))), FedBatch(epsilon, index=index, first_batch=first))
 
 
 @given(tapes((0.0, 1.0)), st.sampled_from([0.5, 4.0, 100.0]), st.sampled_from([1, 4]))
