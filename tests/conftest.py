@@ -1,3 +1,11 @@
+import fcntl
+import gc
+import hashlib
+import os
+from collections.abc import Iterator
+from functools import wraps
+from typing import Any
+
 import pytest
 from hypothesis import Phase, settings
 
@@ -20,3 +28,53 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def fault_seeds(request: pytest.FixtureRequest) -> int:
     return request.config.getoption("--fault-seeds")
+
+
+# ---------------------------------------------------------------- many tests on few cores
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more worker than cores: tests of live agents wait, and so does a worker while another compiles for it."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file that simulates in one worker: they share pages, which are expensive to compile."""
+    for item in items:
+        names = vars(getattr(item, "module", object))
+        if ("simulate" in names or "replay" in names) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what stays for ever. Numba's compiler makes millions of objects: a tenth faster."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def each_driver_is_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Workers that need the same compiled loop at the same time wait for the first one, and load it from the disk."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    from numba.core.caching import FunctionCache
+    from numba.core.dispatcher import Dispatcher
+
+    folder, compile_alone = tmp_path_factory.getbasetemp().parent, Dispatcher.compile
+
+    @wraps(compile_alone)
+    def compile_once(self: Any, signature: Any) -> Any:
+        if not isinstance(self._cache, FunctionCache):
+            return compile_alone(self, signature)
+        key = repr(self._cache._index_key(signature, self.targetctx.codegen()))
+        name = hashlib.sha256(key.encode()).hexdigest()[:16]
+        with (folder / f"compiling-{name}").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return compile_alone(self, signature)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Dispatcher, "compile", compile_once)
+        yield

@@ -9,7 +9,7 @@ import socket
 import ssl
 import tempfile
 from concurrent import futures
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from fedbandit.agent.addresses import Address
-from fedbandit.agent.gossip import front, wire
+from fedbandit.agent.gossip import dialled, front, wire
 from fedbandit.agent.gossip.certificates import init
 from fedbandit.agent.gossip.handshakes import client_context
 from fedbandit.agent.gossip.tls import TlsFiles
@@ -274,7 +274,7 @@ def test_nothing_is_left_in_the_temporary_folder(sites):
     before = set(temporary.glob("fedbandit-*"))
     restarted(sites)
     go_on(sites)
-    assert set(temporary.glob("fedbandit-*")) <= before
+    wait_until(lambda: set(temporary.glob("fedbandit-*")) <= before)  # others' come and go in between
 
 
 # ---------------------------------------------------------------- one door in this process
@@ -355,6 +355,31 @@ def test_only_neighbours_get_in(tmp_path):
                 assert hall.told[-1][0] == reason
             assert r"'east\x00.evil'" in hall.told[1][1]
             assert len(hall.told) == 3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("caller", ["east", "south"])
+def test_a_dialler_that_is_closed_has_no_connection_left(tmp_path, caller, monkeypatch):
+    """Not one that ends later, when gRPC's threads have their turn: the loop may have ended before that."""
+    ends = []
+
+    def kept(kind):
+        def make(*given):
+            ends.append(kind(*given))
+            return ends[-1]
+
+        return make
+
+    async def scenario():
+        async with Hall(tmp_path, "east") as hall:
+            with monkeypatch.context() as patched:
+                patched.setattr(dialled, "TlsEnd", kept(dialled.TlsEnd))
+                patched.setattr(dialled, "PlainEnd", kept(dialled.PlainEnd))
+                with suppress(TurnedAway):
+                    await hall.call(caller)
+            assert {type(end).__name__ for end in ends} == {"TlsEnd", "PlainEnd"}
+            assert [end.transport.get_extra_info("socket").fileno() for end in ends] == [-1] * len(ends)
 
     asyncio.run(scenario())
 

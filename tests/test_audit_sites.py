@@ -168,7 +168,14 @@ def test_every_broken_site_is_caught(label):
         assert f"in second {leak.second}" in leak.words
 
 
-@pytest.mark.parametrize("label", ["one draw for two arms", "raw means gossiped", "version of a link tells a reward"])
+@pytest.mark.parametrize(
+    "label",
+    [
+        "raw means gossiped",
+        pytest.param("one draw for two arms", marks=pytest.mark.slow),
+        pytest.param("version of a link tells a reward", marks=pytest.mark.slow),
+    ],
+)
 def test_a_leak_is_measured(label):
     """These tell the worlds apart for certain, which 500 samples show as more than 3."""
     row = attack_broken(BROKEN[label])

@@ -98,7 +98,7 @@ def test_regret_is_counted_against_the_best_arm_of_the_moment():
 
 
 def test_rewards_follow_the_means_of_the_moment():
-    certain = [(0, [[0.0, 1.0]] * 3), (50, [[1.0, 0.0]] * 3)]
+    certain = [(0, [[0.0, 1.0, 0.0]] * 3), (50, [[1.0, 0.0, 0.0]] * 3)]
     problem = Problem.changing(certain, "path:3", "bernoulli")
     result = simulate(problem, LocalUCB(), 400, trials=1, checkpoints=[49, 50, 400])
     constant = simulate(
@@ -238,7 +238,7 @@ def test_a_saved_result_tells_the_links_and_the_changes(tmp_path):
     assert kept["graph"]["periods"][1] == [5, []]
     assert kept["graph"]["name"] == "schedule of path:4, 0 edges"
     by_rule = Problem.bernoulli(MEANS, "path:4", edges_per_round=never_meets)
-    kept = simulate(by_rule, LocalUCB(), 10, trials=1).experiment["problem"]["edges_per_round"]
+    kept = simulate(by_rule, GossipUCB(), 10, trials=1).experiment["problem"]["edges_per_round"]
     assert kept["rule"] == f"{__name__}:never_meets"
     assert len(kept["code"]) == 64
 
@@ -383,14 +383,14 @@ def test_a_contact_list_that_ends_early_is_said():
 
 
 def test_many_agents_with_one_edge_per_round_are_told_of_matchings():
-    means = np.full((21, 2), 0.5)
+    means = np.full((21, 3), 0.5)
     with pytest.warns(UserWarning, match='21 agents, one edge per round: .* edges_per_round="matching"') as told:
         simulate(Problem.bernoulli(means, "path:21"), [GossipUCB(), FedBatch(1.0)], 5, trials=1)
     assert len(told) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         simulate(Problem.bernoulli(means, "path:21"), LocalUCB(), 5, trials=1)
-        simulate(Problem.bernoulli(means, "path:21", edges_per_round=0.5), FedBatch(1.0), 5, trials=1)
+        simulate(Problem.bernoulli(means, "path:21", edges_per_round=0.5), GossipUCB(), 5, trials=1)
 
 
 # ---------------------------------------------------------------- files

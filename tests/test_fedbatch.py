@@ -31,11 +31,9 @@ from fedbandit.simulation.layout import setting_of
 GRAPHS = st.one_of(st.integers(3, 6).map(graph.path), st.integers(3, 5).map(graph.complete), st.just(graph.star(5)))
 
 
-def tapes(reward_range=(-0.5, 1.5), longest=150):
-    horizons = st.integers(1, longest)
-    return st.builds(
-        Tape.random, GRAPHS, st.integers(2, 4), horizons, st.integers(0, 2**31), reward_range=st.just(reward_range)
-    )
+def tapes(reward_range=(-0.5, 1.5), longest=150, num_arms=(2, 3, 4)):
+    arms, horizons, seeds = st.sampled_from(num_arms), st.integers(1, longest), st.integers(0, 2**31)
+    return st.builds(Tape.random, GRAPHS, arms, horizons, seeds, reward_range=st.just(reward_range))
 
 
 def agree(tape, policy, **options):
@@ -54,10 +52,13 @@ def agree(tape, policy, **options):
 # ---------------------------------------------------------------- the algorithm
 
 
-@given(tapes(), st.sampled_from(["ucb", "thompson"]), st.sampled_from([0.5, 4.0, 100.0]), st.sampled_from([1, 3, None]))
-def test_fed_batch_word_for_word(tape, index, epsilon, first):
+@pytest.mark.parametrize("num_arms", [3, *(pytest.param(m, marks=pytest.mark.slow) for m in (2, 4))])
+@given(
+    st.data(), st.sampled_from(["ucb", "thompson"]), st.sampled_from([0.5, 4.0, 100.0]), st.sampled_from([1, 3, None])
+)
+def test_fed_batch_word_for_word(num_arms, data, index, epsilon, first):
     """Batches, weights by variance, value and weight gossiped, the own variance in the bonus."""
-    agree(tape, FedBatch(epsilon, index=index, first_batch=first))
+    agree(data.draw(tapes(num_arms=[num_arms])), FedBatch(epsilon, index=index, first_batch=first))
 
 
 @given(tapes((0.0, 1.0)), st.sampled_from([0.5, 4.0, 100.0]), st.sampled_from([1, 4]))
@@ -158,7 +159,7 @@ def test_weights_decide_what_is_learnt():
 
 def test_a_heavy_site_that_never_acts_does_not_stop_the_others():
     """Arms are known by what has been heard of; the rest of the weight may stay silent for ever."""
-    means = [[0.2, 0.8], [0.3, 0.7], [0.9, 0.1]]
+    means = [[0.2, 0.8, 0.1], [0.3, 0.7, 0.1], [0.9, 0.1, 0.1]]
     problem = Problem.bernoulli(means, graph.path(3), weights=[0.05, 0.05, 0.9], rates=[1.0, 1.0, 1e-9])
     result = simulate(problem, FedBatch(2.0), 5000, 3)
     share = result.pulls.isel(time=-1).sel(agent=[0, 1], arm=1) / 5000

@@ -3,10 +3,15 @@
 ``golden/record.py`` has the cases, and says how to record them anew.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import groups
 from golden.record import FILE, cases, load
+
+slow = pytest.mark.slow
 
 TOLERANCE: dict[str, float] = {}
 """For cases whose name ends so: by how much their floats may differ. Whole numbers must always be equal."""
@@ -50,7 +55,11 @@ def test_every_case_is_recorded_and_nothing_else(recorded):
 
 @pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")
 @pytest.mark.parametrize(
-    "case", [case if case.startswith(IN_A_MINUTE) else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+    "case",
+    [
+        pytest.param(case, marks=[groups.of_page(Path(case).name), *([] if case.startswith(IN_A_MINUTE) else [slow])])
+        for case in CASES
+    ],
 )
 def test_engine_computes_what_was_recorded(case, recorded):
     assert differences(recorded[case], CASES[case](), tolerance_of(case)) == []

@@ -23,6 +23,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+import groups
 from fedbandit import (
     GSE,
     AdaPUCB,
@@ -100,7 +101,7 @@ LIVE = {
 
 def each(cases):
     """As parameters of a test: one worker plays, and compiles, all of a case."""
-    return [pytest.param(case, marks=pytest.mark.xdist_group(f"page of {case}")) for case in cases]
+    return [pytest.param(case, marks=groups.of_page(case)) for case in cases]
 
 
 def made(policy):

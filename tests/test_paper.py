@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbandit import CentralUCB, FedUCB, GossipUCB, LocalUCB, Problem, Tape, graph, replay, simulate, theory
@@ -29,7 +29,14 @@ GRAPHS = st.one_of(
     st.integers(4, 6).map(graph.star),
     st.builds(graph.erdos_renyi, st.integers(4, 7), st.just(0.6), st.integers(0, 20)),
 )
-TAPES = st.builds(Tape.random, GRAPHS, st.integers(2, 5), st.integers(1, 120), st.integers(0, 2**31))
+TAPES = st.builds(Tape.random, GRAPHS, st.integers(2, 3), st.integers(1, 120), st.integers(0, 2**31))
+
+more_arms = pytest.mark.parametrize("num_arms", [2, 3, *(pytest.param(m, marks=pytest.mark.slow) for m in (4, 5))])
+"""Each number of arms compiles anew: the larger ones wait for test-all."""
+
+
+def tapes(num_arms):
+    return st.builds(Tape.random, GRAPHS, st.just(num_arms), st.integers(1, 120), st.integers(0, 2**31))
 
 
 def long_trace(num_agents=4, num_arms=3, horizon=20_000, seed=1):
@@ -40,9 +47,12 @@ def long_trace(num_agents=4, num_arms=3, horizon=20_000, seed=1):
 # ---------------------------------------------------------------- Section 3: Gossip_UCB
 
 
-@given(TAPES)
-def test_algorithm_1_word_for_word(tape):
+@more_arms
+@given(st.data())
+@settings(max_examples=50)
+def test_algorithm_1_word_for_word(num_arms, data):
     """Algorithm 1: "Each agent runs this algorithm in parallel."."""
+    tape = data.draw(tapes(num_arms))
     arms, theta, n, n_max, x_mean = on_tape(tape)
     trace = replay(tape, GossipUCB())
     np.testing.assert_array_equal(trace.arms, arms)
@@ -300,19 +310,23 @@ def test_noise_over_time_is_algorithm_3(pulled_at, seed):
             last = t
 
 
-RANGED_TAPES = st.builds(
-    Tape.random,
-    GRAPHS,
-    st.integers(2, 4),
-    st.integers(1, 150),
-    st.integers(0, 2**31),
-    reward_range=st.sampled_from([(-0.5, 1.5), (0.0, 1.0), (0.2, 5.0)]),
-)
+def ranged_tapes(num_arms):
+    return st.builds(
+        Tape.random,
+        GRAPHS,
+        st.just(num_arms),
+        st.integers(1, 150),
+        st.integers(0, 2**31),
+        reward_range=st.sampled_from([(-0.5, 1.5), (0.0, 1.0), (0.2, 5.0)]),
+    )
 
 
-@given(RANGED_TAPES, st.sampled_from([0.5, 4.0, 300.0]))
-def test_fed_ucb_is_algorithm_4_repaired(tape, epsilon):
+@more_arms
+@given(st.data(), st.sampled_from([0.5, 4.0, 300.0]))
+@settings(max_examples=50)
+def test_fed_ucb_is_algorithm_4_repaired(num_arms, data, epsilon):
     """Algorithm 4 with a noised first pull, eps' = eps / T.bit_length(), clamped rewards, noise by interval."""
+    tape = data.draw(ranged_tapes(num_arms))
     low, high = tape.reward_range
     scale = (high - low) / (epsilon / (tape.horizon + 1).bit_length())
     mean = private_mean(lambda end, i, k: tape.noise[end, i, k], scale, low, high)
@@ -325,9 +339,12 @@ def test_fed_ucb_is_algorithm_4_repaired(tape, epsilon):
 
 
 @pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")
-@given(TAPES, st.sampled_from([0.5, 4.0, 300.0]))
-def test_fed_ucb_as_printed_is_algorithm_4(tape, epsilon):
+@more_arms
+@given(st.data(), st.sampled_from([0.5, 4.0, 300.0]))
+@settings(max_examples=50)
+def test_fed_ucb_as_printed_is_algorithm_4(num_arms, data, epsilon):
     """Algorithm 4 as printed: X(0) raw, then a tree over time with eps' = eps / ceil(log T), C~ with log n."""
+    tape = data.draw(tapes(num_arms))
     scale = max(1, math.ceil(math.log(tape.horizon))) / epsilon
 
     def mean(i, k, seen):

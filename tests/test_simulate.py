@@ -100,7 +100,7 @@ def test_the_engine_is_the_paper_on_its_own_streams(family):
     round).
     """
     options = {"gaussian": {"sigma": 0.7}, "bernoulli": {}, "beta": {"concentration": 5.0}}[family]
-    problem = Problem.random(5, 4, "path", seed=2, rewards=family, weights=[0.1, 0.2, 0.4, 0.1, 0.2], **options)
+    problem = Problem.random(5, 3, "path", seed=2, rewards=family, weights=[0.1, 0.2, 0.4, 0.1, 0.2], **options)
     horizon, seed, trial = 1500, 9, 3
     result = simulate(problem, {"it": GossipUCB()}, horizon, range(trial, trial + 1), seed, checkpoints=[20, 700])
 
@@ -117,7 +117,7 @@ def test_the_engine_is_the_paper_on_its_own_streams(family):
     scale, constant = options.get("sigma", 1.0), (share**2).sum() / 5
     arms, theta, n, n_max, _ = play(
         horizon,
-        4,
+        3,
         problem.graph.neighbours,
         reward,
         lambda t: problem.graph.edges[whole_below(bits(EDGES, 0, 0, t), 4)],
@@ -144,7 +144,7 @@ def test_agents_that_do_not_act_in_step_word_for_word():
     Algorithm 1 word for word with arrivals from the engine's streams (trial, agent, round).
     """
     rates = [1.0, 0.3, 0.05, 0.6, 1.0]
-    problem = Problem.random(5, 4, "path", seed=2, rewards="bernoulli", rates=rates)
+    problem = Problem.random(5, 3, "path", seed=2, rewards="bernoulli", rates=rates)
     horizon, seed = 1500, 4
     result = simulate(problem, GossipUCB(), horizon, 1, seed, checkpoints=[20, 700])
 
@@ -153,7 +153,7 @@ def test_agents_that_do_not_act_in_step_word_for_word():
 
     arms, theta, n, n_max, _ = play(
         horizon,
-        4,
+        3,
         problem.graph.neighbours,
         lambda t, i, k, earlier: float(uniform(bits(REWARDS, i, k, earlier)) < problem.means[i, k]),
         lambda t: problem.graph.edges[whole_below(bits(EDGES, 0, 0, t), 4)],
@@ -241,20 +241,20 @@ def test_more_edges_mix_faster():
 
 
 def test_weights_decide_what_is_learnt():
-    """With all weight on agent 2, everyone learns agent 2's means, whatever the others see."""
-    means = [[0.9, 0.1], [0.9, 0.1], [0.2, 0.6]]
+    """With all weight on agent 2, everyone learns agent 2's means; with equal weights errors would be above 0.3."""
+    means = [[0.9, 0.1, 0.5], [0.9, 0.1, 0.5], [0.2, 0.6, 0.1]]
     problem = Problem.bernoulli(means, graph.complete(3), weights=[0.0, 0.0, 1.0])
     assert problem.best_arm == 1
-    np.testing.assert_allclose(problem.arm_means, [0.2, 0.6])
+    np.testing.assert_allclose(problem.arm_means, [0.2, 0.6, 0.1])
     result = simulate(problem, [GossipUCB(), CentralUCB()], 60_000, 4)
     share = result.pulls.isel(time=-1).sel(arm=1) / result.pulls.isel(time=-1).sum("arm")
     assert (share > 0.9).all()
-    assert result.theta_error.isel(time=-1).max() < 0.05
+    assert result.theta_error.isel(time=-1).max() < 0.1
 
 
 def test_all_reward_families_have_their_means():
     for family in ("gaussian", "bernoulli", "beta"):
-        problem = Problem.random(3, 2, "complete", seed=5, rewards=family)
+        problem = Problem.random(3, 3, "complete", seed=5, rewards=family)
         error = simulate(problem, CentralUCB(), 40_000, 3).theta_error.isel(time=-1).mean().item()
         assert error < 0.08
 
@@ -311,10 +311,13 @@ def test_a_bad_call_fails_at_once(changes, message):
 
 
 def test_numpy_numbers_are_numbers(tmp_path):
-    problem = Problem.gaussian(np.eye(3, 2), "path:3", sigma=np.float32(2), edges_per_round=np.float32(0.5))
     policies = [CentralUCB(np.int64(1)), FedUCB(np.float64(np.inf), assume_sensitivity=np.int64(1))]
-    result = simulate(problem, policies, np.int64(50), np.int32(2), seed=np.int64(3))
-    assert load(result.save(tmp_path / "r.nc")).experiment["seed"] == 3
+    for problem, some in (
+        (Problem.gaussian(np.eye(3), "path:3", sigma=np.float32(2)), policies),
+        (Problem.bernoulli(np.eye(3), "path:3", edges_per_round=np.float32(0.5)), policies[1]),
+    ):
+        result = simulate(problem, some, np.int64(50), np.int32(2), seed=np.int64(3))
+        assert load(result.save(tmp_path / "r.nc")).experiment["seed"] == 3
 
 
 @pytest.mark.parametrize("epsilon", [-1, 0, math.nan, True, "1", None])

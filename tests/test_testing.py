@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import groups
 from fedbandit import AdaPUCB, Client, FedBatch, FedUCB, PrivacyWarning, graph
 from fedbandit.agent.config import ConfigError, read_config
 from fedbandit.agent.core.federation import Federation
@@ -67,9 +68,7 @@ PRIVATE = {
 }
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.xdist_group(f"page of {case}")) for case in PRIVATE]
-)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=groups.of_page(case)) for case in PRIVATE])
 def test_private_policies_keep_their_epsilon(case):
     check_policy(PRIVATE[case](), seeds=[3], horizon=50)
 

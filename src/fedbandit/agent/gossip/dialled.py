@@ -38,15 +38,18 @@ class Tunnel:
             self._server = await loop.create_unix_server(lambda: PlainEnd(self._grpc_dials), sock=listener)
         return f"unix:{self._socket.path}"
 
-    def close(self) -> None:
-        """Stop listening; gRPC closes its own connections, and those to the neighbour with them."""
-        for task in self._dialling:
-            task.cancel()
-        if self._server is not None:
-            self._server.close()
-        if self._socket is not None:
-            self._socket.close()
+    async def close(self) -> None:
+        """Stop listening and end every connection. Afterwards none is open: the loop may end at once."""
+        dialling, server, socket = list(self._dialling), self._server, self._socket
         self._server = self._socket = None
+        for task in dialling:
+            task.cancel()
+        if server is not None:
+            server.close()
+        if socket is not None:
+            socket.close()
+        if dialling:
+            await asyncio.wait(dialling)
 
     def _grpc_dials(self, plain: PlainEnd) -> None:
         task = asyncio.get_running_loop().create_task(self._dial(plain))
@@ -54,6 +57,7 @@ class Tunnel:
         task.add_done_callback(self._dialling.discard)
 
     async def _dial(self, plain: PlainEnd) -> None:
+        """Lead a connection of gRPC to the neighbour, until both have ended."""
         loop = asyncio.get_running_loop()
         shown: asyncio.Future[bytes] = loop.create_future()
 
@@ -75,17 +79,17 @@ class Tunnel:
                 who = certified(await shown)
             if who.name != self._neighbour:
                 raise WrongName(f"the certificate there does not bear the name {self._neighbour}, but {who.name}")
-        except (OSError, WrongName) as error:
-            self.problem = _told(error)
-            plain.transport.abort()
-            end.abort()
-        except BaseException:
-            plain.transport.abort()
-            end.abort()
-            raise
-        else:
             self.problem, end.lost = None, self._broken
             end.join(plain, who.until)
+            await end.ended.wait()
+            await plain.ended.wait()
+        except (OSError, WrongName) as error:
+            self.problem = _told(error)
+        finally:
+            plain.transport.abort()
+            end.abort()
+            await plain.ended.wait()
+            await end.ended.wait()
 
     def _broken(self, error: Exception | None) -> None:
         self.problem = None if error is None else _told(error)  # None: gRPC knows more

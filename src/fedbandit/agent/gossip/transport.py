@@ -352,4 +352,4 @@ class Dialler:
         if channel is not None:
             await channel.close()
         if self._tunnel is not None:
-            self._tunnel.close()
+            await self._tunnel.close()

@@ -47,11 +47,14 @@ class TlsEnd(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._partner: PlainEnd | None = None
         self._farewell: Farewell | None = None
+        self.ended = asyncio.Event()
+        self.ended.set()  # there is no connection yet
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake, if we dialled."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream
         self.transport, self._connected = transport, True
+        self.ended.clear()
         self._shake_hands()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -183,6 +186,7 @@ class TlsEnd(asyncio.BufferedProtocol):
             self._expiry.cancel()
         if self._partner is not None:
             self._partner.transport.close()
+        self.ended.set()
         self.lost(self._error or exc)
 
 
@@ -195,6 +199,7 @@ class PlainEnd(asyncio.BufferedProtocol):
     def __init__(self, made: Callable[["PlainEnd"], None] | None = None) -> None:
         """``made`` is called when gRPC has connected."""
         self._made, self._buffer = made, memoryview(bytearray(SIZE))
+        self.ended = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the other end."""
@@ -237,5 +242,6 @@ class PlainEnd(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the other end with it."""
+        self.ended.set()
         if self._tls is not None:
             self._tls.close()
