@@ -2259,13 +2259,13 @@ MILLION = {
         "simulation/network.py",
         "            most[k] = heard(announced(me, terms, k), rows[i, k])\n",
         "            most[k] = rows[i, k]\n",
-        (RATES, STREAMS, "test_golden_engine.py"),
+        ("test_million.py::test_many_agents_are_played_as_few_are",),
     ),
     "what changed at neighbours is not heard": Mutant(
         "simulation/network.py",
         "        news |= stirred[links.neighbours[e]]\n",
         "        news |= stirred[i]\n",
-        (RATES, STREAMS, "test_golden_engine.py"),
+        ("test_million.py::test_many_agents_are_played_as_few_are",),
     ),
     "a cut graph counts as connected": Mutant(
         "topology.py",

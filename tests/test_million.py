@@ -9,7 +9,7 @@ import pytest
 from fedbandit import GossipUCB, InvalidArgument, LocalUCB, Problem, Result, graph, load, simulate
 from fedbandit.edge_arrays import components, smallest_mode
 from fedbandit.random_graphs import geometric_edges, independent_edges
-from fedbandit.simulation import cpu
+from fedbandit.simulation import cpu, run
 from fedbandit.simulation.layout import new_population, no_tape, setting_of, settings_of, with_own_scratch, world_of
 from fedbandit.simulation.run import plan_of
 from fedbandit.simulation.streams import EDGES, draw, stream
@@ -175,6 +175,18 @@ def test_any_number_of_threads_computes_the_same(monkeypatch, links, rates):
         assert simulate(problem, GossipUCB(), 60, trials=1, threads=threads, checkpoints=4).dataset.equals(
             alone.dataset
         )
+
+
+@pytest.mark.parametrize("rates", [None, np.linspace(0.02, 0.4, 60)])
+def test_many_agents_are_played_as_few_are(monkeypatch, rates):
+    """With many, n~ lies apart and is heard where it changed, and an agent acts as soon as it has learnt."""
+    few = simulate(world(rates=rates), GossipUCB(), 3000, trials=1, checkpoints=4)
+    monkeypatch.setattr(run, "MANY", 1)
+    monkeypatch.setattr(cpu, "_LEAST_AGENTS_PER_THREAD", 10)
+    for threads in (1, 3):
+        many = simulate(world(rates=rates), GossipUCB(), 3000, trials=1, threads=threads, checkpoints=4)
+        assert many.dataset.equals(few.dataset)
+    assert (few.dataset["lagging"].max() > 0) == (rates is not None)
 
 
 def test_a_thread_that_fails_stops_the_others():

@@ -13,24 +13,24 @@ from fedbandit.simulation.draws import name_streams
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.links import divides
 from fedbandit.simulation.phases import phases_of
-from fedbandit.simulation.prefetch import AHEAD, MANY, fetch_agent
+from fedbandit.simulation.prefetch import AHEAD, fetch_agent
 from fedbandit.simulation.streams import EDGES, draw, stream
 
 __all__ = ["rounds_of"]
 
 
 @cache
-def rounds_of(kit: Kit) -> Callable[..., None]:
-    """The compiled loop over rounds of a kit."""
-    begin, mark, act, exchange, learn, gather, watch = phases_of(kit, shows=True)
+def rounds_of(kit: Kit, many: bool = False) -> Callable[..., None]:
+    """The compiled loop over rounds of a kit. ``many``: for so many agents that they do not stay in the cache."""
+    begin, mark, act, exchange, learn, gather, watch = phases_of(kit, shows=many)
     has_marks, meets, watches, estimate = kit.has_marks, kit.meets, kit.watches, kit.estimate
     # Where nothing lies between, an agent learns of one round and acts in the next while its record is at hand.
-    sweeps = 2 if has_marks or meets or watches else 1
+    sweeps = 1 if many and not (has_marks or meets or watches) else 2
     hears = kit.announces and not kit.has_marks
     exchanges = kit.network in ("gossip", "consensus", "pooled")
     all_exchange = kit.network != "pooled" and divides(kit.average_links)
 
-    @compile_driver(kit)
+    @compile_driver((*kit, many))
     def play_rounds(
         first: int,
         last: int,
@@ -50,7 +50,6 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
         ``theta`` receives the final estimates; ``misses`` counts errors against ``arm_means`` larger than the radius.
         """
         crew = links.crew
-        many = len(population.agents) > MANY
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
             for j in range(crew.first, crew.last):
