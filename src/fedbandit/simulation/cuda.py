@@ -373,11 +373,12 @@ def _three_records(page: Page, whole: np.dtype[Any]) -> tuple[np.dtype[Any], np.
     """
     near, own = [*page.averaged, "tried"], ["n_max"]
     names = _names_in(page.decide, set())
+    often = {name for function in (page.noise_due, page.observe) if function for name in function.__code__.co_names}
     for name in whole.names or ():
         if name in names and name in page.knows and (name == "belief" or not page.knows[name].shape):
             own.append(name)
     rest = [name for name in whole.names or () if name not in [*near, *own, "padding"]]
-    for name in sorted(rest, key=lambda name: (name not in names, whole[name].itemsize)):
+    for name in sorted(rest, key=lambda name: (name not in names, name not in often, whole[name].itemsize)):
         if sum(whole[each].itemsize for each in [*near, name]) <= _NEAR_BYTES:
             near.append(name)
     far = [name for name in whole.names or () if name not in [*near, *own, "padding"]]
