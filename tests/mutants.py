@@ -225,12 +225,12 @@ ENGINE = {
         "means[i, arm] + standard_normal(bits)",
         (f"{STREAMS}[gaussian]",),
     ),
-    "slow agents act in every round": Mutant("simulation/round.py", "< world.rates[i]\n", "< 1.0\n", (RATES,)),
+    "slow agents act in every round": Mutant("simulation/phases.py", "< world.rates[i]\n", "< 1.0\n", (RATES,)),
     "all agents share the fastest clock": Mutant(
-        "simulation/round.py", "now = time_of(turn.clock)\n", "now = time_of(t)\n", (RATES,)
+        "simulation/phases.py", "now = time_of(turn.clock)\n", "now = time_of(t)\n", (RATES,)
     ),
     "a release does not change what its agent believes": Mutant(
-        "simulation/round.py",
+        "simulation/phases.py",
         "elif turn.released > 0 or (turn.acts > 0 and not is_private):\n",
         "elif False:\n",
         (CATCHING_UP,),
@@ -276,7 +276,7 @@ REWARDS = {
         ("test_rewards.py::test_a_resumed_sweep_knows_its_rewards",),
     ),
     "an edited draw runs as it was": Mutant(
-        "simulation/round.py",
+        "simulation/kit.py",
         "SOURCES + own_code + code_of(family) + links.code",
         "SOURCES + own_code + links.code",
         ("test_rewards.py::test_an_edited_draw_is_never_run_stale",),
@@ -327,7 +327,7 @@ CHANGING = {
         ("test_changing.py::test_counts_spread_over_the_links_that_exist_only",),
     ),
     "an edited rule for links runs as it was": Mutant(
-        "simulation/round.py",
+        "simulation/kit.py",
         "SOURCES + own_code + code_of(family) + links.code",
         "SOURCES + own_code + code_of(family)",
         ("test_changing.py::test_an_edited_rule_is_never_run_stale",),
@@ -400,7 +400,7 @@ DELAYS = {
         ("test_delays.py::test_rewards_that_never_count_leave_a_round_robin",),
     ),
     "a late reward is of the wrong slot's delay": Mutant(
-        "simulation/round.py", "arm, me.tried[arm] - 1, t, reward)", "arm, me.tried[arm], t, reward)", (SLOTS,)
+        "simulation/phases.py", "arm, me.tried[arm] - 1, t, reward)", "arm, me.tried[arm], t, reward)", (SLOTS,)
     ),
     "late rewards are given to a policy that needs them at once": Mutant(
         "policies/adap_ucb.py",
@@ -412,7 +412,7 @@ DELAYS = {
 
 OUTSIDE = {
     "an edited page runs as it was": Mutant(
-        "simulation/round.py",
+        "simulation/kit.py",
         "SOURCES + own_code + code_of(family) + links.code",
         "SOURCES + code_of(family) + links.code",
         ("test_own_policy.py::test_an_edited_file_never_runs_stale",),
@@ -1312,7 +1312,7 @@ PATIENTS = {
         "rules/gossip.py", "decided += tried[k] - 1", "decided += tried[k]", (LIVE_WORD_FOR_WORD,)
     ),
     "a new weight is not told of arms that were released before": Mutant(
-        "simulation/round.py",
+        "simulation/phases.py",
         "published(me, fixed, np.uint64(k)), before[k])",
         "before[k], before[k])",
         (BY_RATE,),
