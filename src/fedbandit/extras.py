@@ -1,7 +1,7 @@
 """Says which extra a command or an import needs where its packages are not installed.
 
 The base has rules, pages, checks and the client for applications. A live site needs the extra ``agent``, the simulator
-``sim``, clusters ``ray``: ``pyproject.toml`` says what they bring.
+``sim``, GPUs ``cuda``, clusters ``ray``: ``pyproject.toml`` says what they bring.
 """
 
 from functools import cache
@@ -14,12 +14,13 @@ EXTRAS = {
         *("cryptography", "fastapi", "google.protobuf", "grpc", "httptools", "opendp", "prometheus_client"),
         "uvicorn",
     ),
+    "cuda": ("numba_cuda",),
     "ray": ("ray",),
     "sim": ("h5netcdf", "h5py", "matplotlib", "networkx", "numba", "numpy", "pandas", "xarray"),
 }
 """The packages of an extra, by import name."""
 
-NAMES = {"agent": "the packages of a live site", "ray": "Ray", "sim": "the simulator"}
+NAMES = {"agent": "the packages of a live site", "cuda": "numba-cuda", "ray": "Ray", "sim": "the simulator"}
 
 
 class MissingExtra(ImportError):

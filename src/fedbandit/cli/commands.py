@@ -15,9 +15,11 @@ from fedbandit.cli.arms import arm
 from fedbandit.cli.certs import certs
 from fedbandit.cli.errors import errors_exit_with_2
 from fedbandit.cli.up import show_live, upper
-from fedbandit.extras import missing, needs
+from fedbandit.extras import EXTRAS, missing, needs
 
 __all__ = ["app", "main"]
+
+_ENGINES = ("auto", "cpu", "cuda", "ray")
 
 app = typer.Typer(
     help="Federated bandits by gossip: run experiments, show results, compute bounds, run a site's agent.",
@@ -67,7 +69,10 @@ def run(
     horizon: Annotated[float | None, typer.Option(help="Overrides the file, e.g. 1e5.")] = None,
     seed: Annotated[int | None, typer.Option(help="Overrides the file.")] = None,
     engine: Annotated[
-        str, typer.Option(help="cpu: the cores of this machine; ray: a Ray cluster. The results are the same.")
+        str,
+        typer.Option(
+            help="cpu: the cores of this machine; cuda: its GPU; auto: its GPU if it has one; ray: a Ray cluster."
+        ),
     ] = "cpu",
     address: Annotated[
         str | None,
@@ -81,17 +86,18 @@ def run(
 
     A file with lists is a sweep: all combinations run. Repeat the command to resume a run that was stopped.
     """
-    if engine not in ("cpu", "ray"):
-        raise _invalid("--engine", engine, "cpu or ray")
+    if engine not in _ENGINES:
+        raise _invalid("--engine", engine, f"one of {', '.join(_ENGINES)}")
     if address is not None and engine != "ray":
         raise _invalid("--address", address, "left out unless --engine is ray")
-    needs("fedbandit run --engine ray" if engine == "ray" else "fedbandit run", *_extras_of(engine))
+    needs(f"fedbandit run --engine {engine}" if engine in EXTRAS else "fedbandit run", *_extras_of(engine))
     from fedbandit.cli.tables import print_summary, print_sweep
     from fedbandit.experiments import run_folder
     from fedbandit.experiments.experiment import read_sweep
     from fedbandit.experiments.sweep import run_files
     from fedbandit.progress import progress_bar
     from fedbandit.simulation.result import load
+    from fedbandit.simulation.run import chosen_engine
 
     folder = output or Path("out") / experiment.stem
     if folder.exists() and not folder.is_dir():
@@ -100,8 +106,9 @@ def run(
     changes["horizon"] = None if horizon is None else _whole("--horizon", horizon)
     given = {name: value for name, value in changes.items() if value is not None}
     plans = read_sweep(experiment, given)
+    chosen = chosen_engine(engine)
     with progress_bar(shown=not quiet and sys.stderr.isatty()) as show:
-        files = run_files(plans, folder / run_folder.RUNS, show, engine, address)
+        files = run_files(plans, folder / run_folder.RUNS, show, chosen, address)
     options = "".join(f" --{name} {value}" for name, value in given.items())
     heading = f"# Run with{options} instead of the values below.\n" if given else ""
     (folder / "experiment.toml").write_text(heading + plans[0].text, encoding="utf-8")
@@ -111,7 +118,7 @@ def run(
         if not quiet:
             print_summary(result, plans[0].name)
     else:
-        table = run_folder.keep_sweep(plans, map(load, files), folder)
+        table = run_folder.keep_sweep(plans, map(load, files), folder, chosen)
         if not quiet:
             print_sweep(table)
     if not quiet:
@@ -346,7 +353,7 @@ def audit(
 
 
 def _extras_of(engine: str) -> list[str]:
-    return ["ray", "sim"] if engine == "ray" else ["sim"]
+    return [engine, "sim"] if engine in EXTRAS else ["sim"]
 
 
 def _invalid(argument: str, value: object, accepted: str) -> Exception:

@@ -11,7 +11,7 @@ import xarray as xr
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.experiments.experiment import Experiment
-from fedbandit.experiments.sweep import forget, sweep_table
+from fedbandit.experiments.sweep import Engine, forget, sweep_table
 from fedbandit.figures.regret import agents_figure
 from fedbandit.figures.sweep import sweep_figure
 from fedbandit.simulation.result import Result, load
@@ -40,9 +40,11 @@ def keep_result(experiment: Experiment, result: Result, folder: Path) -> None:
         (folder / SWEEP_FIGURE).unlink(missing_ok=True)
 
 
-def keep_sweep(experiments: Sequence[Experiment], results: Iterable[Result], folder: Path) -> xr.Dataset:
+def keep_sweep(
+    experiments: Sequence[Experiment], results: Iterable[Result], folder: Path, engine: Engine = "cpu"
+) -> xr.Dataset:
     """Write the files of a sweep. ``results`` may be an iterator that loads them."""
-    table = sweep_table(experiments, results)
+    table = sweep_table(experiments, results, engine)
     part = folder / f"{SWEEP}.part"
     table.to_netcdf(part, engine="h5netcdf")
     part.replace(folder / SWEEP)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
@@ -21,13 +21,13 @@ from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.experiments import pool
 from fedbandit.experiments.experiment import Experiment
 from fedbandit.simulation.compiled import SOURCES
-from fedbandit.simulation.parts import Part, merge, ranges
+from fedbandit.simulation.parts import PULLS_PER_PART, Part, merge, ranges
 from fedbandit.simulation.result import Result, describe, load
-from fedbandit.simulation.run import OnProgress, check_call
+from fedbandit.simulation.run import Engine, OnProgress, check_call, chosen_engine, simulate
 
 __all__ = ["Engine", "forget", "run_all", "run_files", "sweep_table"]
 
-Engine = Literal["cpu", "ray"]
+_PULLS_PER_PART_ON_A_GPU = 3e10  # some seconds
 
 
 def run_all(experiments: Sequence[Experiment], folder: str | Path, progress: OnProgress | None = None) -> list[Result]:
@@ -45,14 +45,15 @@ def run_files(
     """Run experiments; store each result in ``folder`` and reuse what an earlier call stored there. Returns the files.
 
     ``progress`` is a function of (agent-pulls done, total); ``address`` is that of a Ray cluster, for ``engine="ray"``.
-    The results are the same for every engine.
+    The results are the same for every engine but "cuda", whose last bits may differ.
     """
     place = Path(folder)
     for e in experiments:
         check_call(e.played, e.policies, e.horizon, e.trials, e.seed, e.checkpoints, shares=e.shares)
     place.mkdir(parents=True, exist_ok=True)  # before the work: a bad folder fails now
+    chosen = chosen_engine(engine)
     with _alone_in(place):
-        return _run_or_take(experiments, place, progress or (lambda done, total: None), engine, address)
+        return _run_or_take(experiments, place, progress or (lambda done, total: None), chosen, address)
 
 
 @contextmanager
@@ -70,7 +71,7 @@ def _alone_in(folder: Path) -> Generator[None]:
 def _run_or_take(
     experiments: Sequence[Experiment], place: Path, progress: OnProgress, engine: Engine, address: str | None
 ) -> list[Path]:
-    parts = [_parts_of(experiment, place) for experiment in experiments]
+    parts = [_parts_of(experiment, place, engine) for experiment in experiments]
     files = [_result_path(its, place) for its in parts]
     missing = {
         part.path: part  # by path: two experiments may be equal
@@ -93,8 +94,23 @@ def _run_parts(parts: Sequence[Part], progress: OnProgress, engine: Engine, addr
         from fedbandit.simulation import cluster
 
         cluster.run_parts(parts, progress, address)
+    elif engine == "cuda":
+        _run_on_gpu(parts, progress)
     else:
         pool.run_parts(parts, progress)
+
+
+def _run_on_gpu(parts: Sequence[Part], progress: OnProgress) -> None:
+    """One part after the other: each fills the GPU."""
+    done, total = 0, sum(part.pulls for part in parts)
+    for part in parts:
+        before = done
+
+        def report(pulls: int, _: int, before: int = before) -> None:
+            progress(before + pulls, total)
+
+        simulate(**part.call, trials=part.trials, engine="cuda", progress=report).save(part.path)
+        done += part.pulls
 
 
 def _is_sound(path: Path) -> bool:
@@ -122,11 +138,16 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _key(experiment: Experiment) -> str:
-    """A hash of what an experiment computes and of the code that computes it."""
+def _key(experiment: Experiment, engine: Engine = "cpu") -> str:
+    """A hash of what an experiment computes and of the code that computes it.
+
+    What a GPU has computed is kept apart: a run is not resumed with other last bits.
+    """
     e = experiment
     content = describe(e.played, e.policies, range(e.trials), e.horizon, e.seed, e.shares)
     content |= {"checkpoints": e.checkpoints, "watch_radii": e.watch_radii}
+    if engine == "cuda":
+        content |= {"engine": engine}
     return hashlib.sha256(json.dumps([content, SOURCES]).encode()).hexdigest()[:20]
 
 
@@ -143,11 +164,10 @@ def _call(e: Experiment) -> dict[str, Any]:
     }
 
 
-def _parts_of(experiment: Experiment, folder: Path) -> list[Part]:
-    key, call = _key(experiment), _call(experiment)
-    return [
-        Part(call, r, folder / "parts" / f"{key}-{r.start}-{r.stop}.nc") for r in ranges(range(experiment.trials), call)
-    ]
+def _parts_of(experiment: Experiment, folder: Path, engine: Engine) -> list[Part]:
+    key, call, trials = _key(experiment, engine), _call(experiment), range(experiment.trials)
+    pulls = _PULLS_PER_PART_ON_A_GPU if engine == "cuda" else PULLS_PER_PART
+    return [Part(call, r, folder / "parts" / f"{key}-{r.start}-{r.stop}.nc") for r in ranges(trials, call, pulls)]
 
 
 def _result_path(parts: list[Part], folder: Path) -> Path:
@@ -167,7 +187,7 @@ def _coordinate(value: Any) -> Any:
     return " | ".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else value
 
 
-def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result]) -> xr.Dataset:
+def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result], engine: Engine = "cpu") -> xr.Dataset:
     """The outcome of a sweep: final numbers over run, policy and trial, with the swept values as coordinates.
 
     ``results`` may be an iterator that loads them: one is in memory at a time.
@@ -178,7 +198,7 @@ def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result]) ->
         "num_arms": [e.problem.num_arms for e in experiments],
         "lambda2": [e.problem.graph.lambda2 for e in experiments],
         "horizon": [e.horizon for e in experiments],
-        "file": [f"{_key(e)}.nc" for e in experiments],  # the whole Result of each run
+        "file": [f"{_key(e, engine)}.nc" for e in experiments],  # the whole Result of each run
     }
     for name in experiments[0].swept:
         run_coordinates.setdefault(name.removeprefix("problem."), [_coordinate(e.swept[name]) for e in experiments])

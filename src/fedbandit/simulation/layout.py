@@ -17,11 +17,11 @@ from fedbandit.policies import Policy
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.problem import Problem
 from fedbandit.shares import Shares
-from fedbandit.simulation.crew import Crew, alone
-from fedbandit.simulation.late_rewards import Lateness, Waiting, lateness_of, new_waiting
+from fedbandit.simulation.crew import alone
+from fedbandit.simulation.late_rewards import Lateness, lateness_of, new_waiting
 from fedbandit.simulation.links import LINKS, LinkKind, links_by
 from fedbandit.simulation.matching import Matching, new_matching
-from fedbandit.simulation.sharing import Sharing, new_sharing
+from fedbandit.simulation.sharing import new_sharing
 
 __all__ = [
     "Links",
@@ -65,7 +65,7 @@ class Links(NamedTuple):
     degree: Any  # [N], scratch
     mixed: Any  # like the averages, scratch
     matching: Matching  # scratch
-    crew: Crew
+    crew: Any  # Crew, or one of a GPU
 
 
 class Tape(NamedTuple):
@@ -101,8 +101,8 @@ class Population(NamedTuple):
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled
     before: Any  # [N, M, ...]: what an agent published of each arm before it was reweighed; scratch
-    waiting: Waiting  # rewards that do not count yet
-    sharing: Sharing  # shares of arms
+    waiting: Any  # Waiting: rewards that do not count yet
+    sharing: Any  # Sharing: shares of arms
 
 
 def _dtype_of(page: Page, num_arms: int) -> np.dtype[Any]:

@@ -56,9 +56,9 @@ def first_problem(call: Mapping[str, Any]) -> Problem:
     return problem if isinstance(problem, Problem) else problem[0]
 
 
-def ranges(trials: range, call: Mapping[str, Any]) -> list[range]:
+def ranges(trials: range, call: Mapping[str, Any], pulls: float = PULLS_PER_PART) -> list[range]:
     """Consecutive trials, a second or two of work each."""
-    size = max(1, ceil(PULLS_PER_PART / pulls_per_trial(call)))
+    size = max(1, ceil(pulls / pulls_per_trial(call)))
     return [trials[start : start + size] for start in range(0, len(trials), size)]
 
 

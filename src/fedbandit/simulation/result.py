@@ -237,8 +237,9 @@ def result_of(
     watched: bool,
     shares: Shares | None = None,
     keep: Keep = "agents",
+    gpu: str = "",
 ) -> Result:
-    """Label the engine's arrays. ``played``: one problem, or one for each trial."""
+    """Label the engine's arrays. ``played``: one problem, or one for each trial. ``gpu``: what played, if a GPU did."""
     problem = played if isinstance(played, Problem) else played[0]
     best_arms = [problem.best_arm] * len(trials) if isinstance(played, Problem) else [p.best_arm for p in played]
     stacked = {name: np.stack([getattr(record, name) for record in records]) for name in Record._fields}
@@ -272,13 +273,15 @@ def result_of(
         attrs={
             "fedbandit_format": FORMAT,
             "seed": str(seed),  # may be larger than netCDF's integers
-            "versions": json.dumps(_versions()),
+            "versions": json.dumps(_versions(gpu)),
             "experiment": json.dumps(describe(played, policies, trials, horizon, seed, shares, keep)),
         },
     )
     return Result(dataset)
 
 
-def _versions() -> dict[str, str]:
+def _versions(gpu: str) -> dict[str, str]:
     names = ("fedbandit", "numpy", "numba", "xarray")
-    return {"python": platform.python_version(), "engine": SOURCES[:16]} | {name: version(name) for name in names}
+    return {"python": platform.python_version(), "engine": f"{SOURCES[:16]} {gpu}".strip()} | {
+        name: version(name) for name in names
+    }

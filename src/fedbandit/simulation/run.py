@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
+from fedbandit.extras import missing
 from fedbandit.graph import Contacts
 from fedbandit.outside.admission import admit
 from fedbandit.outside.modules import digest_of
@@ -30,7 +31,18 @@ from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
 from fedbandit.simulation.round import rounds_of
 
-__all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "OnProgress",
+    "Problems",
+    "check_call",
+    "checkpoint_times",
+    "chosen_engine",
+    "plan_of",
+    "simulate",
+    "why_no_gpu",
+]
 
 MAX_TRIALS = 10**6
 MANY_AGENTS = 20
@@ -41,6 +53,8 @@ MAX_RESULT_BYTES = 4 * 2**30
 Problems = Problem | Sequence[Problem]
 Policies = Policy | Sequence[Policy] | Mapping[str, Policy]
 OnProgress = Callable[[int, int], None]
+Engine = Literal["auto", "cpu", "cuda", "ray"]
+ENGINES = ("auto", "cpu", "cuda", "ray")
 
 
 def simulate(
@@ -50,7 +64,7 @@ def simulate(
     trials: int | range,
     seed: int = 0,
     checkpoints: int | Sequence[int] = 200,
-    engine: Literal["cpu", "ray"] = "cpu",
+    engine: Engine = "cpu",
     progress: bool | OnProgress = False,
     threads: int | None = None,
     watch_radii: bool = False,
@@ -70,8 +84,9 @@ def simulate(
       machine; ``Result.concat`` joins the parts.
     * ``checkpoints``: the number of times to record, spread evenly over both the linear and the logarithmic
       axis; or the times themselves.
-    * ``engine``: "ray" plays trials as tasks of the Ray cluster that ``ray.init`` or ``RAY_ADDRESS`` names, else of
-      one that starts on this machine (docs/scale.md). The result is the same.
+    * ``engine``: "cuda" plays on an NVIDIA GPU, "auto" does if there is one. The last bits of logarithms may differ
+      there, and then so may a choice (docs/scale.md). "ray" plays trials as tasks of the Ray cluster that ``ray.init``
+      or ``RAY_ADDRESS`` names, else of one that starts on this machine. The result is that of "cpu".
     * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, total).
     * ``threads``: default: all cores.
     * ``watch_radii``: also count how often the error of an estimate exceeds its radius (``misses``).
@@ -80,35 +95,67 @@ def simulate(
       an entry for each (docs/scale.md).
     """
     call = check_call(problem, policies, horizon, trials, seed, checkpoints, watch_radii, shares, keep)
-    if engine not in ("cpu", "ray"):  # pyright: ignore[reportUnnecessaryContains]
-        later = engine == "cuda"
-        hint = f"This version has no engine for {engine}, and the extra of that name brings none." if later else ""
-        raise InvalidArgument("engine", engine, "'cpu' or 'ray'", hint)
-    if engine == "ray":
+    chosen = chosen_engine(engine)
+    if chosen == "ray":
         if threads is not None:
             raise InvalidArgument("threads", threads, "left out for engine 'ray': each task has one core")
         return _on_cluster(problem, call, checkpoints, progress, watch_radii, shares, keep)
     workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
     num_agents = call.problems[0].num_agents
     total = len(call.plans) * len(call.trials) * call.horizon * num_agents
+    truths, played_by = [_truths(p) for p in call.problems], ""
     with _display(progress) as show:
-        records = cpu.run_trials(
-            [_truths(p) for p in call.problems],
-            call.plans,
-            call.times,
-            call.trials,
-            call.seed,
-            workers,
-            lambda rounds: show(rounds * num_agents, total),
-            keep,
-        )
+
+        def on_rounds(rounds: int) -> None:
+            show(rounds * num_agents, total)
+
+        if chosen == "cuda":
+            from fedbandit.simulation.cuda import engine as gpu
+
+            records = gpu.run_trials(truths, call.plans, call.times, call.trials, call.seed, on_rounds, keep)
+            played_by = gpu.description()
+        else:
+            records = cpu.run_trials(truths, call.plans, call.times, call.trials, call.seed, workers, on_rounds, keep)
     for policy, record in zip(call.policies.values(), records, strict=True):
         if policy.page().radius is None:
             record.misses[:] = np.nan  # the policy has no radius
     played = call.problems if isinstance(problem, Sequence) else call.problems[0]
     return result_of(
-        played, call.policies, records, call.times, call.trials, call.horizon, call.seed, watch_radii, shares, keep
+        played,
+        call.policies,
+        records,
+        call.times,
+        call.trials,
+        call.horizon,
+        call.seed,
+        watch_radii,
+        shares,
+        keep,
+        played_by,
     )
+
+
+def chosen_engine(engine: Engine) -> Literal["cpu", "cuda", "ray"]:
+    """The engine to use; refused if this machine does not have it."""
+    if engine not in ENGINES:
+        raise InvalidArgument("engine", engine, f"one of {', '.join(ENGINES)}")
+    if engine in ("cpu", "ray"):
+        return engine
+    reason = why_no_gpu()
+    if engine == "auto":
+        return "cuda" if reason is None else "cpu"
+    if reason is not None:
+        raise InvalidArgument("engine", engine, "'cpu' or 'auto' on this machine", reason)
+    return "cuda"
+
+
+def why_no_gpu() -> str | None:
+    """Why ``engine="cuda"`` cannot play here; ``None`` if it can."""
+    if missing("cuda"):
+        return "pip install 'fedbandit[cuda]' brings numba-cuda."
+    from fedbandit.simulation.cuda import engine as gpu
+
+    return gpu.why_not()
 
 
 def _on_cluster(

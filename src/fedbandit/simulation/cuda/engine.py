@@ -1,0 +1,170 @@
+"""The GPU engine: all trials of all plans in flight at once, played from checkpoint to checkpoint by kernels.
+
+Results agree with the CPU engine's where a page uses +, -, *, / and square roots only. The GPU's logarithms and
+exponentials may differ in the last bit, and then so may a choice between two nearly equal arms.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import cuda
+from numpy.typing import NDArray
+
+from fedbandit.checks import InvalidArgument
+from fedbandit.simulation.aggregates import Keep
+from fedbandit.simulation.cpu import Plan, Record, Truth, new_record
+from fedbandit.simulation.cuda.arrays import Times, links_on_gpu, scratch_of, world_on_gpu
+from fedbandit.simulation.cuda.books import Row, enter, stages_of
+from fedbandit.simulation.cuda.launch_open import open_launcher
+from fedbandit.simulation.cuda.launch_warp import fits_in_a_warp, warp_launcher
+from fedbandit.simulation.cuda.loop import Readings
+from fedbandit.simulation.layout import Population, new_population
+
+__all__ = ["description", "run_trials", "why_not"]
+
+_cuda: Any = cuda
+_MOST_PULLS_AT_ONCE, _MOST_ROUNDS_AT_ONCE = 10**10, 200_000  # of a kernel: about a second
+_KERNELS_AHEAD = 3  # started before the first of them has ended
+_MOST_MEMORY = 0.6  # of what is free on the GPU
+
+
+def why_not() -> str | None:
+    """Why this machine cannot play on a GPU; ``None`` if it can."""
+    if not _cuda.is_available():
+        return "no NVIDIA GPU and driver that numba-cuda can use was found"
+    return None
+
+
+def description() -> str:
+    """What plays: a digest of this package, and the GPU."""
+    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    name = _cuda.get_current_device().name
+    return f"cuda {hashlib.sha256(sources).hexdigest()[:8]} on {name.decode() if isinstance(name, bytes) else name}"
+
+
+def run_trials(
+    truths: Sequence[Sequence[Truth]],
+    plans: Sequence[Plan],
+    times: NDArray[np.int64],
+    trials: range,
+    seed: int,
+    on_rounds: Callable[[int], None],
+    keep: Keep = "agents",
+) -> list[Record]:
+    """Play all trials of all plans; return a record per plan: as ``cpu.run_trials``."""
+    logs = Times(int(times[-1]))
+    flights = [_fly(truths, plan, times, trials, seed, keep, logs) for plan in plans]
+    records: dict[int, Record] = {}
+    rounds = 0
+    while len(records) < len(flights):
+        for which, flight in enumerate(flights):
+            if which not in records:
+                try:
+                    rounds += next(flight)
+                except StopIteration as end:
+                    records[which] = end.value
+        on_rounds(rounds)
+    return [records[which] for which in range(len(flights))]
+
+
+def _fly(
+    truths: Sequence[Sequence[Truth]],
+    plan: Plan,
+    times: NDArray[np.int64],
+    trials: range,
+    seed: int,
+    keep: Keep,
+    logs: Times,
+) -> Generator[int, None, Record]:
+    """Play all trials of a plan; yields rounds times trials whenever a kernel is on its way."""
+    num_agents, num_arms = truths[0][0].world.means.shape
+    record = new_record(len(trials), num_agents, len(times), num_arms, keep)
+    at_once = _trials_at_once(plan, num_agents, num_arms, 1 if keep == "aggregates" else len(times), len(trials))
+    for start in range(0, len(trials), at_once):
+        part = slice(start, min(start + at_once, len(trials)))
+        mine = truths[part] if len(truths) > 1 else truths
+        some = Record(*(array[part] for array in record))
+        yield from _play(mine, plan, times, trials[part], seed, keep, some, logs)
+    return record
+
+
+def _trials_at_once(plan: Plan, num_agents: int, num_arms: int, rows: int, trials: int) -> int:
+    """How many trials the GPU has memory for."""
+    state = _bytes_of(new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares))
+    each = state + sum(array.nbytes for _, links in plan.links for array in scratch_of(links))
+    each += rows * num_agents * (12 * num_arms + 28)
+    free = _MOST_MEMORY * _cuda.current_context().get_memory_info().free
+    if each > free:
+        raise InvalidArgument(
+            "problem", f"{num_agents:,} agents", "smaller", f"A trial takes {each / 2**30:.1f} GiB on the GPU."
+        )
+    return max(1, min(trials, int(free / each), 2**20))
+
+
+def _bytes_of(population: Population) -> int:
+    """Of all arrays of a trial."""
+    arrays = [*population, *population.shown, *population.waiting, *population.sharing]
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+
+def _play(
+    truths: Sequence[Sequence[Truth]],
+    plan: Plan,
+    times: NDArray[np.int64],
+    trials: range,
+    seed: int,
+    keep: Keep,
+    record: Record,
+    logs: Times,
+) -> Generator[int]:
+    num_agents, num_arms = truths[0][0].world.means.shape
+    most = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_PULLS_AT_ONCE // (num_agents * len(trials))))
+    stages, rows = stages_of(
+        times.tolist(), [truth.first for truth in truths[0]], [first for first, _ in plan.links], most
+    )
+    one_by_one = keep == "aggregates"
+    readings = _new_readings(1 if one_by_one else len(rows), len(trials), num_agents, num_arms)
+    stream = _cuda.stream()
+    make = warp_launcher if fits_in_a_warp(plan, num_agents, num_arms) else open_launcher
+    launch = make(plan, num_agents, num_arms, truths[0][0].world.in_step, trials, seed, stream, logs)
+    links = [links_on_gpu(each, stream) for _, each in plan.links]
+    worlds = [world_on_gpu(truths, period, stream) for period in range(len(truths[0]))]
+    told: list[Row] = []
+    ends: deque[Any] = deque()
+    for stage, after in zip_longest(stages, stages[1:]):
+        row = 0 if one_by_one else stage.row
+        launch(stage, row, worlds[stage.truth], links[stage.links], readings)
+        ends.append(_cuda.event())
+        ends[-1].record(stream)
+        if len(ends) > _KERNELS_AHEAD:
+            ends.popleft().synchronize()
+        yield (stage.last - stage.first + 1) * len(trials)
+        if one_by_one and (after is None or after.row != stage.row):
+            stream.synchronize()
+            told.append(_row_of(readings, 0))
+    stream.synchronize()
+    if not one_by_one:
+        whole = Readings(*(array.copy_to_host() for array in readings))
+        told = [Row(*(array[row] for array in whole)) for row in range(len(rows))]
+    enter(told, rows, truths, record, keep)
+
+
+def _row_of(readings: Readings, row: int) -> Row:
+    return Row(*(array[row].copy_to_host() for array in readings))
+
+
+def _new_readings(rows: int, trials: int, num_agents: int, num_arms: int) -> Readings:
+    shape = (rows, trials, num_agents)
+    kinds = {"tried": np.int32, "theta": np.float64, "messages": np.int64, "clock": np.int64, "caught_up": np.int32}
+    per_arm = ("tried", "theta")
+    return Readings(
+        *(
+            _cuda.device_array((*shape, num_arms) if name in per_arm else shape, kinds.get(name, np.float64))
+            for name in Readings._fields
+        )
+    )

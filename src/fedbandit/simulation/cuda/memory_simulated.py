@@ -1,0 +1,90 @@
+"""The same as ``memory_compiled``, in plain Python: for Numba's CUDA simulator."""
+
+from typing import Any
+
+import numpy as np
+
+from fedbandit.simulation.cuda.names import Streams
+from fedbandit.simulation.streams import ARRIVALS, DELAYS, NOISE, NORMALS, PICKS, REWARDS, SHARES, stream
+
+__all__ = ["agents_of", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
+
+
+class _SimulatedAgent:
+    def __init__(self, parts: Any) -> None:
+        object.__setattr__(self, "parts", parts)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._part(name)[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._part(name)[name] = value
+
+    def _part(self, name: str) -> Any:
+        return next(part for part in self.__dict__["parts"] if name in part.dtype.names)
+
+
+class _SimulatedAgents:
+    def __init__(self, parts: Any) -> None:
+        self._parts = parts
+
+    def __getitem__(self, i: int) -> _SimulatedAgent:
+        return _SimulatedAgent([part[i] for part in self._parts])
+
+
+def agents_of(near: Any, own: Any, far: Any) -> Any:
+    """Agents whose parts lie in three arrays."""
+    return _SimulatedAgents((near, own, far))
+
+
+def as_rows(records: Any) -> Any:
+    """The same memory as rows of numbers."""
+    return records.view(np.float64).reshape(len(records), -1)
+
+
+def shaped(array: Any, shape: Any) -> Any:
+    """A row with several axes."""
+    return array.reshape(shape)
+
+
+def same_for_all(array: Any) -> Any:
+    """An array of one entry that every first index finds."""
+    return np.lib.stride_tricks.as_strided(array, (2**20, *array.shape[1:]), (0, *array.strides[1:]))
+
+
+class _SimulatedValue:
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __getitem__(self, i: int) -> Any:
+        return self._value
+
+
+def value_for_all(value: Any) -> Any:
+    """The same value at every index."""
+    return _SimulatedValue(value)
+
+
+class _SimulatedStreams:
+    def __init__(self, *name: Any) -> None:
+        self._name = name
+
+    def __getitem__(self, i: int) -> Any:
+        seed, trial, *of_arm = self._name
+        if of_arm:
+            purpose, agent = of_arm
+            return stream(seed, trial, purpose, agent, np.uint64(i))
+        agent, zero = np.uint64(i), np.uint64(0)
+        once = [stream(seed, trial, purpose, agent, zero) for purpose in (PICKS, ARRIVALS, SHARES)]
+        by_arm = [_SimulatedStreams(seed, trial, purpose, agent) for purpose in (REWARDS, NOISE, NORMALS, DELAYS)]
+        return Streams(*once, *by_arm)
+
+
+def streams_of(seed: Any, trial: Any) -> Any:
+    """The names of agents' streams, computed when asked for."""
+    return _SimulatedStreams(seed, trial)
+
+
+def cuda_overload(function: Any, **options: Any) -> Any:
+    """Nothing is compiled."""
+    return lambda version: version  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType]
