@@ -89,23 +89,23 @@ PAPER = {
         ("test_paper.py::test_line_10_the_first_of_the_largest",),
     ),
     "averaging after the increment instead of before (line 20)": Mutant(
-        "simulation/network.py",
-        '    "gossip": gossip,\n',
-        '    "gossip": consensus,\n',
+        "simulation/kit.py",
+        "        network=page.network,\n",
+        '        network="consensus" if page.network == "gossip" else page.network,\n',
         (LAG, "test_paper.py::test_algorithm_1_word_for_word"),
     ),
     "n~ one round early: lagging against n~(t+1)": Mutant(
-        "simulation/round.py",
-        "                        hear_n_max(announced, me, fixed, agents, population.n_max, links, i)  # line 5\n",
-        "                        hear_n_max(announced, me, fixed, agents, population.n_max, links, i)\n"
-        "                        for k in range(num_arms):\n"
-        "                            me.n_max[k] = population.n_max[i, k]\n",
+        "simulation/phases.py",
+        "        hear_n_max(announced, population.agents[i], fixed, population.agents, population.n_max, links, i)\n",
+        "        hear_n_max(announced, population.agents[i], fixed, population.agents, population.n_max, links, i)\n"
+        "        for k in range(population.n_max.shape[1]):\n"
+        "            population.agents[i].n_max[k] = population.n_max[i, k]\n",
         (LAG,),
     ),
     "n~ one round late, every other round": Mutant(
-        "simulation/round.py",
-        "            if announces and t > 0:\n",
-        "            if announces and t % 2 == 1:\n",
+        "simulation/phases.py",
+        "        if announces and t > 0:\n",
+        "        if announces and t % 2 == 1:\n",
         (LAG,),
     ),
     "n~ hears only the own count (line 5)": Mutant(
@@ -136,9 +136,9 @@ PAPER = {
         ("test_paper.py::test_noise_of_a_prefix_costs_one_draw_and_is_algorithm_3",),
     ),
     "the engine draws no noise for the first pull": Mutant(
-        "simulation/round.py",
-        "                    if is_private:\n                        due = noise_due(me, fixed, arm)\n",
-        "                    if is_private:\n                        due = noise_due(me, fixed, arm) if t > 0 else 0\n",
+        "simulation/phases.py",
+        "            due = noise_due(me, fixed, arm)\n",
+        "            due = noise_due(me, fixed, arm) if turn.clock > 0 else 0\n",
         ("test_paper.py::test_no_raw_reward_is_published",),
     ),
     "eps' = eps / ceil(log T)": Mutant(
@@ -160,9 +160,9 @@ PAPER = {
         (REPAIRED,),
     ),
     "noise is redrawn every time": Mutant(
-        "simulation/round.py",
-        "noise_scale, due)\n                        if believes:\n                            turn.released = due",
-        "noise_scale, t + 1)\n                        if believes:\n                            turn.released = due",
+        "simulation/phases.py",
+        "i, arm, fixed.noise_scale, due)\n",
+        "i, arm, fixed.noise_scale, turn.clock + 1)\n",
         ("test_simulate.py::test_noise_is_keyed_by_arm_and_pull",),
     ),
     "empty partial sums get noise too": Mutant(
@@ -214,9 +214,9 @@ ENGINE = {
         ("test_streams.py::test_the_highest_draw_is_the_highest_of_all_normals_whoever_is_thought_likely",),
     ),
     "rewards drawn by round instead of by pull": Mutant(
-        "simulation/round.py",
-        "bits = draw(streams[i].rewards[arm], np.uint64(me.tried[arm]))",
-        "bits = draw(streams[i].rewards[arm], np.uint64(t))",
+        "simulation/phases.py",
+        "draw(mine.rewards[arm], np.uint64(me.tried[arm]))",
+        "draw(mine.rewards[arm], np.uint64(t))",
         (f"{STREAMS}[bernoulli]",),
     ),
     "sigma ignored": Mutant(
@@ -386,17 +386,15 @@ DELAYS = {
         "simulation/late_rewards.py", "    if waiting.news[i, arm] == 0:\n", "    if True:\n", (SLOTS,)
     ),
     "late news is averaged in its own round": Mutant(
-        "simulation/late_rewards.py",
-        "    average(population.averages, columns, links, population.turns, tape, t, bits)\n"
-        "    add_late_news(published, population)\n",
-        "    add_late_news(published, population)\n"
-        "    average(population.averages, columns, links, population.turns, tape, t, bits)\n",
+        "simulation/kit.py",
+        "        network=page.network,\n",
+        '        network="consensus" if is_late and page.network == "gossip" else page.network,\n',
         (SLOTS,),
     ),
     "an arm without a reward that counts is judged": Mutant(
-        "simulation/round.py",
-        "if is_late and not knows_unknown and waiting.num_unobserved[i] > 0:",
-        "if is_late and not knows_unknown and waiting.num_unobserved[i] > 10**6:",
+        "simulation/phases.py",
+        "elif waits and waiting.num_unobserved[i] > 0:",
+        "elif waits and waiting.num_unobserved[i] > 10**6:",
         ("test_delays.py::test_rewards_that_never_count_leave_a_round_robin",),
     ),
     "a late reward is of the wrong slot's delay": Mutant(
@@ -418,9 +416,9 @@ OUTSIDE = {
         ("test_own_policy.py::test_an_edited_file_never_runs_stale",),
     ),
     "an arm that does not exist is pulled": Mutant(
-        "simulation/round.py",
-        "                            if turn.arm >= np.uint64(num_arms):\n",
-        "                            if turn.arm > np.uint64(10**6):\n",
+        "simulation/phases.py",
+        "if is_guarded and arm >= np.uint64(num_arms):",
+        "if is_guarded and arm > np.uint64(10**6):",
         ("test_own_policy.py::test_an_arm_beyond_the_rows_stops_the_run",),
     ),
     "a subclass of a built-in policy runs": Mutant(
@@ -601,9 +599,9 @@ BASELINES = {
         ("test_baselines.py::test_adap_ucb_gossiped",),
     ),
     "coop-UCB2 adds rewards after mixing": Mutant(
-        "simulation/network.py",
-        '    "consensus": consensus,\n',
-        '    "consensus": gossip,\n',
+        "simulation/kit.py",
+        "        network=page.network,\n",
+        '        network="gossip" if page.network == "consensus" else page.network,\n',
         ("test_baselines.py::test_coop_ucb2",),
     ),
     "GSE does not tell what it dropped": Mutant(
@@ -2216,6 +2214,7 @@ SITES = {
 
 THREADS = "test_million.py::test_any_number_of_threads_computes_the_same"
 GREEDY = "test_million.py::test_a_matching_is_the_greedy_one"
+MANY = "test_million.py::test_many_agents_are_played_as_few_are"
 AGGREGATED = "test_million.py::test_aggregates_are_those_of_all_agents"
 
 MILLION = {
@@ -2251,21 +2250,35 @@ MILLION = {
     ),
     "every thread averages all links": Mutant(
         "simulation/round.py",
-        "            if t <= last and (divides or crew.part == 0):\n",
-        "            if t <= last:\n",
+        "                if t <= last and (all_exchange or crew.part == 0):\n",
+        "                if t <= last:\n",
         (THREADS,),
+    ),
+    "many agents: n~ one round early": Mutant(
+        "simulation/phases.py",
+        "        hear_shown(announced, population.agents[i], fixed, population.shown, links, t, i, grows)\n",
+        "        hear_shown(announced, population.agents[i], fixed, population.shown, links, t, i, grows)\n"
+        "        for k in range(population.shown.rows.shape[2]):\n"
+        "            population.agents[i].n_max[k] = population.shown.rows[(t + 1) % 2, i, k]\n",
+        (MANY,),
+    ),
+    "many agents: n~ one round late, every other round": Mutant(
+        "simulation/network.py",
+        "    if shown.stirred[(t + 1) % 2, i] > 0:\n",
+        "    if t % 2 == 1 and shown.stirred[(t + 1) % 2, i] > 0:\n",
+        (MANY,),
     ),
     "who hears no news forgets its own count": Mutant(
         "simulation/network.py",
         "            most[k] = heard(announced(me, terms, k), rows[i, k])\n",
         "            most[k] = rows[i, k]\n",
-        ("test_million.py::test_many_agents_are_played_as_few_are",),
+        (MANY,),
     ),
     "what changed at neighbours is not heard": Mutant(
         "simulation/network.py",
         "        news |= stirred[links.neighbours[e]]\n",
         "        news |= stirred[i]\n",
-        ("test_million.py::test_many_agents_are_played_as_few_are",),
+        (MANY,),
     ),
     "a cut graph counts as connected": Mutant(
         "topology.py",

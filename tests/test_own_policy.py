@@ -578,8 +578,10 @@ def test_what_the_compiler_refuses_is_said_in_words(written):
 
 
 def test_an_arm_beyond_the_rows_stops_the_run(written):
-    """Only from round 200 on, where no rehearsal has been."""
+    """Only from round 200 on, where no rehearsal has been; and no function of the page stumbles over that arm."""
     late = change("    u = uniform(draws)", "    if now.log_t > 5.3:\n        return 7\n    u = uniform(draws)")
+    late = late.replace("    me.n[arm] += 1\n", "    if arm > 2:\n        return\n    me.n[arm] += 1\n")
+    late = late.replace("    return (terms", "    if arm > 2:\n        return (0.0,)\n    return (terms")
     module = written("beyond_rows", late)
     with pytest.raises(WrongPage, match=r"decide returns 7, not an arm from 0 to 2 \(round 201, agent 0\)"):
         simulate(PROBLEM, module.Greedy(), 1000, 2)
