@@ -20,6 +20,7 @@ from fedbandit.simulation.layout import Links, World, new_population, no_tape, w
 __all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
 
 _MOST_NUMBERS_AT_ONCE = 1_000_000
+_ALL = slice(None)
 _NEVER = sys.maxsize  # a round that no run reaches
 _MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 100_000_000
 """Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
@@ -117,10 +118,13 @@ def _sum_over_arms(
     terms: Callable[[slice], NDArray[np.float64]], num_agents: int, num_arms: int
 ) -> NDArray[np.float64]:
     """For each agent the sum of its terms, one arm after the other; in parts, to save memory."""
-    sums, at_once = np.empty(num_agents), max(1, _MOST_NUMBERS_AT_ONCE // num_arms)
+    at_once = max(1, _MOST_NUMBERS_AT_ONCE // num_arms)
+    if num_agents <= at_once:
+        return terms(_ALL).cumsum(axis=1)[:, -1]
+    sums = np.empty(num_agents)
     for start in range(0, num_agents, at_once):
         part = slice(start, start + at_once)
-        sums[part] = np.cumsum(terms(part), axis=1)[:, -1]
+        sums[part] = terms(part).cumsum(axis=1)[:, -1]
     return sums
 
 
@@ -137,8 +141,8 @@ def _run_trial(
     """Play a trial in so many threads; yields the number of rounds done."""
     num_agents, num_arms = truths[0].world.means.shape
     population = new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares)
-    tried, turns = population.agents["tried"], population.turns
-    links = [with_own_scratch(each) for _, each in plan.links]
+    tried, messages, clock = population.agents["tried"], population.turns["messages"], population.turns["clock"]
+    links, tape = [with_own_scratch(each) for _, each in plan.links], no_tape()
     theta, misses, books = np.zeros((num_agents, num_arms)), np.zeros(num_agents), _Books(num_agents, num_arms)
     caught_up = population.agents["caught_up"] if "caught_up" in plan.page.knows else np.zeros(num_agents, np.int32)
     at_once = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE // (num_agents * num_arms)))
@@ -166,7 +170,7 @@ def _run_trial(
                 population,
                 truth.world,
                 links[bisect(link_starts, first) - 1],
-                no_tape(),
+                tape,
                 theta,
                 truth.arm_means,
                 misses,
@@ -177,8 +181,8 @@ def _run_trial(
         record.regret[:, c] = told(books.regret(truth, tried))
         record.best_pulls[:, c] = told(books.best_pulls(truth, tried))
         record.theta_error[:, c] = told(error / num_arms)
-        record.messages[:, c] = told(turns["messages"])
-        record.lagging[:, c] = told(caught_up / np.maximum(turns["clock"], 1))
+        record.messages[:, c] = told(messages)
+        record.lagging[:, c] = told(caught_up / np.maximum(clock, 1))
         record.misses[:, c] = told(misses)
         if keep == "aggregates":
             record.disagreement[c] = spread_of(theta)
@@ -190,6 +194,9 @@ def _as_it_is(values: NDArray[Any]) -> NDArray[Any]:
 
 def _play_together(play_rounds: Callable[..., None], threads: int, *arguments: Any) -> None:
     """Play rounds of a trial, each thread with a slice of its agents; bit for bit as one thread does."""
+    if threads == 1:
+        play_rounds(*arguments)
+        return
     links: Links = arguments[_LINKS]
     board, crew = crew_of(len(links.degree), threads)
 
@@ -200,9 +207,6 @@ def _play_together(play_rounds: Callable[..., None], threads: int, *arguments: A
             stop(board)
             raise
 
-    if threads == 1:
-        play_rounds(*arguments)
-        return
     with ThreadPoolExecutor(threads - 1) as pool:
         others = [pool.submit(play, part) for part in crew[1:]]
         play(crew[0])
