@@ -96,8 +96,8 @@ def run(
     from fedbandit.experiments.experiment import read_sweep
     from fedbandit.experiments.sweep import run_files
     from fedbandit.progress import progress_bar
+    from fedbandit.simulation.engines import chosen_engine
     from fedbandit.simulation.result import load
-    from fedbandit.simulation.run import chosen_engine
 
     folder = output or Path("out") / experiment.stem
     if folder.exists() and not folder.is_dir():

@@ -21,9 +21,10 @@ from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.experiments import pool
 from fedbandit.experiments.experiment import Experiment
 from fedbandit.simulation.compiled import SOURCES
+from fedbandit.simulation.engines import Engine, chosen_engine
 from fedbandit.simulation.parts import PULLS_PER_PART, Part, merge, ranges
 from fedbandit.simulation.result import Result, describe, load
-from fedbandit.simulation.run import Engine, OnProgress, check_call, chosen_engine, simulate
+from fedbandit.simulation.run import OnProgress, check_call, simulate
 
 __all__ = ["Engine", "forget", "run_all", "run_files", "sweep_table"]
 

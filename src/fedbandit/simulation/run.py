@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FunctionType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
-from fedbandit.extras import missing
 from fedbandit.graph import Contacts
 from fedbandit.outside.admission import admit
 from fedbandit.outside.modules import digest_of
@@ -22,6 +21,7 @@ from fedbandit.problem import Problem
 from fedbandit.shares import Shares
 from fedbandit.simulation import cpu
 from fedbandit.simulation.aggregates import STATISTICS, Keep, checked_keep
+from fedbandit.simulation.engines import Engine, chosen_engine
 from fedbandit.simulation.kit import kit_of
 from fedbandit.simulation.late_rewards import LATE_NETWORKS, rounds_of_waiting
 from fedbandit.simulation.layout import links_of, settings_of, terms_of, world_of
@@ -31,18 +31,7 @@ from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
 from fedbandit.simulation.round import rounds_of
 
-__all__ = [
-    "ENGINES",
-    "Engine",
-    "OnProgress",
-    "Problems",
-    "check_call",
-    "checkpoint_times",
-    "chosen_engine",
-    "plan_of",
-    "simulate",
-    "why_no_gpu",
-]
+__all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate"]
 
 MAX_TRIALS = 10**6
 MANY_AGENTS = 20
@@ -53,8 +42,6 @@ MAX_RESULT_BYTES = 4 * 2**30
 Problems = Problem | Sequence[Problem]
 Policies = Policy | Sequence[Policy] | Mapping[str, Policy]
 OnProgress = Callable[[int, int], None]
-Engine = Literal["auto", "cpu", "cuda", "ray"]
-ENGINES = ("auto", "cpu", "cuda", "ray")
 
 
 def simulate(
@@ -133,29 +120,6 @@ def simulate(
         keep,
         played_by,
     )
-
-
-def chosen_engine(engine: Engine) -> Literal["cpu", "cuda", "ray"]:
-    """The engine to use; refused if this machine does not have it."""
-    if engine not in ENGINES:
-        raise InvalidArgument("engine", engine, f"one of {', '.join(ENGINES)}")
-    if engine in ("cpu", "ray"):
-        return engine
-    reason = why_no_gpu()
-    if engine == "auto":
-        return "cuda" if reason is None else "cpu"
-    if reason is not None:
-        raise InvalidArgument("engine", engine, "'cpu' or 'auto' on this machine", reason)
-    return "cuda"
-
-
-def why_no_gpu() -> str | None:
-    """Why ``engine="cuda"`` cannot play here; ``None`` if it can."""
-    if missing("cuda"):
-        return "pip install 'fedbandit[cuda]' brings numba-cuda."
-    from fedbandit.simulation.cuda import engine as gpu
-
-    return gpu.why_not()
 
 
 def _on_cluster(
