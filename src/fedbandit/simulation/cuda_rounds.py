@@ -16,15 +16,7 @@ from fedbandit.policies.protocol import Now
 from fedbandit.rules.gossip import heard
 from fedbandit.simulation.compiled import by_value, compilable, row_like
 from fedbandit.simulation.crew import for_crew, meet, stopped, total_of
-from fedbandit.simulation.cuda_memory import (
-    agents_of,
-    as_rows,
-    cuda_overload,
-    same_for_all,
-    shaped,
-    streams_of,
-    value_for_all,
-)
+from fedbandit.simulation.cuda_memory import agents_of, as_rows, cuda_overload, same_for_all, shaped, streams_of, value_for_all
 from fedbandit.simulation.cuda_tables import fill_tables
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.late_rewards import Waiting
