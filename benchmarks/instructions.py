@@ -17,11 +17,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import zip_longest
 from pathlib import Path
 from typing import NoReturn
 
 HERE = Path(__file__).resolve().parent
 DEFAULT = ("Gossip_UCB", "Fed_UCB", "FedBatch Thompson")
+AGENTS = 10  # of speed_worker.py, which is imported late: it takes seconds
 SHORT, LONG = 5_000, 25_000  # rounds
 AS_ANYWHERE = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
 
@@ -74,16 +76,23 @@ def count(names: list[str]) -> None:
 
 
 def _totals(path: Path) -> dict[str, int]:
-    """The events that a file of callgrind sums up."""
-    lines = path.read_text().splitlines()
-    found = {line.partition(":")[0]: line.partition(":")[2].split() for line in lines if line[:1] in "et"}
-    return dict(zip(found["events"], map(int, found["totals"]), strict=True))
+    """The events that a file of callgrind sums up; it leaves out zeros at the end of a line."""
+    lines = [line.partition(": ") for line in path.read_text().splitlines()]
+    found = {name: rest.split() for name, _, rest in lines if name in ("events", "totals")}
+    return dict(zip_longest(found["events"], map(int, found["totals"]), fillvalue=0))
+
+
+def per_pull(names: list[str], files: list[Path]) -> dict[str, dict[str, float]]:
+    """Events per agent-pull, by policy, from a file for each one's short run and one for its long run."""
+    totals, pulls = [_totals(path) for path in files], AGENTS * (LONG - SHORT)
+    return {
+        name: {event: (long[event] - short[event]) / pulls for event in long}
+        for name, short, long in zip(names, totals[::2], totals[1::2], strict=True)
+    }
 
 
 def measure(checkout: Path, names: list[str], branches: bool, cache: str | None) -> dict[str, dict[str, float]]:
     """Events per agent-pull, by policy."""
-    from speed_worker import AGENTS
-
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | AS_ANYWHERE | {"PYTHONPATH": str(checkout / "src"), "NUMBA_CACHE_DIR": cache or folder}
         command = [sys.executable, str(HERE / "instructions.py"), "--counted", *names]
@@ -93,12 +102,7 @@ def measure(checkout: Path, names: list[str], branches: bool, cache: str | None)
             options.append("--branch-sim=yes")
         valgrind = ["valgrind", "--tool=callgrind", "-q", *options]
         subprocess.run([*valgrind, *command], env=env, check=True, stderr=subprocess.PIPE)  # noqa: S603
-        files = [Path(f"{folder}/counts.{number}") for number in range(1, 2 * len(names) + 1)]
-        totals = [_totals(path) for path in files]
-        return {
-            name: {event: (long[event] - short[event]) / (AGENTS * (LONG - SHORT)) for event in long}
-            for name, short, long in zip(names, totals[::2], totals[1::2], strict=True)
-        }
+        return per_pull(names, [Path(f"{folder}/counts.{number}") for number in range(1, 2 * len(names) + 1)])
 
 
 def _refuse(message: str) -> NoReturn:

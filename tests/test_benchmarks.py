@@ -12,6 +12,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "peer_worker
 import task  # noqa: E402
 import with_pure_python  # noqa: E402
 
+import instructions  # noqa: E402
 import peer_environments  # noqa: E402
 import peers  # noqa: E402
 import readme_tables  # noqa: E402
@@ -37,6 +38,23 @@ def test_the_readme_has_the_place_of_every_table():
 def test_the_readme_names_every_script():
     text = readme_tables.README.read_text()
     assert [path.name for path in (ROOT / "benchmarks").glob("*.py") if f"`{path.name}`" not in text] == []
+
+
+def test_instructions_of_a_pull_are_a_long_run_less_a_short_one(tmp_path: Path):
+    head = "version: 1\ncreator: callgrind\npart: 1\n\nevents: Ir Bc Bcm Bi Bim\nsummary: 7 7 7\n\nfn=(1) eat: 5\n0 3\n"
+    counts = ["1000 50 7", "200001000 4000050 100007 0 400000", "5 5 5 5 5", "5 5 5 5 5"]
+    files = [tmp_path / f"counts.{number}" for number in range(4)]
+    for path, totals in zip(files, counts, strict=True):
+        path.write_text(f"{head}totals: {totals}\n")
+    found = instructions.per_pull(["one", "other"], files)
+    assert found["one"] == {"Ir": 1000.0, "Bc": 20.0, "Bcm": 0.5, "Bi": 0.0, "Bim": 2.0}
+    assert found["other"] == dict.fromkeys(found["one"], 0.0)
+
+
+def test_instructions_are_divided_by_the_agents_that_play():
+    import speed_worker
+
+    assert instructions.AGENTS == speed_worker.AGENTS
 
 
 def test_numbers_have_three_digits():

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +52,42 @@ def test_lists_make_every_combination(file):
     assert list(experiments[0].policies) == ["Gossip_UCB", "Fed_UCB, eps=0.5", "Fed_UCB, eps=5"]
     with pytest.raises(ExperimentError, match="asks for 4 experiments"):
         read_experiment(file)
+
+
+class _PoolHere:
+    """Runs nothing; keeps what was asked for, in order."""
+
+    def __init__(self, *arguments, **options):
+        self.asked = []
+        _PoolHere.last = self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, function, *arguments):
+        self.asked.append((function, arguments[-1]))
+        done = Future()
+        done.set_result(None)
+        return done
+
+
+def test_each_loop_is_compiled_once_and_the_largest_parts_start_first(file, tmp_path, monkeypatch):
+    """Two workers would compile the same for seconds; a large part that starts last keeps one core busy alone."""
+    monkeypatch.setattr(pool, "ProcessPoolExecutor", _PoolHere)
+    monkeypatch.setattr(pool, "usable_cores", lambda: 2)
+    parts = [part for e in read_sweep(file) for part in sweep._parts_of(e, tmp_path)]
+    pool.run_parts(parts, lambda done, total: None)
+    asked = _PoolHere.last.asked
+    compiled = [part for function, part in asked if function is pool._compile]
+    played = [part for function, part in asked if function is pool._run_part]
+    assert [list(part.call["policies"]) for part in compiled] == [["Gossip_UCB"], ["Fed_UCB, eps=0.5"]]
+    assert asked[: len(compiled)] == [(pool._compile, part) for part in compiled]
+    assert sorted(part.path for part in played) == sorted(part.path for part in parts)
+    assert [part.pulls for part in played] == sorted((part.pulls for part in parts), reverse=True)
+    assert [part.pulls for part in parts] != [part.pulls for part in played], "nothing had to be put in order"
 
 
 @pytest.mark.xdist_group("processes")

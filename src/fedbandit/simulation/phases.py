@@ -247,12 +247,14 @@ def _act(kit: Kit, hear: Any, choose: Any, take: Any, count_late_rewards: Any) -
                 if not world.in_step:
                     now = time_of(turn.clock)
                 choose(population, tape, i, fixed, now)
-        num_arms = len(me.tried)
-        for k in range(turn.acts if t > 0 else num_arms):  # Algorithm 1, line 1: at t = 0 every arm once
-            arm = turn.arm if t > 0 else np.uint64(k)
-            pull(population, world, tape, i, fixed, arm, t)
-            if t == 0 and not is_late:
-                add_news(population.averages, i, arm, num_arms, published(me, fixed, arm), turn.before)
+                pull(population, world, tape, i, fixed, turn.arm, t)
+        else:
+            num_arms = len(me.tried)
+            for k in range(num_arms):  # Algorithm 1, line 1: at t = 0 every arm once
+                arm = np.uint64(k)
+                pull(population, world, tape, i, fixed, arm, t)
+                if not is_late:
+                    add_news(population.averages, i, arm, num_arms, published(me, fixed, arm), turn.before)
         if is_late:
             count_late_rewards(population, tape, i, fixed, t)
         if (is_late and t == 0) or (news_first and t > 0):

@@ -13,24 +13,20 @@ from fedbandit.simulation.draws import name_streams
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.links import divides
 from fedbandit.simulation.phases import phases_of
-from fedbandit.simulation.prefetch import AHEAD, fetch_agent
 from fedbandit.simulation.streams import EDGES, draw, stream
 
 __all__ = ["rounds_of"]
 
 
 @cache
-def rounds_of(kit: Kit, many: bool = False) -> Callable[..., None]:
-    """The compiled loop over rounds of a kit. ``many``: for so many agents that they do not stay in the cache."""
-    begin, mark, act, exchange, learn, gather, watch = phases_of(kit, shows=many)
+def rounds_of(kit: Kit) -> Callable[..., None]:
+    """The compiled loop over rounds of a kit."""
+    begin, mark, act, exchange, learn, gather, watch = phases_of(kit)
     has_marks, meets, watches, estimate = kit.has_marks, kit.meets, kit.watches, kit.estimate
-    # Where nothing lies between, an agent learns of one round and acts in the next while its record is at hand.
-    sweeps = 1 if many and not (has_marks or meets or watches) else 2
-    hears = kit.announces and not kit.has_marks
     exchanges = kit.network in ("gossip", "consensus", "pooled")
     all_exchange = kit.network != "pooled" and divides(kit.average_links)
 
-    @compile_driver((*kit, many))
+    @compile_driver(kit)
     def play_rounds(
         first: int,
         last: int,
@@ -56,35 +52,29 @@ def rounds_of(kit: Kit, many: bool = False) -> Callable[..., None]:
                 i = not_negative(j)
                 name_streams(seed, trial, population.streams[i], i)
                 begin(population, i)
-        for t in range(first, last + 2):
+        for t in range(first, last + 1):
             now, bits = time_of(t), draw(edge_stream, np.uint64(t))
-            for sweep in range(sweeps):
-                learns, acts = t > first and sweep == 0, t <= last and sweep == sweeps - 1
-                if has_marks and acts and t > 0:
-                    if crew.part == 0:
-                        mark(population, links, t, bits)
-                    meet(crew)
-                for j in range(crew.first, crew.last):
-                    i = not_negative(j)
-                    if learns:
-                        learn(population, t - 1, i)
-                    if acts:
-                        if many and i + AHEAD < crew.last:
-                            fetch_agent(population, world, links, t, i + AHEAD, hears)
-                        act(population, world, links, tape, t, now, i)
+            if has_marks and t > 0:
+                if crew.part == 0:
+                    mark(population, links, t, bits)
                 meet(crew)
-                if meets and learns and t > 1:
-                    if crew.part == 0:
-                        gather(population, links)
-                    meet(crew)
-                if watches and learns and t > 1:
-                    for j in range(crew.first, crew.last):
-                        i = not_negative(j)
-                        watch(population, arm_means, misses, i)
+            for j in range(crew.first, crew.last):
+                act(population, world, links, tape, t, now, not_negative(j))
+            meet(crew)
             if exchanges:
-                if t <= last and (all_exchange or crew.part == 0):
+                if all_exchange or crew.part == 0:
                     exchange(population, links, tape, t, bits)
                 meet(crew)
+            for j in range(crew.first, crew.last):
+                learn(population, t, not_negative(j))
+            meet(crew)
+            if meets and t > 0:
+                if crew.part == 0:
+                    gather(population, links)
+                meet(crew)
+            if watches and t > 0:
+                for j in range(crew.first, crew.last):
+                    watch(population, arm_means, misses, not_negative(j))
             if stopped(crew):
                 return
         agents, terms = population.agents, population.terms

@@ -25,6 +25,7 @@ from fedbandit.simulation.engines import Engine, chosen_engine
 from fedbandit.simulation.kit import kit_of
 from fedbandit.simulation.late_rewards import LATE_NETWORKS, rounds_of_waiting
 from fedbandit.simulation.layout import links_of, settings_of, terms_of, world_of
+from fedbandit.simulation.many_rounds import rounds_of_many
 from fedbandit.simulation.own_pages import functions_in_words, in_words, refuse_changed_code
 from fedbandit.simulation.prefetch import MANY
 from fedbandit.simulation.rehearsal import rehearse
@@ -252,7 +253,7 @@ def plan_of(
         hint = f"Agents of {label_of(policy)} count on each other's pulls: leave out shares."
         raise InvalidArgument("shares", shares, f"left out for {label_of(policy)}", hint)
     kit = kit_of(page, problem.rewards, kind, watches, own.digest, waits > 0, shares)
-    play_rounds = rounds_of(kit, problem.num_agents >= MANY)
+    play_rounds = (rounds_of_many if problem.num_agents >= MANY else rounds_of)(kit)
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:
