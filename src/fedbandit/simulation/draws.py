@@ -111,17 +111,13 @@ def _highest_draw(means: Any, spreads: Any, draws: Any) -> Any:
 @compile_rare
 def _highest_contender(means: Any, spreads: Any, draws: Any, least: float) -> Any:
     """The arm with the highest draw among those whose draws may reach ``least``."""
-    arm, best, k = np.int64(0), -np.inf, 0
-    while True:
-        # One contender at a time: on a GPU, threads that contend for different arms then draw at once.
-        while k < len(means) and drawn(means[k], spreads[k], slab_edge(_slab(draws, k) + np.uint64(1))) < least:
-            k += 1
-        if k == len(means):
-            return arm
-        x = drawn(means[k], spreads[k], _normal(draws, k))
-        if x > best:
-            arm, best = k, x
-        k += 1
+    arm, best = np.int64(0), -np.inf
+    for k in range(len(means)):
+        if drawn(means[k], spreads[k], slab_edge(_slab(draws, k) + np.uint64(1))) >= least:
+            x = drawn(means[k], spreads[k], _normal(draws, k))
+            if x > best:
+                arm, best = k, x
+    return arm
 
 
 for _rule in (drawn, highest_drawn):
