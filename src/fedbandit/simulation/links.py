@@ -35,13 +35,22 @@ class LinkKind(NamedTuple):
 
 
 @compile_inner
+def _average_column(averages: Any, i: Any, j: Any, c: Any) -> None:
+    mixed = average(averages[i, c], averages[j, c])
+    averages[i, c] = mixed
+    averages[j, c] = mixed
+
+
+@compile_inner
 def _average_ends(averages: Any, num_columns: int, links: Any, turns: Any, edges: Any, e: Any) -> None:
     """The ends of one edge take the mean of both; threads divide the columns among them."""
     i, j, crew = np.uint32(edges[e, 0]), np.uint32(edges[e, 1]), links.crew
-    for c in range(crew.part, num_columns, crew.parts):
-        mixed = average(averages[i, c], averages[j, c])
-        averages[i, c] = mixed
-        averages[j, c] = mixed
+    if crew.parts == 1:  # column after column, which the compiler turns into vectors
+        for c in range(num_columns):
+            _average_column(averages, i, j, c)
+    else:
+        for c in range(crew.part, num_columns, crew.parts):
+            _average_column(averages, i, j, c)
     for end in (i, j):
         if crew.first <= end < crew.last:
             turns[end].messages += 1
