@@ -2218,6 +2218,12 @@ MANY = "test_million.py::test_many_agents_are_played_as_few_are"
 AGGREGATED = "test_million.py::test_aggregates_are_those_of_all_agents"
 
 MILLION = {
+    "what a new neighbour knows already is no news": Mutant(
+        "simulation/cpu.py",
+        "            if first in link_starts:\n",
+        "            if first in link_starts and first == 0:\n",
+        ("test_million.py::test_many_agents_hear_a_new_neighbour",),
+    ),
     "an agent whose choice is taken gives up": Mutant(
         "simulation/matching.py",
         "                if is_free[choice[i]] == 0:\n                    choice[i] = _choose(links, bits, i, False)\n",

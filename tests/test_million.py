@@ -189,6 +189,18 @@ def test_many_agents_are_played_as_few_are(monkeypatch, rates):
     assert (few.dataset["lagging"].max() > 0) == (rates is not None)
 
 
+def test_many_agents_hear_a_new_neighbour(monkeypatch):
+    """Where links change, what has not changed lately is news to a new neighbour."""
+    apart, joined = [(0, 1), (2, 3)], [(0, 1), (1, 2), (2, 3)]
+    problem = Problem.random(
+        4, 3, graph.schedule([(0, apart), (1501, joined)]), seed=3, rates=[0.1, 0.1, 0.01, 0.01], edges_per_round="one"
+    )
+    few = simulate(problem, GossipUCB(), 3000, trials=4, checkpoints=50)
+    monkeypatch.setattr(run, "MANY", 1)
+    assert simulate(problem, GossipUCB(), 3000, trials=4, checkpoints=50).dataset.equals(few.dataset)
+    assert few.dataset["lagging"].max() > 0
+
+
 def test_a_thread_that_fails_stops_the_others():
     plan = plan_of(GossipUCB(), world(), 10)
     links, population = with_own_scratch(plan.links[0][1]), new_population(plan.page, plan.terms, 3)

@@ -185,7 +185,7 @@ def test_where_no_ray_answers(monkeypatch):
     ("options", "words"),
     [
         (["--address", "10.0.0.1:6379"], "--address must be left out unless --engine is ray"),
-        (["--engine", "dask"], "--engine must be cpu or ray, not 'dask'"),
+        (["--engine", "dask"], "--engine must be one of auto, cpu, cuda, ray, not 'dask'"),
         (["--engine", "ray", "--address", "nowhere"], "address must be HOST:PORT"),
     ],
 )

@@ -134,7 +134,7 @@ def small_world(num_agents: int, degree: int, probability: float, seed: int = 0)
 
     ``degree``: an even number, half of it on either side. The far end of each edge moves with the ``probability``.
     """
-    n = whole_number("num_agents", num_agents, 4, MAX_AGENTS)
+    n = whole_number("num_agents", num_agents, 5, MAX_AGENTS)
     d = whole_number("degree", degree, 2, min((n - 1) // 2, _MAX_LARGE_DEGREE, 2 * MAX_EDGES // n))
     if d % 2:
         raise InvalidArgument("degree", d, "even")
@@ -146,7 +146,9 @@ def small_world(num_agents: int, degree: int, probability: float, seed: int = 0)
 def geometric(num_agents: int, radius: float, seed: int = 0) -> Graph:
     """Agents at random places in the unit square, joined within the radius, conditional on a connected graph."""
     n = _agents(num_agents)
-    r = min(number_above("radius", radius, 0.0), sqrt(2.0))
+    r = number_above("radius", radius, 0.0)
+    if r > sqrt(2.0):
+        raise InvalidArgument("radius", radius, "at most 1.41: with it every two agents are joined")
     name = f"geometric:{n}:{r}:{seed}"
     if pi * r * r * n * n / 2 > MAX_EDGES:
         accepted = f"at most {sqrt(2 * MAX_EDGES / pi) / n:.2g}: with it there are {MAX_EDGES:,} edges"

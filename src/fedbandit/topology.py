@@ -65,6 +65,15 @@ class Graph:
     def _hash(self) -> int:
         return hash((self.num_agents, self.edge_array.tobytes(), self.name))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is derived: the hash is another one in every process, and matrices are large."""
+        return {"num_agents": self.num_agents, "edge_array": self.edge_array, "name": self.name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As it was, read-only."""
+        self.__dict__.update(state)
+        self.edge_array.flags.writeable = False
+
     def __repr__(self) -> str:
         """The name and the size."""
         return f"Graph({self.name!r}, {self.num_agents:,} agents, {self.num_edges:,} edges)"

@@ -185,7 +185,24 @@ def _mixing_horizon(graph: Any) -> str:
 
     if graph.num_agents < 3:
         return "the theorem needs 3 agents"
-    return f"{theory.mixing_horizon(graph.lambda2, graph.num_agents)}"
+    lambda2 = _lambda2(graph)
+    return "not found" if lambda2 is None else f"{theory.mixing_horizon(lambda2, graph.num_agents)}"
+
+
+def _lambda2(graph: Any) -> float | None:
+    """``None`` for a large graph that mixes so slowly that it cannot be found."""
+    from fedbandit.checks import InvalidArgument
+
+    try:
+        return graph.lambda2
+    except InvalidArgument:
+        return None
+
+
+def _said(lambda2: float | None, is_small: bool) -> str:
+    if lambda2 is None:
+        return "not found: the graph mixes too slowly"
+    return f"{lambda2:.5f}" if is_small else f"1 - {1.0 - lambda2:.3g}"
 
 
 @app.command()
@@ -215,7 +232,7 @@ def graph(
             ["edges", f"{described.num_edges}"],
             ["neighbours per agent", f"{described.degrees.min()} to {described.degrees.max()}"],
             ["diameter", f"{described.diameter}" if is_small else f"not computed beyond {MAX_DENSE:,} agents"],
-            ["lambda_2", f"{described.lambda2:.5f}" if is_small else f"1 - {1.0 - described.lambda2:.3g}"],
+            ["lambda_2", _said(_lambda2(described), is_small)],
             ["mixing horizon L", _mixing_horizon(described)],
         ],
     )

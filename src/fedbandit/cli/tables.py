@@ -103,7 +103,7 @@ def print_audit(rows: "list[Row]") -> None:
             [[row.label, *_audited(row), row.verdict, row.caught_by, f"{row.seconds:.1f}"] for row in broken],
             wrap=True,
         )
-    console = Console()
+    console = Console(emoji=False)
     for row in real:
         if not row.holds:
             console.print(f"{row.label}: {row.caught_by}", soft_wrap=True)
@@ -192,7 +192,7 @@ def _is_number(cell: str) -> bool:
 
 def fitting_table(width: int, title: str, headings: list[str], rows: list[list[str]]) -> Table:
     """A table, transposed if it is wider than ``width`` and becomes narrower."""
-    wide, console = made_table(title, headings, rows), Console(width=10_000)
+    wide, console = made_table(title, headings, rows), Console(emoji=False, width=10_000)
     turned = [list(line) for line in zip((heading.replace("\n", " ") for heading in headings), *rows, strict=True)]
     narrow = made_table(title, turned[0], turned[1:])
     needed = console.measure(wide).maximum
@@ -202,7 +202,7 @@ def fitting_table(width: int, title: str, headings: list[str], rows: list[list[s
 def print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
     """Print a table from ``made_table``."""
     table = made_table(title, headings, rows, wrap)
-    console = Console()
+    console = Console(emoji=False)
     if not console.is_terminal:
-        console = Console(width=160)  # a pipe has no width: never truncate a table
+        console = Console(emoji=False, width=160)  # a pipe has no width: never truncate a table
     console.print(table)

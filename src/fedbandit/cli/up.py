@@ -82,7 +82,9 @@ def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:
     if done.seconds == 0.0:
         typer.echo("stopped before the agents served", err=True)
         return
-    console = Console() if sys.stdout.isatty() else Console(width=160)  # a pipe has no width: never truncate a table
+    console = (
+        Console(emoji=False) if sys.stdout.isatty() else Console(emoji=False, width=160)
+    )  # a pipe has no width: never truncate a table
     console.print(fitting_table(console.width, *final_table(done)))
     typer.echo(note(done))
     typer.echo()
@@ -100,7 +102,7 @@ class _Screen:
         from rich.live import Live
 
         self._seconds, self._next_line = seconds, LINE_EVERY
-        self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+        self._live = Live(console=Console(emoji=False, stderr=True), transient=True, auto_refresh=False)
         self._drawn = sys.stderr.isatty()
 
     def __enter__(self) -> "_Screen":

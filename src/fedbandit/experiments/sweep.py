@@ -22,7 +22,7 @@ from fedbandit.experiments import pool
 from fedbandit.experiments.experiment import Experiment
 from fedbandit.simulation.compiled import SOURCES
 from fedbandit.simulation.engines import Engine, chosen_engine
-from fedbandit.simulation.parts import PULLS_PER_PART, Part, merge, ranges
+from fedbandit.simulation.parts import Part, merge, ranges
 from fedbandit.simulation.result import Result, describe, load
 from fedbandit.simulation.run import OnProgress, check_call, simulate
 
@@ -65,8 +65,10 @@ def _alone_in(folder: Path) -> Generator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FileError(f"{folder} is in use by another run") from None
-        yield
-        (folder / ".lock").unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            (folder / ".lock").unlink(missing_ok=True)
 
 
 def _run_or_take(
@@ -142,13 +144,15 @@ def _remove_if_empty(folder: Path) -> None:
 def _key(experiment: Experiment, engine: Engine = "cpu") -> str:
     """A hash of what an experiment computes and of the code that computes it.
 
-    What a GPU has computed is kept apart: a run is not resumed with other last bits.
+    What a GPU has computed is kept apart, by its kind and the code for it: a run is not resumed with other last bits.
     """
     e = experiment
     content = describe(e.played, e.policies, range(e.trials), e.horizon, e.seed, e.shares)
     content |= {"checkpoints": e.checkpoints, "watch_radii": e.watch_radii}
     if engine == "cuda":
-        content |= {"engine": engine}
+        from fedbandit.simulation.cuda.engine import description
+
+        content |= {"engine": description()}
     return hashlib.sha256(json.dumps([content, SOURCES]).encode()).hexdigest()[:20]
 
 
@@ -165,9 +169,9 @@ def _call(e: Experiment) -> dict[str, Any]:
     }
 
 
-def _parts_of(experiment: Experiment, folder: Path, engine: Engine) -> list[Part]:
+def _parts_of(experiment: Experiment, folder: Path, engine: Engine = "cpu") -> list[Part]:
     key, call, trials = _key(experiment, engine), _call(experiment), range(experiment.trials)
-    pulls = _PULLS_PER_PART_ON_A_GPU if engine == "cuda" else PULLS_PER_PART
+    pulls = _PULLS_PER_PART_ON_A_GPU if engine == "cuda" else None
     return [Part(call, r, folder / "parts" / f"{key}-{r.start}-{r.stop}.nc") for r in ranges(trials, call, pulls)]
 
 
@@ -188,6 +192,14 @@ def _coordinate(value: Any) -> Any:
     return " | ".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else value
 
 
+def _lambda2(experiment: Experiment) -> float:
+    """NaN for a large graph that mixes so slowly that it cannot be found."""
+    try:
+        return experiment.problem.graph.lambda2
+    except InvalidArgument:
+        return float("nan")
+
+
 def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result], engine: Engine = "cpu") -> xr.Dataset:
     """The outcome of a sweep: final numbers over run, policy and trial, with the swept values as coordinates.
 
@@ -197,7 +209,7 @@ def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result], en
         "graph": [str(e.swept.get("graph", e.problem.graph.name)) for e in experiments],
         "num_agents": [e.problem.num_agents for e in experiments],
         "num_arms": [e.problem.num_arms for e in experiments],
-        "lambda2": [e.problem.graph.lambda2 for e in experiments],
+        "lambda2": [_lambda2(e) for e in experiments],
         "horizon": [e.horizon for e in experiments],
         "file": [f"{_key(e, engine)}.nc" for e in experiments],  # the whole Result of each run
     }

@@ -76,7 +76,7 @@ def connection(address: str | None) -> Generator[Any]:
         raise ClusterError(
             f"Ray cannot connect to {where or 'a cluster of its own'}: {words[0] if words else type(error).__name__} "
             "(this machine must be one of the cluster: ray start --address=HOST:PORT, with --num-cpus=0 if it should "
-            "not compute; Ray and Python must be of one version on all)"
+            "not compute; Ray and Python must be of one version on all, and RAY_AUTH_MODE and the token the same)"
         ) from None
     try:
         yield module

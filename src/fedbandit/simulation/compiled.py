@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections import namedtuple
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
@@ -41,6 +42,7 @@ __all__ = [
 _Compiler: Any = compiler.Compiler
 _CodeLibrary: Any = codegen.JITCodeLibrary
 _FunctionCache: Any = caching.FunctionCache
+_IndexFile: Any = caching.IndexDataCacheFile
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _jit: Any = njit
 _config: Any = config
@@ -123,7 +125,18 @@ class _KeyedCache(_FunctionCache):
         self._key = key
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        return sig, codegen.magic_tuple(), self._key
+        """Also the name of a file: Numba numbers the code in a file without a lock.
+
+        Two processes that save at once could give one number to two loops, and each would then run the other's.
+        """
+        key = sig, codegen.magic_tuple(), self._key
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        self._cache_file = _IndexFile(
+            cache_path=self._cache_path,
+            filename_base=f"{self._impl.filename_base}-{digest}",
+            source_stamp=self._impl.locator.get_source_stamp(),
+        )
+        return key
 
 
 def _words_of(part: Any) -> str:
@@ -145,7 +158,8 @@ def compile_driver(kit: tuple[Any, ...]) -> Callable[[_Function], _Function]:
 
 def _cached(function: Any, key: str) -> Any:
     driver = _jit(nogil=True, error_model="numpy", _nrt=False)(function)
-    driver._cache = _KeyedCache(function, key)
+    with suppress(RuntimeError):  # no folder can be written to: every process compiles for itself
+        driver._cache = _KeyedCache(function, key)
     return driver
 
 
@@ -289,8 +303,8 @@ def _copier(names: tuple[str, ...]) -> Any:
 def _digest_of_sources() -> str:
     """A hash of the code that drivers compile from other files.
 
-    Numba's disk cache notices changes only in the file of the cached function. The drivers take this hash into
-    their closure, which is part of the cache key, so a changed rule never runs from a stale cache.
+    Numba's disk cache notices changes only in the file of the cached function. This hash is part of our
+    own key, so a changed rule never runs from a stale cache.
     """
     package = Path(__file__).parents[1]
     sources = [path for room in ("rules", "policies", "simulation") for path in (package / room).glob("*.py")]

@@ -158,6 +158,8 @@ def _run_trial(
             if truths[bisect(truth_starts, first) - 1] is not truth:
                 books.settle(truth, tried)
                 truth = truths[bisect(truth_starts, first) - 1]
+            if first in link_starts:
+                population.shown.stirred[:] = 1  # to a new neighbour, all is news
             next_change = changes[bisect(changes, first)]
             done = min(done + at_once, time, next_change - 1)
             _play_together(
@@ -208,8 +210,12 @@ def _play_together(play_rounds: Callable[..., None], threads: int, *arguments: A
             raise
 
     with ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(play, part) for part in crew[1:]]
-        play(crew[0])
+        try:
+            others = [pool.submit(play, part) for part in crew[1:]]
+            play(crew[0])
+        except BaseException:  # also if a thread cannot start
+            stop(board)
+            raise
         for other in others:
             other.result()
 

@@ -114,7 +114,7 @@ def meet(crew: Any) -> None:
 
 
 def total_of(crew: Any, number: Any, pass_number: Any) -> Any:
-    """The sum of what the threads bring to a meeting. Passes are counted from 0 in each use."""
+    """The sum of what the threads bring to a meeting, or whether any brings more than 0. Passes count from 0."""
     raise NotImplementedError
 
 

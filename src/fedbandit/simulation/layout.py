@@ -95,8 +95,8 @@ class Population(NamedTuple):
     agents: Any  # [N] records of what each knows, and of what the network shows it
     terms: Any  # [N] records of each one's fixed numbers
     averages: Any  # [N, ...]: the same memory as rows of numbers, of which the first are averaged
-    n_max: Any  # [N, M]: n~ of the next round, where links come and go
-    shown: Shown  # n~, where they do not
+    n_max: Any  # [N, M]: n~ of the next round, where it lies in agents' records
+    shown: Shown  # n~, where it lies apart
     turns: Any  # [N] records of what each does in the current round
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled

@@ -59,9 +59,9 @@ def first_problem(call: Mapping[str, Any]) -> Problem:
     return problem if isinstance(problem, Problem) else problem[0]
 
 
-def ranges(trials: range, call: Mapping[str, Any], pulls: float = PULLS_PER_PART) -> list[range]:
-    """Consecutive trials, some seconds of work each."""
-    size = max(1, ceil(pulls / pulls_per_trial(call)))
+def ranges(trials: range, call: Mapping[str, Any], pulls: float | None = None) -> list[range]:
+    """Consecutive trials of so many agent-pulls, by default some seconds of work each."""
+    size = max(1, ceil((pulls or PULLS_PER_PART) / pulls_per_trial(call)))
     return [trials[start : start + size] for start in range(0, len(trials), size)]
 
 

@@ -88,6 +88,8 @@ def simulate(
         if threads is not None:
             raise InvalidArgument("threads", threads, "left out for engine 'ray': each task has one core")
         return _on_cluster(problem, call, checkpoints, progress, watch_radii, shares, keep)
+    if chosen == "cuda" and threads is not None:
+        raise InvalidArgument("threads", threads, "left out for a GPU")
     workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
     num_agents = call.problems[0].num_agents
     total = len(call.plans) * len(call.trials) * call.horizon * num_agents

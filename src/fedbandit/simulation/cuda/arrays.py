@@ -7,7 +7,7 @@ import numpy as np
 from numba import cuda
 
 from fedbandit.policies.protocol import time_of
-from fedbandit.simulation.compiled import compile_driver
+from fedbandit.simulation.compiled import SOURCES, compile_driver
 from fedbandit.simulation.cpu import Truth
 from fedbandit.simulation.layout import Links
 
@@ -71,7 +71,7 @@ def links_on_gpu(links: Links, stream: Any) -> Links:
     )
 
 
-@compile_driver(("times of rounds",))
+@compile_driver((SOURCES, "times of rounds"))
 def _fill_times(first: int, times: Any) -> None:
     for t in range(len(times)):
         now = time_of(first + t)

@@ -22,6 +22,7 @@ class Stage(NamedTuple):
     is_fresh: bool  # whether it begins a row
     truth: int  # the period of the means
     links: int  # the period of the links
+    has_new_links: bool  # whether it begins that period
 
 
 class RowEnd(NamedTuple):
@@ -58,7 +59,7 @@ def stages_of(
             truth, links = bisect(truth_starts, first) - 1, bisect(link_starts, first) - 1
             place = bisect(changes, first)
             done = min(done + most, time, changes[place] - 1 if place < len(changes) else time)
-            stages.append(Stage(first, done, len(rows), is_fresh, truth, links))
+            stages.append(Stage(first, done, len(rows), is_fresh, truth, links, first in link_starts))
             ends_truth = bisect(truth_starts, done + 1) - 1 != truth
             is_fresh = done == time or ends_truth
             if is_fresh:

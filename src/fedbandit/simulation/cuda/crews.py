@@ -31,10 +31,6 @@ def _never(crew: Any) -> bool:
     return False
 
 
-def _any_in_warp(crew: Any, number: Any, pass_number: Any) -> Any:
-    return np.int64(_cuda.any_sync(0xFFFFFFFF, number > 0))
-
-
 class BlockCrew(NamedTuple):
     """A thread of a block."""
 
@@ -77,12 +73,13 @@ def _total_in_grid(crew: Any, number: Any, pass_number: Any) -> Any:
 
 
 for _crew, _meet, _total in (
-    (WarpCrew, _meet_in_warp, _any_in_warp),
+    (WarpCrew, _meet_in_warp, None),
     (BlockCrew, _meet_in_block, _any_in_block),
     (GridCrew, _meet_in_grid, _total_in_grid),
 ):
     for_crew(_crew, meet, _meet, cuda_overload)
-    for_crew(_crew, total_of, _total, cuda_overload)
+    if _total is not None:  # matchings do not play in a warp
+        for_crew(_crew, total_of, _total, cuda_overload)
     for_crew(_crew, stopped, _never, cuda_overload)
 
 

@@ -1,7 +1,7 @@
 """The GPU engine: all trials of all plans in flight at once, played from checkpoint to checkpoint by kernels.
 
-Results agree with the CPU engine's where a page uses +, -, *, / and square roots only. The GPU's logarithms and
-exponentials may differ in the last bit, and then so may a choice between two nearly equal arms.
+Results agree with the CPU engine's but for last bits: the GPU may join a product and a sum into one rounding, and its
+logarithms and exponentials may differ. Then so may a choice between two nearly equal arms.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _MOST_MEMORY = 0.6  # of what is free on the GPU
 def why_not() -> str | None:
     """Why this machine cannot play on a GPU; ``None`` if it can."""
     if not _cuda.is_available():
-        return "no NVIDIA GPU and driver that numba-cuda can use was found"
+        return "numba-cuda finds no NVIDIA GPU and driver here."
     return None
 
 
@@ -84,7 +84,8 @@ def _fly(
     """Play all trials of a plan; yields rounds times trials whenever a kernel is on its way."""
     num_agents, num_arms = truths[0][0].world.means.shape
     record = new_record(len(trials), num_agents, len(times), num_arms, keep)
-    at_once = _trials_at_once(plan, num_agents, num_arms, 1 if keep == "aggregates" else len(times), len(trials))
+    rows = 1 if keep == "aggregates" else len(times) + len(truths[0])
+    at_once = _trials_at_once(plan, num_agents, num_arms, rows, len(trials))
     for start in range(0, len(trials), at_once):
         part = slice(start, min(start + at_once, len(trials)))
         mine = truths[part] if len(truths) > 1 else truths
@@ -143,7 +144,7 @@ def _play(
         ends[-1].record(stream)
         if len(ends) > _KERNELS_AHEAD:
             ends.popleft().synchronize()
-        yield (stage.last - stage.first + 1) * len(trials)
+        yield (stage.last - max(stage.first, 1) + 1) * len(trials)
         if one_by_one and (after is None or after.row != stage.row):
             stream.synchronize()
             told.append(_row_of(readings, 0))

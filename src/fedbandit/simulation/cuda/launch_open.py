@@ -59,6 +59,7 @@ def open_launcher(
                 tables,
                 row,
                 stage.is_fresh,
+                stage.has_new_links,
                 mine,
             )
             blocks = _blocks_of_grid(kernel, arguments, num_agents) if is_grid else count
@@ -95,9 +96,9 @@ def _new_trials(plan: Plan, num_arms: int, count: int, stream: Any) -> OpenTrial
         waiting=type(one.waiting)(*(all_of(array) for array in one.waiting)),
         sharing=sharing._replace(
             few=all_of(sharing.few),
-            few_bytes=all_of(sharing.few_bytes),
+            few_bytes=0,  # the kernel sees the same memory so
             fresh=all_of(sharing.fresh),
-            all_bytes=all_of(sharing.all_bytes),
+            all_bytes=0,
             places=_cuda.to_device(sharing.places, stream),
             unobserved=all_of(sharing.unobserved),
         ),

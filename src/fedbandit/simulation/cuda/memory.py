@@ -5,7 +5,7 @@ through arm by arm is its thread's ``own``: in registers, if the page's loops al
 thread's own memory. A page sees one agent with one set of names.
 
 * ``agents_of(near, own, far)``: agents whose parts lie in three arrays
-* ``as_rows(records)``: the same memory as rows of numbers
+* ``as_rows(records)``, ``as_bytes(records)``: the same memory as rows of numbers or bytes
 * ``shaped(array, shape)``: a row with several axes
 * ``same_for_all(array)``: an array of one entry that every first index finds
 * ``value_for_all(value)``: the same value at every index
@@ -16,11 +16,12 @@ Numba's CUDA simulator, which plays kernels in plain Python, has its own version
 
 from numba import config
 
-__all__ = ["agents_of", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
+__all__ = ["agents_of", "as_bytes", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
 
 if config.ENABLE_CUDASIM:  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     from fedbandit.simulation.cuda.memory_simulated import (
         agents_of,
+        as_bytes,
         as_rows,
         cuda_overload,
         same_for_all,
@@ -31,6 +32,7 @@ if config.ENABLE_CUDASIM:  # pyright: ignore[reportAttributeAccessIssue, reportU
 else:
     from fedbandit.simulation.cuda.memory_compiled import (
         agents_of,
+        as_bytes,
         as_rows,
         cuda_overload,
         same_for_all,

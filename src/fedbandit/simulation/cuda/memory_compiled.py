@@ -9,7 +9,7 @@ import numpy as np
 from fedbandit.simulation.cuda.names import Streams
 from fedbandit.simulation.streams import ARRIVALS, DELAYS, NOISE, NORMALS, PICKS, REWARDS, SHARES, stream
 
-__all__ = ["agents_of", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
+__all__ = ["agents_of", "as_bytes", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
 
 # They have no types.
 _cuda: Any = import_module("numba.cuda")
@@ -148,10 +148,9 @@ def _at(agents: Any, i: Any) -> Any:
     return at
 
 
-@intrinsic
-def as_rows(typing: Any, records: Any) -> Any:
-    """The same memory as rows of numbers."""
-    kind, size = types.Array(types.float64, 2, "A"), records.dtype.size
+def _seen_as(entry: Any, records: Any) -> Any:
+    """The memory of records as rows of numbers of another kind."""
+    kind, size, width = types.Array(entry, 2, "A"), records.dtype.size, entry.bitwidth // 8
 
     def make(context: Any, builder: Any, call: Any, arguments: Any) -> Any:
         source, made = make_array(records)(context, builder, arguments[0]), make_array(kind)(context, builder)
@@ -159,15 +158,27 @@ def as_rows(typing: Any, records: Any) -> Any:
         populate_array(
             made,
             data=builder.bitcast(source.data, made.data.type),
-            shape=[builder.extract_value(source.shape, 0), number(types.intp, size // 8)],
-            strides=[number(types.intp, size), number(types.intp, 8)],
-            itemsize=number(types.intp, 8),
+            shape=[builder.extract_value(source.shape, 0), number(types.intp, size // width)],
+            strides=[number(types.intp, size), number(types.intp, width)],
+            itemsize=number(types.intp, width),
             meminfo=source.meminfo,
             parent=source.parent,
         )
         return made._getvalue()
 
     return kind(records), make
+
+
+@intrinsic
+def as_rows(typing: Any, records: Any) -> Any:
+    """The same memory as rows of numbers."""
+    return _seen_as(types.float64, records)
+
+
+@intrinsic
+def as_bytes(typing: Any, records: Any) -> Any:
+    """The same memory as rows of bytes."""
+    return _seen_as(types.uint8, records)
 
 
 @intrinsic

@@ -7,7 +7,7 @@ import numpy as np
 from fedbandit.simulation.cuda.names import Streams
 from fedbandit.simulation.streams import ARRIVALS, DELAYS, NOISE, NORMALS, PICKS, REWARDS, SHARES, stream
 
-__all__ = ["agents_of", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
+__all__ = ["agents_of", "as_bytes", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
 
 
 class _SimulatedAgent:
@@ -40,6 +40,11 @@ def agents_of(near: Any, own: Any, far: Any) -> Any:
 def as_rows(records: Any) -> Any:
     """The same memory as rows of numbers."""
     return records.view(np.float64).reshape(len(records), -1)
+
+
+def as_bytes(records: Any) -> Any:
+    """The same memory as rows of bytes."""
+    return records.view(np.uint8).reshape(len(records), -1)
 
 
 def shaped(array: Any, shape: Any) -> Any:

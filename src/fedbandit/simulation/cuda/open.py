@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda
 
+from fedbandit.simulation.crew import meet
 from fedbandit.simulation.cuda.crews import block_crew, grid_crew
 from fedbandit.simulation.cuda.loop import GpuWorld, loop_of
-from fedbandit.simulation.cuda.memory import as_rows, streams_of
+from fedbandit.simulation.cuda.memory import as_bytes, as_rows, streams_of
 from fedbandit.simulation.cuda.tables import fill_tables
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.late_rewards import Waiting
@@ -71,6 +72,7 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
         tables: Any,
         checkpoint: int,
         is_fresh: bool,
+        has_new_links: bool,
         readings: Any,
     ) -> None:
         fill_tables(tables)
@@ -80,9 +82,12 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
         agents, turns, wait, share = trials.agents[r], trials.turns[r], trials.waiting, trials.sharing
         crew = crew_of(len(agents), trials.board)
         misses = readings.misses[checkpoint, r]
-        if is_fresh:
-            for i in range(crew.first, crew.last):
+        for i in range(crew.first, crew.last):
+            if is_fresh:
                 misses[i] = 0.0
+            if has_new_links:  # to a new neighbour, all is news
+                trials.stirred[r, 0, i], trials.stirred[r, 1, i] = 1, 1
+        meet(crew)
         play_rounds(
             first,
             last,
@@ -115,9 +120,9 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
                     share.control_share,
                     share.least_share,
                     share.few[r],
-                    share.few_bytes[r],
+                    as_bytes(share.few[r]),
                     share.fresh[r],
-                    share.all_bytes[r],
+                    as_bytes(agents),
                     share.places,
                     share.unobserved[r],
                 ),
@@ -131,7 +136,7 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
                 links.weight,
                 links.contact_times,
                 links.contact_edges,
-                trials.present[r],
+                trials.present[r][: len(links.edges)],
                 trials.degree[r],
                 trials.mixed[r],
                 Matching(trials.choice[r], trials.is_free[r], trials.searching[r]),
