@@ -25,6 +25,7 @@ from fedbandit import (
     delays,
     graph,
 )
+from own_on_gpu import Beyond, Infinite, Sound
 
 MEANS = np.random.default_rng(3).random((12, 3))
 THOMPSON, UCB = FedBatch(2.0, first_batch=3), FedBatch(2.0, "ucb", first_batch=3, catches_up=True)
@@ -88,11 +89,24 @@ CASES = {
     "means that change, in a block": Case(
         GossipUCB(), CHANGING, "block", options={**WATCHED, "shares": Shares(None, 0.0, 0.05)}
     ),
+    "a page of one's own": Case(Sound(), bernoulli(), "warp", most=9),
+    "a page of one's own, in a block": Case(Sound(), bernoulli(edges_per_round="all"), "block", most=9),
     "aggregates": Case(GossipUCB(), CHANGING, "warp", most=4, options={"keep": "aggregates", **WATCHED}),
     # the whole grid
     "a grid": Case(GossipUCB(), bernoulli(), "grid", 15, 2),
     "a grid that matches": Case(THOMPSON, bernoulli(12, "ring", edges_per_round="matching"), "grid", 10, 2),
     "a grid, a problem for each trial": Case(LocalUCB(), SEVERAL, "grid", 8, range(2)),
+}
+
+ALL_LINKS = bernoulli(edges_per_round="all")
+ROUNDS_OF_WRONG_PAGES = 70
+# Kernels that end before, with and after the round of the error; many rounds are played without those that have failed.
+WRONG = {
+    "an arm that does not exist": Case(Beyond(), bernoulli(), "warp", ROUNDS_OF_WRONG_PAGES, 1),
+    "no such arm, several kernels": Case(Beyond(), bernoulli(), "warp", 150, 1, checkpoints=(149,), most=40),
+    "no such arm, in a block": Case(Beyond(), ALL_LINKS, "block", ROUNDS_OF_WRONG_PAGES, 1, most=61),
+    "an infinite average": Case(Infinite(), bernoulli(), "warp", ROUNDS_OF_WRONG_PAGES, 1),
+    "an infinite average, in a block": Case(Infinite(), ALL_LINKS, "block", ROUNDS_OF_WRONG_PAGES, 1),
 }
 
 
@@ -108,38 +122,36 @@ def numbers_of(result):
 
 
 def main(names):
-    """Play the cases, and print their numbers."""
+    """Play the cases on both engines, and tell their numbers, or what the GPU engine refuses."""
     import simulated_gpu
 
     engine = simulated_gpu.install()
-    from fedbandit import simulate
+    from fedbandit import InvalidArgument, simulate
     from fedbandit.simulation.cuda import launch_open, launch_warp
+    from fedbandit.simulation.run import check_call
 
     launch_warp.WARPS, launch_open._BLOCK = 2, 32
     told = {}
-    for name in names or CASES:
-        case = CASES[name]
+    for name, case in (CASES | WRONG).items():
+        if names and name not in names:
+            continue
+        is_grid = case.kernel == "grid"
         launch_warp.FEW_TRIALS = 2_000 if case.few else 0
-        launch_open._GRID_AGENTS = 0 if case.kernel == "grid" else 4_096
+        launch_open._GRID_AGENTS = 0 if is_grid else 4_096
         engine._MOST_ROUNDS_AT_ONCE = case.most
+        engine.fits_in_a_warp = (lambda *_: False) if is_grid else launch_warp.fits_in_a_warp
         arguments, options = call_of(case)
-        (plan,) = engine_plans(arguments, options)
-        num_agents, num_arms = plan.links[0][1].degree.size, MEANS.shape[1]
-        fits = launch_warp.fits_in_a_warp(plan, num_agents, num_arms)
-        if case.kernel == "grid":
-            engine.fits_in_a_warp = lambda *_: False
-        else:
-            assert fits == (case.kernel == "warp"), name
-            engine.fits_in_a_warp = launch_warp.fits_in_a_warp
-        told[name] = numbers_of(simulate(*arguments, engine="cuda", **options))
+        (plan,) = check_call(*arguments, **options).plans
+        assert engine.fits_in_a_warp(plan, *MEANS[: len(plan.terms)].shape) == (case.kernel == "warp"), name
+        if name in CASES:
+            told[name] = [numbers_of(simulate(*arguments, engine=which, **options)) for which in ("cuda", "cpu")]
+            continue
+        with simulated_gpu.silent_errors():
+            try:
+                told[name] = str(simulate(*arguments, engine="cuda", **options))
+            except InvalidArgument as error:
+                told[name] = str(error)
     return told
-
-
-def engine_plans(arguments, options):
-    """The plans of a call."""
-    from fedbandit.simulation.run import check_call
-
-    return check_call(*arguments, **options).plans
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class _Thread(threading.Thread):
         self.turn.acquire()
         try:
             if not self.grid.has_failed:
-                with np.errstate(over="ignore"):
+                with np.errstate(over="raise"):
                     self.grid.play()
         except _Ended:
             pass
@@ -263,7 +263,11 @@ def _by_value(record):
 
 
 def _install_crews(crew):
-    versions = {}
+    versions = {
+        (crew.meet, crew.Crew): lambda crew: None,  # a thread of the CPU engine is alone
+        (crew.total_of, crew.Crew): lambda crew, number, pass_number: number,
+        (crew.stopped, crew.Crew): lambda crew: False,
+    }
 
     def for_crew(kind, function, version, overload=None):
         versions[function, kind] = version
@@ -273,6 +277,36 @@ def _install_crews(crew):
 
     crew.for_crew = for_crew
     return [(function, by_crew(function)) for function in (crew.meet, crew.total_of, crew.stopped)]
+
+
+def _on_gpu_only(function, version):
+    return lambda place: (version if isinstance(_me(), _Thread) else function)(place)
+
+
+def _by_draws(kind, function, version):
+    return lambda *given: (version if isinstance(given[-1], kind) else function)(*given)
+
+
+def _with_records(population):
+    """For the CPU engine, which is plain Python here, too."""
+    sharing = population.sharing
+    return population._replace(
+        agents=_records(population.agents),
+        terms=_records(population.terms),
+        turns=_records(population.turns),
+        streams=_records(population.streams),
+        sharing=sharing._replace(few=_records(sharing.few)),
+    )
+
+
+def _with_overflow(function, what="ignore"):
+    """NumPy's numbers may overflow where random bits are mixed, and nowhere else."""
+
+    def play(*arguments):
+        with np.errstate(over=what):
+            return function(*arguments)
+
+    return play
 
 
 def install():
@@ -285,7 +319,7 @@ def install():
     compiled.compile_driver = lambda kit: lambda function: function
     crews = _install_crews(crew)
     import fedbandit.simulation.run  # noqa: F401
-    from fedbandit.simulation import draws, streams
+    from fedbandit.simulation import cpu, draws, layout, round, streams
     from fedbandit.simulation.cuda import engine, tables
 
     versions = [
@@ -297,17 +331,23 @@ def install():
         (mean.trailing_zeros, lambda m, rule=mean.trailing_zeros: rule(int(m))),
     ]
     draws._is_simulated = lambda kind: True
-    versions += [
+    for function, version in (
         (protocol.uniform, draws._uniform(None)),
         (protocol.fill_with_normals, draws._fill_with_normals(None, None)),
         (protocol.highest_draw, draws._highest_draw(None, None, None)),
-    ]
+    ):
+        versions.append((function, _by_draws(draws.DecisionDraws, function, version)))
     one = draws._draw_noise(None, None, 0, None, 0.0, None)
     several = draws._draw_noise(None, None, 0, None, 0.0, types.UniTuple(types.int64, 2))
     versions.append((draws.draw_noise, lambda *given: (several if isinstance(given[-1], tuple) else one)(*given)))
+    for function in (streams.stream, streams.draw, streams._next_bits):
+        versions.append((function, _with_overflow(function)))
     for function in (streams.signed_edge, streams.inner_edge, streams.slab_edge):
-        versions.append((function, function._CUDATypingContext__dispatcher))
+        versions.append((function, _on_gpu_only(function, function._CUDATypingContext__dispatcher)))
     for function, version in versions:
         _replace(function, version)
+    _replace(round.rounds_of, lambda kit, many=False, rounds_of=round.rounds_of: _with_overflow(rounds_of(kit), "raise"))
+    layout._KINDS["flag"] = "i4"  # 0 - 1 is 255 for NumPy's bytes, and -1 for compiled ones
+    cpu.new_population = lambda *given, new=layout.new_population: _with_records(new(*given))
     assert tables.TABLES is not None
     return engine

@@ -74,6 +74,11 @@ def _blocks_of_grid(kernel: Any, arguments: Any, num_agents: int) -> int:
     return min(compiled.max_cooperative_grid_blocks(_BLOCK), ceil(num_agents / _BLOCK))
 
 
+def _bytes_of(records: Any) -> Any:
+    """The same memory, [trial, agent, byte]."""
+    return records.view(np.uint8).reshape(*records.shape, records.dtype.itemsize)
+
+
 def _new_trials(plan: Plan, num_arms: int, count: int, stream: Any) -> OpenTrials:
     one = new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares)
     links = plan.links[0][1]
@@ -81,7 +86,7 @@ def _new_trials(plan: Plan, num_arms: int, count: int, stream: Any) -> OpenTrial
     def all_of(array: Any) -> Any:
         return _cuda.to_device(np.broadcast_to(array, (count, *array.shape)).copy(), stream)
 
-    agents = all_of(one.agents)
+    agents, few = all_of(one.agents), all_of(one.sharing.few)
     sharing = one.sharing
     most = max(len(each.present) for _, each in plan.links)
     return OpenTrials(
@@ -94,10 +99,10 @@ def _new_trials(plan: Plan, num_arms: int, count: int, stream: Any) -> OpenTrial
         before=all_of(one.before),
         waiting=type(one.waiting)(*(all_of(array) for array in one.waiting)),
         sharing=sharing._replace(
-            few=all_of(sharing.few),
-            few_bytes=all_of(sharing.few_bytes),
+            few=few,
+            few_bytes=_bytes_of(few) if sharing.control >= 0 else all_of(sharing.few_bytes),
             fresh=all_of(sharing.fresh),
-            all_bytes=all_of(sharing.all_bytes),
+            all_bytes=_bytes_of(agents),
             places=_cuda.to_device(sharing.places, stream),
             unobserved=all_of(sharing.unobserved),
         ),

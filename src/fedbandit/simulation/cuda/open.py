@@ -10,7 +10,7 @@ import numpy as np
 from numba import cuda
 
 from fedbandit.simulation.cuda.crews import block_crew, grid_crew
-from fedbandit.simulation.cuda.loop import GpuWorld, loop_of
+from fedbandit.simulation.cuda.loop import GpuWorld, expect_clock, loop_of, tell_clock
 from fedbandit.simulation.cuda.memory import as_rows, streams_of
 from fedbandit.simulation.cuda.tables import fill_tables
 from fedbandit.simulation.kit import Kit
@@ -50,7 +50,7 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
     """The kernel for teams that are a block, or with ``is_grid`` all threads."""
     play_rounds, estimate = loop_of(kit, False), kit.estimate
     crew_of = grid_crew if is_grid else block_crew
-    has_caught_up = kit.has_caught_up
+    has_caught_up, is_guarded, columns = kit.has_caught_up, kit.is_guarded, kit.num_averaged
 
     @_cuda.jit
     def play(
@@ -80,9 +80,11 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
         agents, turns, wait, share = trials.agents[r], trials.turns[r], trials.waiting, trials.sharing
         crew = crew_of(len(agents), trials.board)
         misses = readings.misses[checkpoint, r]
-        if is_fresh:
-            for i in range(crew.first, crew.last):
+        for i in range(crew.first, crew.last):
+            if is_fresh:
                 misses[i] = 0.0
+            if is_guarded:
+                expect_clock(readings, checkpoint, r, i, is_fresh)
         play_rounds(
             first,
             last,
@@ -147,7 +149,10 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
                 readings.theta[checkpoint, r, i, k] = estimate(me, terms[i], me, k)
                 readings.tried[checkpoint, r, i, k] = me.tried[k]
             readings.messages[checkpoint, r, i] = turn.messages
-            readings.clock[checkpoint, r, i] = turn.clock
+            if is_guarded:
+                tell_clock(readings, checkpoint, r, i, turn.clock, as_rows(agents), columns * len(me.tried))
+            else:
+                readings.clock[checkpoint, r, i] = turn.clock
             readings.caught_up[checkpoint, r, i] = me.caught_up if has_caught_up else 0
 
     return play
