@@ -59,41 +59,38 @@ WATCHED = {"watch_radii": True}
 CASES = {
     # in a warp
     "Gossip_UCB": Case(GossipUCB(), GAUSSIAN, "warp", trials=4),
-    "Gossip_UCB, kernels of five rounds": Case(GossipUCB(), GAUSSIAN, "warp", most=5, options=WATCHED),
+    "kernels of five rounds": Case(UCB, bernoulli(), "warp", most=5, options=WATCHED),
     "several warps and blocks": Case(GossipUCB(), bernoulli(12, "ring"), "warp", 12, 5),
     "a warp for each trial": Case(GossipUCB(), bernoulli(), "warp", few=True, trials=range(2, 4)),
     "Fed_UCB": Case(FedUCB(1.0), bernoulli(), "warp", 40, options=WATCHED),
     "FedBatch Thompson": Case(THOMPSON, bernoulli(), "warp", 40, most=13),
-    "FedBatch UCB, consistent": Case(UCB, bernoulli(), "warp", 40, options=WATCHED),
-    "FedBatch by patients, at rates": Case(
-        THOMPSON, bernoulli(rates=[0.9, 0.5, 0.2], counts="patients"), "warp", 40
-    ),
+    "FedBatch by patients, at rates": Case(THOMPSON, bernoulli(rates=[0.9, 0.5, 0.2], counts="patients"), "warp", 40),
     "Local UCB": Case(LocalUCB(), GAUSSIAN, "warp"),
     "rates": Case(GossipUCB(), bernoulli(rates=[1.0, 0.6, 0.3]), "warp"),
-    "means that change": Case(GossipUCB(), CHANGING, "warp", options=WATCHED),
+    "means that change": Case(UCB, CHANGING, "warp", options=WATCHED),
     "a problem for each trial": Case(GossipUCB(), SEVERAL, "warp", trials=range(1, 4)),
-    "a graph that changes": Case(GossipUCB(), Problem.bernoulli(MEANS[:3], SCHEDULE), "warp"),
+    "a graph that changes": Case(UCB, Problem.bernoulli(MEANS[:3], SCHEDULE), "warp"),
     # blocks
     "Central UCB": Case(CentralUCB(), GAUSSIAN, "block", options=WATCHED),
     "GSE": Case(GSE(), bernoulli(), "block"),
     "Fed1-UCB": Case(Fed1UCB(), bernoulli(), "block"),
     "DistUCB": Case(DistUCB(), bernoulli(), "block"),
     "a matching": Case(GossipUCB(), bernoulli(12, "ring", edges_per_round="matching"), "block", 10, 2),
-    "all links": Case(FedUCB(1.0), bernoulli(edges_per_round="all"), "block"),
+    "all links": Case(UCB, bernoulli(edges_per_round="all"), "block", options=WATCHED),
     "contacts": Case(
-        GossipUCB(), Problem.bernoulli(MEANS[:3], graph.contacts([(2, 0, 1), (5, 1, 2), (9, 0, 1)], 3)), "block"
+        UCB, Problem.bernoulli(MEANS[:3], graph.contacts([(t, t % 2, t % 2 + 1) for t in range(1, 30, 3)], 3)), "block"
     ),
     "late rewards": Case(THOMPSON, bernoulli(delays=delays.geometric(4.0)), "block", most=6),
     "late rewards in a window": Case(GossipUCB(), bernoulli(delays="geometric:3", reward_window=4), "block"),
     "a control arm": Case(THOMPSON, bernoulli(), "block", options={"shares": Shares(1, 0.25, 0.05)}),
     "means that change, in a block": Case(
-        GossipUCB(), CHANGING, "block", options={**WATCHED, "shares": Shares(None, 0.0, 0.05)}
+        UCB, CHANGING, "block", options={**WATCHED, "shares": Shares(None, 0.0, 0.05)}
     ),
     "a page of one's own": Case(Sound(), bernoulli(), "warp", most=9),
     "a page of one's own, in a block": Case(Sound(), bernoulli(edges_per_round="all"), "block", most=9),
-    "aggregates": Case(GossipUCB(), CHANGING, "warp", most=4, options={"keep": "aggregates", **WATCHED}),
+    "aggregates": Case(UCB, CHANGING, "warp", most=4, options={"keep": "aggregates", **WATCHED}),
     # the whole grid
-    "a grid": Case(GossipUCB(), bernoulli(), "grid", 15, 2),
+    "a grid": Case(UCB, bernoulli(), "grid", 25, 2),
     "a grid that matches": Case(THOMPSON, bernoulli(12, "ring", edges_per_round="matching"), "grid", 10, 2),
     "a grid, a problem for each trial": Case(LocalUCB(), SEVERAL, "grid", 8, range(2)),
 }
@@ -118,7 +115,9 @@ def call_of(case):
 
 def numbers_of(result):
     """What is compared."""
-    return {name: array.values.tolist() for name, array in result.dataset.data_vars.items() if name.startswith(VARIABLES)}
+    return {
+        name: array.values.tolist() for name, array in result.dataset.data_vars.items() if name.startswith(VARIABLES)
+    }
 
 
 def main(names):

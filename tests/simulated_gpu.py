@@ -202,19 +202,23 @@ def _add(array, place, number):
 
 
 class _Here:
-    """Who a thread is."""
+    """A number that depends on the thread that asks."""
 
-    threadIdx = property(lambda self: SimpleNamespace(x=_me().place))
-    blockIdx = property(lambda self: SimpleNamespace(x=_me().block))
-    blockDim = property(lambda self: SimpleNamespace(x=_me().grid.size))
+    def __init__(self, number):
+        self._number = number
+
+    @property
+    def x(self):
+        return self._number(_me())
 
 
 def _install_cuda():
-    here = _Here()
-    cuda.__getattr__ = lambda name: getattr(here, name)  # asked for names that the module does not have
     grid = SimpleNamespace(sync=lambda: _me().wait(("grid",)))
     memory = SimpleNamespace(get_memory_info=lambda: SimpleNamespace(free=MEMORY))
     replaced = {
+        "threadIdx": _Here(lambda me: me.place),
+        "blockIdx": _Here(lambda me: me.block),
+        "blockDim": _Here(lambda me: me.grid.size),
         "jit": _jit,
         "to_device": _to_device,
         "device_array": _device_array,
@@ -233,8 +237,6 @@ def _install_cuda():
         "current_context": lambda: memory,
         "get_current_device": lambda: SimpleNamespace(name=b"plain Python"),
     }
-    for name in ("threadIdx", "blockIdx", "blockDim"):
-        vars(cuda).pop(name, None)
     for name, value in replaced.items():
         setattr(cuda, name, value)
     numba.from_dtype = lambda dtype: dtype
@@ -319,8 +321,9 @@ def install():
     compiled.compile_driver = lambda kit: lambda function: function
     crews = _install_crews(crew)
     import fedbandit.simulation.run  # noqa: F401
-    from fedbandit.simulation import cpu, draws, layout, round, streams
-    from fedbandit.simulation.cuda import engine, tables
+    from fedbandit.simulation import cpu, draws, layout, streams
+    from fedbandit.simulation import round as rounds
+    from fedbandit.simulation.cuda import engine
 
     versions = [
         *crews,
@@ -346,8 +349,8 @@ def install():
         versions.append((function, _on_gpu_only(function, function._CUDATypingContext__dispatcher)))
     for function, version in versions:
         _replace(function, version)
-    _replace(round.rounds_of, lambda kit, many=False, rounds_of=round.rounds_of: _with_overflow(rounds_of(kit), "raise"))
+    rounds_of = rounds.rounds_of
+    _replace(rounds_of, lambda kit, many=False: _with_overflow(rounds_of(kit), "raise"))
     layout._KINDS["flag"] = "i4"  # 0 - 1 is 255 for NumPy's bytes, and -1 for compiled ones
     cpu.new_population = lambda *given, new=layout.new_population: _with_records(new(*given))
-    assert tables.TABLES is not None
     return engine

@@ -157,7 +157,7 @@ def _play(
 
 
 def _refuse_stopped(plan: Plan, told: Sequence[Row]) -> None:
-    """An error in a user's page ends its thread on the GPU, and only that the agent does not tell its clock shows it."""
+    """Say that a user's page has failed: on the GPU that ends its thread, and the agent does not tell its clock."""
     least = min(int(row.clock.min()) for row in told)
     if least < 0:
         fault = "published makes an average infinite or NaN" if least == NOT_FINITE else "a function of its page fails"

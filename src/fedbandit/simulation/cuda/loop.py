@@ -48,7 +48,7 @@ class GpuWorld(NamedTuple):
 
 @_cuda.jit(device=True)
 def expect_clock(readings: Any, checkpoint: int, r: Any, i: Any, is_fresh: bool) -> None:
-    """Before a user's page plays. Its errors end a thread silently: then the agent never tells its clock in this row."""
+    """Before a user's page plays. An error ends its thread silently: then the agent tells no clock in this row."""
     is_well = is_fresh or readings.clock[checkpoint, r, i] >= 0
     readings.clock[checkpoint, r, i] = _PLAYING if is_well else _HAS_STOPPED
 
