@@ -130,6 +130,7 @@ def main(names):
     from fedbandit.simulation.run import check_call
 
     launch_warp.WARPS, launch_open._BLOCK = 2, 32
+    launch_warp.MANY_WARPS = launch_warp.Room(150, 128)  # with few arms, too, something is far
     told = {}
     for name, case in (CASES | WRONG).items():
         if names and name not in names:

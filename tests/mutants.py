@@ -2392,7 +2392,7 @@ GPU = {
         "simulation/cuda/warp.py",
         "            np.int64(num_agents),\n",
         "            np.int64(num_agents + 1),\n",
-        (FIVE_ROUNDS,),
+        ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[FedBatch by patients, at rates]",),
     ),
     "what is far is forgotten between kernels": Mutant(
         "simulation/cuda/warp.py", "            trials.far[r, i] = far[0]\n", "", (FIVE_ROUNDS,)

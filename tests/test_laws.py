@@ -145,7 +145,8 @@ def test_the_static_graph_sees_what_a_room_loads():
 def test_extras_are_those_of_the_project():
     """``extras.EXTRAS`` has the packages that ``pyproject.toml`` names, by the names that they are imported by."""
     project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
-    imported_as = {"google.protobuf": "protobuf", "grpc": "grpcio", "prometheus_client": "prometheus-client"}
+    imported_as = {"google.protobuf": "protobuf", "grpc": "grpcio", "numba_cuda": "numba-cuda"}
+    imported_as |= {"prometheus_client": "prometheus-client"}
     for extra, names in extras.EXTRAS.items():
         required = {re.split("[>=]", requirement)[0] for requirement in project["optional-dependencies"][extra]}
         required.discard("fedbandit[sim]")

@@ -141,12 +141,11 @@ def chosen_engine(engine: Engine) -> Literal["cpu", "cuda", "ray"]:
         raise InvalidArgument("engine", engine, f"one of {', '.join(ENGINES)}")
     if engine in ("cpu", "ray"):
         return engine
-    reason = why_no_gpu()
+    if (reason := why_no_gpu()) is None:
+        return "cuda"
     if engine == "auto":
-        return "cuda" if reason is None else "cpu"
-    if reason is not None:
-        raise InvalidArgument("engine", engine, "'cpu' or 'auto' on this machine", reason)
-    return "cuda"
+        return "cpu"
+    raise InvalidArgument("engine", engine, "'cpu' or 'auto' on this machine", reason)
 
 
 def why_no_gpu() -> str | None:
