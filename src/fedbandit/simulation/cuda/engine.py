@@ -37,7 +37,7 @@ _MOST_MEMORY = 0.6  # of what is free on the GPU
 def why_not() -> str | None:
     """Why this machine cannot play on a GPU; ``None`` if it can."""
     if not _cuda.is_available():
-        return "no NVIDIA GPU and driver that numba-cuda can use was found"
+        return "No NVIDIA GPU with a driver that numba-cuda can use was found."
     return None
 
 
