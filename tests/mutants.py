@@ -2393,6 +2393,106 @@ MANY_MACHINES = {
     ),
 }
 
+FIVE_ROUNDS = "test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[kernels of five rounds]"
+IN_WARPS = "test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[several warps and blocks]"
+IN_A_BLOCK = "test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[all links]"
+
+GPU = {
+    "threads without an agent act": Mutant(
+        "simulation/cuda/warp.py", "mine_first + np.uint64(is_mine)", "mine_first + np.uint64(1)", (IN_WARPS,)
+    ),
+    "neighbours' bits are shifted": Mutant(
+        "simulation/cuda/warp.py", "np.uint32(1) << neighbours[e]", "np.uint32(2) << neighbours[e]", (FIVE_ROUNDS,)
+    ),
+    "the last team of a warp is left out": Mutant(
+        "simulation/cuda/warp.py", "is_mine = team < per_warp and", "is_mine = team < per_warp - 1 and", (IN_WARPS,)
+    ),
+    "nobody averages some columns": Mutant(
+        "simulation/cuda/warp.py",
+        "            np.int64(num_agents),\n",
+        "            np.int64(num_agents + 1),\n",
+        ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[FedBatch by patients, at rates]",),
+    ),
+    "what is far is forgotten between kernels": Mutant(
+        "simulation/cuda/warp.py", "            trials.far[r, i] = far[0]\n", "", (FIVE_ROUNDS,)
+    ),
+    "n~ is read from the half that is being written": Mutant(
+        "simulation/cuda/warp.py",
+        "population.shown.rows[t & 1], population.shown.rows[(t + 1) & 1]",
+        "population.shown.rows[(t + 1) & 1], population.shown.rows[(t + 1) & 1]",
+        (FIVE_ROUNDS,),
+    ),
+    "misses are counted on from the row before": Mutant(
+        "simulation/cuda/warp.py",
+        "misses[0] = 0.0 if is_fresh else",
+        "misses[0] = 0.0 if first == 0 else",
+        (FIVE_ROUNDS,),
+    ),
+    "parts of a run begin with trial 0": Mutant(
+        "simulation/cuda/warp.py",
+        "trial = np.uint64(first_trial) + np.uint64(r)",
+        "trial = np.uint64(r)",
+        ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[a warp for each trial]",),
+    ),
+    "readings of a block go into the first row": Mutant(
+        "simulation/cuda/open.py", "readings.tried[checkpoint, r, i, k]", "readings.tried[0, r, i, k]", (IN_A_BLOCK,)
+    ),
+    "links average before all have acted": Mutant(
+        "simulation/cuda/loop.py",
+        "                meet(crew)\n                if exchanges:\n",
+        "                if exchanges:\n",
+        (FIVE_ROUNDS,),
+    ),
+    "agents act before all links have averaged": Mutant(
+        "simulation/cuda/loop.py",
+        "                        exchange(population, links, tape, t, bits)\n                    meet(crew)\n",
+        "                        exchange(population, links, tape, t, bits)\n",
+        (FIVE_ROUNDS, IN_A_BLOCK),
+    ),
+    "a grid empties the total that is read": Mutant(
+        "simulation/cuda/crews.py",
+        "crew.board[(pass_number + 2) % 3] = 0",
+        "crew.board[pass_number % 3] = 0",
+        ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[a grid that matches]",),
+    ),
+    "the slabs' table begins one entry late": Mutant(
+        "simulation/cuda/tables.py",
+        "[np.uint64(_SLAB_START) + place]",
+        "[np.uint64(_SLAB_START + 1) + place]",
+        ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[FedBatch Thompson]",),
+    ),
+    "a control arm reads what was known before the first round": Mutant(
+        "simulation/cuda/open.py",
+        "                    as_bytes(share.few[r]),\n",
+        "                    share.fresh[r],\n",
+        ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[a control arm]",),
+    ),
+    "who stopped in one kernel is well in the next": Mutant(
+        "simulation/cuda/loop.py",
+        "_PLAYING if is_well else _HAS_STOPPED",
+        "_PLAYING",
+        ("test_cuda.py::test_a_page_that_fails_on_the_gpu_is_refused_in_words[no such arm, several kernels]",),
+    ),
+    "a stage goes on after the means have changed": Mutant(
+        "simulation/cuda/books.py",
+        "min(done + most, time, changes[place] - 1 if place < len(changes) else time)",
+        "min(done + most, time)",
+        ("test_cuda.py::test_stages_cover_a_run_and_end_where_something_is_read_or_changes",),
+    ),
+    "regret counts all pulls with the last gaps": Mutant(
+        "simulation/cuda/books.py",
+        "lost, best, counted = regret, best_pulls, row.tried",
+        "pass",
+        ("test_cuda.py::test_books_are_the_sums_written_out",),
+    ),
+    "decisions by share are made in a warp": Mutant(
+        "simulation/cuda/launch_warp.py",
+        "not (kit.is_late or kit.has_shares or",
+        "not (kit.is_late or",
+        ("test_cuda.py::test_who_needs_everybody_does_not_play_in_a_warp",),
+    ),
+}
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -2419,5 +2519,6 @@ AREAS = {
     "sites that come and go": SITES,
     "a million agents": MILLION,
     "many machines": MANY_MACHINES,
+    "the GPU": GPU,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

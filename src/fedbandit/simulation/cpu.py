@@ -75,6 +75,7 @@ class Plan(NamedTuple):
     kit: Kit
     rounds_of_waiting: int = 0  # how long a reward may wait until it counts; 0: all count at once
     shares: Shares | None = None
+    kind: str = ""  # the policy's name in messages
 
 
 def usable_cores() -> int:

@@ -260,7 +260,7 @@ def plan_of(
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:
         play_rounds = functions_in_words(functions, play_rounds)
-    return cpu.Plan(page, terms_of(policy, known, which), links, play_rounds, kit, waits, shares)
+    return cpu.Plan(page, terms_of(policy, known, which), links, play_rounds, kit, waits, shares, kind_of(policy))
 
 
 def _refuse_late(policy: Policy, page: Page) -> None:

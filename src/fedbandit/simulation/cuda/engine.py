@@ -16,13 +16,14 @@ from numba import cuda
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
+from fedbandit.outside.policies import WrongPage
 from fedbandit.simulation.aggregates import Keep
 from fedbandit.simulation.cpu import Plan, Record, Truth, new_record
 from fedbandit.simulation.cuda.arrays import Times, links_on_gpu, scratch_of, world_on_gpu
 from fedbandit.simulation.cuda.books import Row, enter, stages_of
 from fedbandit.simulation.cuda.launch_open import open_launcher
 from fedbandit.simulation.cuda.launch_warp import fits_in_a_warp, warp_launcher
-from fedbandit.simulation.cuda.loop import Readings
+from fedbandit.simulation.cuda.loop import NOT_FINITE, Readings
 from fedbandit.simulation.layout import Population, new_population
 
 __all__ = ["description", "run_trials", "why_not"]
@@ -36,7 +37,7 @@ _MOST_MEMORY = 0.6  # of what is free on the GPU
 def why_not() -> str | None:
     """Why this machine cannot play on a GPU; ``None`` if it can."""
     if not _cuda.is_available():
-        return "numba-cuda finds no NVIDIA GPU and driver here."
+        return "No NVIDIA GPU with a driver that numba-cuda can use was found."
     return None
 
 
@@ -152,7 +153,16 @@ def _play(
     if not one_by_one:
         whole = Readings(*(array.copy_to_host() for array in readings))
         told = [Row(*(array[row] for array in whole)) for row in range(len(rows))]
+    _refuse_stopped(plan, told)
     enter(told, rows, truths, record, keep)
+
+
+def _refuse_stopped(plan: Plan, told: Sequence[Row]) -> None:
+    """Say that a user's page has failed: on the GPU that ends its thread, and the agent does not tell its clock."""
+    least = min(int(row.clock.min()) for row in told)
+    if least < 0:
+        fault = "published makes an average infinite or NaN" if least == NOT_FINITE else "a function of its page fails"
+        raise WrongPage(plan.kind, f'{fault}. The GPU does not tell where: engine="cpu" does')
 
 
 def _row_of(readings: Readings, row: int) -> Row:

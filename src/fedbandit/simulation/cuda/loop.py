@@ -4,6 +4,7 @@ A team of threads plays one trial, and a thread plays agents of it. The phases a
 ``fedbandit.simulation.phases``, which the CPU engine plays, too.
 """
 
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +17,11 @@ from fedbandit.simulation.links import divides
 from fedbandit.simulation.phases import phases_of
 from fedbandit.simulation.streams import EDGES, draw, stream
 
-__all__ = ["GpuWorld", "Readings", "loop_of"]
+__all__ = ["NOT_FINITE", "GpuWorld", "Readings", "expect_clock", "loop_of", "tell_clock"]
 
 _cuda: Any = cuda
+NOT_FINITE = -3  # in place of a clock: the agent's averages are not numbers
+_PLAYING, _HAS_STOPPED = -1, -2
 
 
 class Readings(NamedTuple):
@@ -41,6 +44,23 @@ class GpuWorld(NamedTuple):
     rates: Any
     lateness: Any
     times: Any  # [round, 2]
+
+
+@_cuda.jit(device=True)
+def expect_clock(readings: Any, checkpoint: int, r: Any, i: Any, is_fresh: bool) -> None:
+    """Before a user's page plays. An error ends its thread silently: then the agent tells no clock in this row."""
+    is_well = is_fresh or readings.clock[checkpoint, r, i] >= 0
+    readings.clock[checkpoint, r, i] = _PLAYING if is_well else _HAS_STOPPED
+
+
+@_cuda.jit(device=True)
+def tell_clock(readings: Any, checkpoint: int, r: Any, i: Any, clock: Any, averages: Any, columns: int) -> None:
+    """After it has played."""
+    if readings.clock[checkpoint, r, i] == _PLAYING:
+        readings.clock[checkpoint, r, i] = clock
+        for c in range(columns):
+            if not isfinite(averages[i, c]):
+                readings.clock[checkpoint, r, i] = NOT_FINITE
 
 
 def loop_of(kit: Kit, one_each: bool, hearing: tuple[Any, Any] | None = None) -> Any:

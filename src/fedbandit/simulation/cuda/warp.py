@@ -13,7 +13,7 @@ from numba import cuda, from_dtype, types
 from fedbandit.rules.gossip import heard
 from fedbandit.simulation.compiled import by_value, row_like
 from fedbandit.simulation.cuda.crews import WarpCrew
-from fedbandit.simulation.cuda.loop import GpuWorld, loop_of
+from fedbandit.simulation.cuda.loop import GpuWorld, expect_clock, loop_of, tell_clock
 from fedbandit.simulation.cuda.memory import agents_of, as_rows, same_for_all, shaped, streams_of, value_for_all
 from fedbandit.simulation.cuda.tables import fill_tables
 from fedbandit.simulation.kit import Kit
@@ -97,7 +97,7 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
     far_record, turn_record = _record_of(shape.far), _record_of(shape.turn)
     columns, has_caught_up, announces = kit.num_averaged, kit.has_caught_up, kit.announces
     near_start, rows_start = shape.near_start, shape.rows_start
-    rows_of_team = 2 * num_agents * num_arms
+    rows_of_team, is_guarded = 2 * num_agents * num_arms, kit.is_guarded
 
     @_cuda.jit(max_registers=shape.registers)
     def play(
@@ -145,6 +145,8 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
             far[0] = trials.far[r, i]
             turns[0] = trials.turns[r, i]
             misses[0] = 0.0 if is_fresh else readings.misses[checkpoint, r, i]
+            if is_guarded:
+                expect_clock(readings, checkpoint, r, i, is_fresh)
             if announces:
                 for half in range(2):
                     for k in range(num_arms):
@@ -195,7 +197,10 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
                 readings.theta[checkpoint, r, i, k] = estimate(me, fixed, me, k)
                 readings.tried[checkpoint, r, i, k] = me.tried[k]
             readings.messages[checkpoint, r, i] = mine.messages
-            readings.clock[checkpoint, r, i] = mine.clock
+            if is_guarded:
+                tell_clock(readings, checkpoint, r, i, mine.clock, population.averages, columns * num_arms)
+            else:
+                readings.clock[checkpoint, r, i] = mine.clock
             readings.misses[checkpoint, r, i] = misses[0]
             readings.caught_up[checkpoint, r, i] = me.caught_up if has_caught_up else 0
             trials.near[r, i] = near[i]
