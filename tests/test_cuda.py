@@ -26,7 +26,7 @@ from cuda_simulator import CASES, WRONG, call_of, numbers_of
 from fedbandit import GossipUCB, InvalidArgument, Problem, simulate
 from fedbandit.cli import app
 from fedbandit.policies import POLICIES
-from fedbandit.simulation import run
+from fedbandit.simulation import engines
 from fedbandit.simulation.aggregates import spread_of, statistics
 from fedbandit.simulation.cpu import Truth, new_record
 from fedbandit.simulation.cuda import engine as gpu
@@ -112,10 +112,10 @@ def test_without_a_gpu_one_sentence_says_so(no_gpu):
 
 
 def test_without_numba_cuda_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(run, "missing", lambda extra: ("numba_cuda",) if extra == "cuda" else ())
+    monkeypatch.setattr(engines, "missing", lambda extra: ("numba_cuda",) if extra == "cuda" else ())
     with pytest.raises(InvalidArgument, match=re.escape("pip install 'fedbandit[cuda]'")):
         simulate(PROBLEM, GossipUCB(), 10, 1, engine="cuda")
-    assert run.chosen_engine("auto") == "cpu"
+    assert engines.chosen_engine("auto") == "cpu"
 
 
 def test_auto_plays_on_the_cpu_where_there_is_no_gpu(no_gpu):
@@ -126,7 +126,7 @@ def test_auto_plays_on_the_cpu_where_there_is_no_gpu(no_gpu):
 
 def test_auto_plays_on_a_gpu(monkeypatch):
     monkeypatch.setattr(gpu._cuda, "is_available", lambda: True)
-    assert run.chosen_engine("auto") == run.chosen_engine("cuda") == "cuda"
+    assert engines.chosen_engine("auto") == engines.chosen_engine("cuda") == "cuda"
 
 
 def test_an_unknown_engine_is_refused_with_the_known_ones():
