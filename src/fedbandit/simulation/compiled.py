@@ -27,6 +27,7 @@ __all__ = [
     "INLINE",
     "NOT_AN_ARM",
     "SOURCES",
+    "allow",
     "as_arm",
     "by_value",
     "compilable",
@@ -34,6 +35,7 @@ __all__ = [
     "compile_inner",
     "compile_rare",
     "compile_small",
+    "is_ours",
     "leave_out",
     "not_negative",
     "row_like",
@@ -186,8 +188,23 @@ def compilable(function: Any) -> None:
         for called in [*closed_over, *(value for _, value in globals_of(function))]:
             if isinstance(called, FunctionType):
                 compilable(called)
-        is_ours = function.__module__.partition(".")[0] == __name__.partition(".")[0]
-        _extending.register_jitable(**(INLINE if is_ours else _OWN))(function)
+        if is_ours(function):
+            _extending.register_jitable(**INLINE)(function)
+        else:
+            allow(function, _extending.overload, jit_options=_OWN, target="cpu")
+
+
+def is_ours(function: FunctionType) -> bool:
+    """Whether a function belongs to this package: it is then compiled without checks."""
+    return function.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def allow(function: FunctionType, overload: Any, **options: Any) -> None:
+    """Let compiled code call a plain function as it is, compiled with these options."""
+
+    @overload(function, strict=False, **options)
+    def itself(*arguments: Any, **named: Any) -> Any:  # pyright: ignore[reportUnusedFunction]
+        return function
 
 
 def leave_out(function: FunctionType) -> None:

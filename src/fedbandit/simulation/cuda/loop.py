@@ -5,13 +5,17 @@ A team of threads plays one trial, and a thread plays agents of it. The phases a
 """
 
 from math import isfinite
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cuda
 
+from fedbandit.outside.modules import globals_of
 from fedbandit.policies.protocol import Now
+from fedbandit.simulation.compiled import allow, is_ours
 from fedbandit.simulation.crew import meet
+from fedbandit.simulation.cuda.memory import cuda_overload
 from fedbandit.simulation.kit import Kit
 from fedbandit.simulation.links import divides
 from fedbandit.simulation.phases import phases_of
@@ -63,12 +67,28 @@ def tell_clock(readings: Any, checkpoint: int, r: Any, i: Any, clock: Any, avera
                 readings.clock[checkpoint, r, i] = NOT_FINITE
 
 
+_allowed: set[FunctionType] = set()
+
+
+def _allow_on_gpu(function: Any) -> None:
+    """Let kernels call a user's function, and those that it calls: a GPU knows no checks of indices."""
+    if isinstance(function, FunctionType) and function not in _allowed:
+        _allowed.add(function)
+        closed_over = [cell.cell_contents for cell in function.__closure__ or ()]
+        for called in [*closed_over, *(value for _, value in globals_of(function))]:
+            _allow_on_gpu(called)
+        if not is_ours(function):
+            allow(function, cuda_overload)
+
+
 def loop_of(kit: Kit, one_each: bool, hearing: tuple[Any, Any] | None = None) -> Any:
     """The loop over rounds, for one thread of a crew: an agent learns of one round and acts in the next.
 
     ``one_each``: a thread has one agent or none, and what depends on the agent alone is computed before the loop.
     ``hearing``: as in ``phases_of``.
     """
+    for function in kit:
+        _allow_on_gpu(function)
     begin, mark, act, exchange, learn, gather, watch = phases_of(kit, shows=True, hearing=hearing)
     has_marks, meets, watches = kit.has_marks, kit.meets, kit.watches
     exchanges = kit.network in ("gossip", "consensus", "pooled")
