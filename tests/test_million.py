@@ -1,15 +1,20 @@
 """Up to a million agents: large graphs, matchings in no order of agents, threads that share a trial, aggregates."""
 
 import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from fedbandit import GossipUCB, InvalidArgument, LocalUCB, Problem, Result, graph, load, simulate
+from fedbandit import GossipUCB, InvalidArgument, LocalUCB, Problem, Result, graph, load, simulate, topology
 from fedbandit.edge_arrays import components, smallest_mode
+from fedbandit.experiments import sweep
 from fedbandit.random_graphs import geometric_edges, independent_edges
 from fedbandit.simulation import cpu, run
+from fedbandit.simulation.compiled import compile_driver
 from fedbandit.simulation.layout import new_population, no_tape, setting_of, settings_of, with_own_scratch, world_of
 from fedbandit.simulation.run import plan_of
 from fedbandit.simulation.streams import EDGES, draw, stream
@@ -279,3 +284,64 @@ def test_a_large_problem_is_described_by_digests():
                      trials=range(1, 2), keep="aggregates")  # fmt: skip
     with pytest.raises(InvalidArgument, match=r"parts\[1\].problem.means.sha256"):
         Result.concat([result, other])
+
+
+# ---------------------------------------------------------------- found by attack
+
+
+def test_a_graph_travels_without_what_is_derived():
+    """Its hash is another one in every process, and matrices are large."""
+    there = graph.ring(10)
+    assert [hash(there), there.distances, there.gossip_matrix]  # which it keeps
+    here = pickle.loads(pickle.dumps(there))  # noqa: S301  # our own
+    assert set(here.__dict__) == {"num_agents", "edge_array", "name"}
+    assert here == there
+    assert not here.edge_array.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: graph.geometric(100, 25), "radius must be at most 1.41.*, not 25"),
+        (lambda: graph.small_world(4, 2, 0.1), "num_agents must be a whole number from 5"),
+    ],
+)
+def test_graphs_that_cannot_be_are_refused(make, words):
+    with pytest.raises(InvalidArgument, match=words):
+        make()
+
+
+def test_a_thread_that_cannot_start_stops_the_others(monkeypatch):
+    """Otherwise those that have started would wait for it for ever."""
+
+    class Full(ThreadPoolExecutor):
+        def submit(self, function, *arguments):
+            if arguments and getattr(arguments[0], "part", 0) == 2:
+                raise RuntimeError("can't start new thread")
+            return super().submit(function, *arguments)
+
+    monkeypatch.setattr(cpu, "_LEAST_AGENTS_PER_THREAD", 10)
+    monkeypatch.setattr(cpu, "ThreadPoolExecutor", Full)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        simulate(world(), GossipUCB(), 60, trials=1, threads=3, checkpoints=4)
+
+
+def test_a_slow_graph_has_a_row_in_a_table(monkeypatch):
+    """Where lambda_2 cannot be found, a sweep must not fail after all its work."""
+    monkeypatch.setattr(topology.Graph, "lambda2", property(lambda self: topology_refuses()))
+    assert np.isnan(sweep._lambda2(SimpleNamespace(problem=world())))
+
+
+def topology_refuses():
+    raise InvalidArgument("graph", "ring", "one that mixes faster")
+
+
+def test_every_compiled_loop_has_a_file_of_its_own():
+    """Numba numbers the code in a file without a lock: two processes could hand one loop the code of the other."""
+
+    def double(x):
+        return 2.0 * x
+
+    loops = [compile_driver((name,))(double) for name in ("one", "other")]
+    assert [loop(1.0) for loop in loops] == [2.0, 2.0]
+    assert loops[0]._cache._cache_file._index_path != loops[1]._cache._cache_file._index_path
