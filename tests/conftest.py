@@ -33,11 +33,6 @@ def fault_seeds(request: pytest.FixtureRequest) -> int:
 # ---------------------------------------------------------------- many tests on few cores
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One more worker than cores: tests of live agents wait, and so does a worker while another compiles for it."""
-    return len(os.sched_getaffinity(0)) + 1
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file that simulates in one worker: they share pages, which are expensive to compile."""

@@ -263,10 +263,15 @@ class TestTheNeighbourList:
                     assert ask(url, "DELETE")[0] == 204
                     assert ask(url, "PUT")[0] == 204
                 come_through(federation, "north", "east", 2)
+                return descriptors()
+
+            def descriptors():
                 return len(list(Path(f"/proc/{process}/fd").iterdir()))
 
-            first, last = again(10), again(60)
-            assert last <= first + 4, f"{first} descriptors, then {last}"
+            first = again(10)
+            again(60)
+            # On a busy machine the last connections take a while to end; what is left behind stays.
+            wait_until(lambda: descriptors() <= first + 4, within=30.0)
 
 
 def test_it_takes_the_descriptors_that_it_may_have(tmp_path):

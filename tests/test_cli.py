@@ -164,7 +164,7 @@ def test_a_graph_by_its_edges(good):
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "0"], "--horizon must be"),
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--epsilon", "-1"], "epsilon must be"),
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--epsilon", "0"], "epsilon must be"),
-        (["graph", "path:1000000"], "num_agents must be a whole number from 1 to 5000"),
+        (["graph", "path:1000001"], "num_agents must be a whole number from 1 to 1000000"),
         (["demo", "-o", "/dev/null/x"], "error: [Errno"),
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--gap", "2"], "--gap must be"),
     ],

@@ -46,7 +46,8 @@ PROBLEM = Problem.random(3, 3, "path:3", seed=4, rewards="bernoulli")
 @pytest.fixture(scope="module")
 def played(request):
     """What both engines tell of the cases that tests ask for."""
-    tests = [item for item in request.session.items if "played" in getattr(item, "fixturenames", ())]
+    here = [item for item in request.session.items if item.path == Path(__file__)]
+    tests = [item for item in here if "played" in getattr(item, "fixturenames", ())]
     names = {item.callspec.params["name"] if hasattr(item, "callspec") else None for item in tests}
     path = os.pathsep.join([str(Path(fedbandit.__file__).parents[1]), str(HERE)])
     plain = {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": path}
