@@ -196,13 +196,12 @@ def test_many_agents_are_played_as_few_are(monkeypatch, rates):
 
 def test_many_agents_hear_a_new_neighbour(monkeypatch):
     """Where links change, what has not changed lately is news to a new neighbour."""
-    apart, joined = [(0, 1), (2, 3)], [(0, 1), (1, 2), (2, 3)]
-    problem = Problem.random(
-        4, 3, graph.schedule([(0, apart), (1501, joined)]), seed=3, rates=[0.1, 0.1, 0.01, 0.01], edges_per_round="one"
-    )
-    few = simulate(problem, GossipUCB(), 3000, trials=4, checkpoints=50)
+    apart = [(i, i + 1) for i in (*range(5), *range(6, 11))]  # those who decide often, and those who seldom do
+    links = graph.schedule([(0, apart), (2501, [*apart, (5, 6)])])
+    problem = Problem.random(12, 3, links, seed=0, rates=[0.1] * 6 + [0.02] * 6, edges_per_round="matching")
+    few = simulate(problem, GossipUCB(), 4000, trials=2, checkpoints=60)
     monkeypatch.setattr(run, "MANY", 1)
-    assert simulate(problem, GossipUCB(), 3000, trials=4, checkpoints=50).dataset.equals(few.dataset)
+    assert simulate(problem, GossipUCB(), 4000, trials=2, checkpoints=60).dataset.equals(few.dataset)
     assert few.dataset["lagging"].max() > 0
 
 
