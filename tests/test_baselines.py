@@ -134,12 +134,12 @@ def test_coop_ucb2_is_biased_when_agents_see_different_means():
 def test_the_ceiling_with_every_index(index):
     """All pooled, every index finds the best arm, and learning the variance saves UCB regret.
 
-    Regrets of 7 to 15 were measured, with standard errors of 1 to 1.5; uniform play costs more than 1200.
+    Regrets of 20 to 27 were measured, with standard errors of 4 to 10; uniform play costs more than 2000.
     """
-    problems = [Problem.random(5, 3, "path", seed=s, rewards="bernoulli") for s in range(10)]
+    problems = [Problem.random(5, 4, "path", seed=s, rewards="bernoulli") for s in range(10)]
     policies = [CentralUCB(index=index), CentralUCB(index=index, learns_variance=True)]
     result = simulate(problems, policies, 20_000, 10)
-    assert (result.summary()["regret"] < 50).all()
+    assert (result.summary()["regret"] < 100).all()
     if index == "ucb":
         plain, learns = result.regret.isel(time=-1).mean("agent").values
         assert (learns < plain).sum() >= 9

@@ -30,6 +30,7 @@ from fedbandit.simulation import engines
 from fedbandit.simulation.aggregates import spread_of, statistics
 from fedbandit.simulation.cpu import Truth, new_record
 from fedbandit.simulation.cuda import engine as gpu
+from fedbandit.simulation.cuda import launch_open
 from fedbandit.simulation.cuda.books import Row, enter, stages_of
 from fedbandit.simulation.cuda.launch_warp import MANY_REGISTERS, MANY_WARPS, Room, _three_records, fits_in_a_warp
 from fedbandit.simulation.layout import new_population
@@ -298,3 +299,10 @@ def test_a_trial_that_the_gpu_has_no_memory_for_is_refused(monkeypatch):
     few = gpu._trials_at_once(plan_of(GossipUCB()), 3, 3, 5, 10_000)
     memory.get_memory_info = lambda: SimpleNamespace(free=200_000)
     assert 1 <= few < gpu._trials_at_once(plan_of(GossipUCB()), 3, 3, 5, 10_000) < 10_000
+
+
+def test_an_own_page_does_not_play_on_a_grid():
+    """If it failed there, the others of its grid might wait for ever."""
+    plan = SimpleNamespace(kit=SimpleNamespace(is_guarded=True))
+    with pytest.raises(InvalidArgument, match="engine must be 'cpu' for a policy of one's own with 4,096 agents"):
+        launch_open.open_launcher(plan, 4096, 3, True, range(1), 0, None, None)

@@ -241,15 +241,15 @@ def test_more_edges_mix_faster():
 
 
 def test_weights_decide_what_is_learnt():
-    """With all weight on agent 2, everyone learns agent 2's means; with equal weights errors would be above 0.3."""
-    means = [[0.9, 0.1, 0.5], [0.9, 0.1, 0.5], [0.2, 0.6, 0.1]]
+    """With all weight on agent 2, everyone learns agent 2's means, whatever the others see."""
+    means = [[0.9, 0.1], [0.9, 0.1], [0.2, 0.6]]
     problem = Problem.bernoulli(means, graph.complete(3), weights=[0.0, 0.0, 1.0])
     assert problem.best_arm == 1
-    np.testing.assert_allclose(problem.arm_means, [0.2, 0.6, 0.1])
+    np.testing.assert_allclose(problem.arm_means, [0.2, 0.6])
     result = simulate(problem, [GossipUCB(), CentralUCB()], 60_000, 4)
     share = result.pulls.isel(time=-1).sel(arm=1) / result.pulls.isel(time=-1).sum("arm")
     assert (share > 0.9).all()
-    assert result.theta_error.isel(time=-1).max() < 0.1
+    assert result.theta_error.isel(time=-1).max() < 0.05
 
 
 def test_all_reward_families_have_their_means():

@@ -7,6 +7,7 @@ import numpy as np
 from numba import cuda
 from numba import typeof as _type_of  # pyright: ignore[reportUnknownVariableType]
 
+from fedbandit.checks import InvalidArgument
 from fedbandit.simulation.cpu import Plan
 from fedbandit.simulation.cuda.arrays import Times, WorldOnGpu, on_gpu
 from fedbandit.simulation.cuda.loop import Readings
@@ -30,6 +31,10 @@ def open_launcher(
     """A function that starts a kernel for a stage."""
     count = len(trials)
     is_grid = num_agents >= _GRID_AGENTS
+    if is_grid and plan.kit.is_guarded:
+        # A page that fails ends its thread, and threads of a grid may wait for it for ever.
+        accepted = f"'cpu' for a policy of one's own with {_GRID_AGENTS:,} agents or more"
+        raise InvalidArgument("engine", "cuda", accepted)
     states = [_new_trials(plan, num_arms, 1 if is_grid else count, stream) for _ in range(count if is_grid else 1)]
     kernel = open_kernel(plan.kit, in_step, is_grid)
     terms, tape = _cuda.to_device(plan.terms, stream), on_gpu(no_tape(), stream)
