@@ -152,6 +152,8 @@ def _csv_bytes(path: Path) -> bytes:
                     return archive.read(name)
     except (zipfile.BadZipFile, zlib.error) as error:
         raise InvalidArgument("path", str(path), f"an undamaged zip file: {WHERE}", str(error)) from None
+    except FileNotFoundError:
+        raise InvalidArgument("path", str(path), "a file that exists", f"It is {WHERE}.") from None
     except OSError as error:
         raise InvalidArgument(
             "path", str(path), f"a readable zip or CSV file: {WHERE}", str(error.strerror or error)
@@ -222,3 +224,7 @@ def _parts(table: "pd.DataFrame", hospitals: int, split: str, seed: int) -> list
         raise InvalidArgument("num_hospitals", hospitals, f"at most {len(values)}, the values of column {split}")
     column = table[split].to_numpy()
     return [rows[column == value] for value in values[:hospitals]]
+
+
+def __dir__() -> list[str]:
+    return __all__

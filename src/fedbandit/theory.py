@@ -192,3 +192,7 @@ def _check_bound(gaps: Sequence[float], num_agents: int, num_arms: int, horizon:
     whole_number("horizon", horizon, 2, MAX_HORIZON)
     if not hasattr(gaps, "__len__") or len(gaps) != num_arms or not all(0.0 <= gap < inf for gap in gaps):
         raise InvalidArgument("gaps", gaps, f"{num_arms} finite numbers of at least 0, one per arm")
+
+
+def __dir__() -> list[str]:
+    return __all__

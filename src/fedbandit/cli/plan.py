@@ -1,0 +1,96 @@
+"""``fedbandit plan``: how many patients per site, in a few sentences, tables and a figure."""
+
+import os
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedbandit.cli.errors import errors_exit_with_2
+from fedbandit.extras import needs
+
+if TYPE_CHECKING:
+    from fedbandit.planning.forecast import Forecast
+
+__all__ = ["FIGURE", "planner"]
+
+FIGURE = "plan.png"
+_WIDTH = 100  # of the words
+
+planner = typer.Typer()
+
+
+@planner.command(short_help="Tell how many patients a federation needs.")
+@errors_exit_with_2
+def plan(
+    sites: Annotated[int, typer.Option(help="Sites that take part.")],
+    arms: Annotated[int, typer.Option(help="Treatments to choose from.")],
+    gap: Annotated[
+        float, typer.Option(help="By how much the best arm's chance of success, over all sites, exceeds the others'.")
+    ],
+    epsilon: Annotated[float, typer.Option(help="Privacy of one reward; inf: none.")],
+    patients_per_day: Annotated[float, typer.Option(help="Patients per day at each site.")] = 1.0,
+    graph: Annotated[str, typer.Option(help="Which sites gossip: ring, path, star, complete, grid:3x4, ...")] = "ring",
+    patients: Annotated[float | None, typer.Option(help="Also tell what so many patients per site would give.")] = None,
+    bias: Annotated[
+        float | None,
+        typer.Option(help="How far an arm's mean at a site may lie from its mean over all sites. Default: the gap."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the figure.")] = Path("out/plan"),
+) -> None:
+    """Tell how many patients per site it takes until the best arm leads, until sites know it, and who gets a worse one.
+
+    Simulates sites that gossip with FedBatch, a site alone, and all rewards in one place, and prints what theory says
+    beside it. Takes about a minute on two cores, and at most some minutes with many sites and arms: then it says "more
+    than". What is assumed, and how to read it: docs/planning.md.
+    """
+    needs("fedbandit plan", "sim")
+    from fedbandit.checks import InvalidArgument
+    from fedbandit.planning.forecast import plan as forecast_of
+
+    there = next(it for it in (output, *output.parents) if os.access(it, os.F_OK))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):  # before a minute of simulation, not after it
+        raise InvalidArgument("--output", str(output), "a folder that this user can write to")
+    try:
+        forecast = forecast_of(
+            sites,
+            arms,
+            gap,
+            epsilon,
+            patients_per_day,
+            graph,
+            patients,  # pyright: ignore[reportArgumentType]  # checked there, which accepts 1e4
+            bias,
+            seed,
+            progress=True,
+        )
+    except InvalidArgument as error:
+        option = _OPTIONS.get(error.argument, error.argument)
+        raise InvalidArgument(option, error.value, error.accepted, error.hint) from None
+    output.mkdir(parents=True, exist_ok=True)
+    forecast.plot().savefig(output / FIGURE)
+    _print(forecast)
+    typer.echo(f"figure: {output / FIGURE}")
+
+
+_OPTIONS = {
+    name: "--" + name.replace("_", "-")
+    for name in ("sites", "arms", "gap", "epsilon", "patients_per_day", "graph", "patients", "bias", "seed")
+}
+
+
+def _print(forecast: "Forecast") -> None:
+    from fedbandit.cli.tables import print_table
+
+    typer.echo(fill(forecast.words, _WIDTH) + "\n")
+    for table in forecast.tables:
+        print_table(table.title, table.headings, table.rows)
+        typer.echo(f"{table.note}\n")
+    question = forecast.question
+    trials = ", ".join(f"{curve.trials} {name.partition(',')[0]}" for name, curve in forecast.ways.items())
+    typer.echo(
+        f"Simulated: {question.sites} sites, {question.arms} arms, gap {question.gap:g}, bias {question.bias:g}, "
+        f"{question.graph.name}; trials: {trials}; seed {question.seed}.\nWhat is assumed: docs/planning.md"
+    )

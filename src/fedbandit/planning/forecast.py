@@ -1,0 +1,247 @@
+"""``plan``: forecasts how many patients per site a federation needs, beside a site alone and beside pooled rewards."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, inf, nan
+from typing import TYPE_CHECKING
+
+from fedbandit.checks import InvalidArgument
+from fedbandit.graph import Graph
+from fedbandit.notebook import forecast_html
+from fedbandit.planning import bounds
+from fedbandit.planning.curves import Curve
+from fedbandit.planning.question import CERTAINTY, Question, means_of_trials
+from fedbandit.planning.tables import Table, tables_of
+from fedbandit.planning.trials import OnProgress, Player, rounds_at_most
+from fedbandit.planning.words import in_words
+from fedbandit.policies import CentralUCB, FedBatch
+from fedbandit.rules.batch import break_even_decisions, first_size
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["Forecast", "plan"]
+
+_WORLDS = 600  # to count the sites at which another arm is best
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """How many patients per site it takes until the best arm leads for good at 95 % of the sites, and until they know.
+
+    * ``together``: sites that gossip with FedBatch; ``pooled``: all rewards in one place, no privacy; ``alone``: a site
+      on its own. Each has curves against patients per site (``fedbandit.planning.curves``).
+    * ``given``: ``together``, told to expect the number of patients in question, if there is one.
+    * ``share_right_alone``: the share of sites at which the best arm is best for their own patients, too.
+    * ``best_alone``: successes of 100 own patients if every site gives the arm that is best for its own patients.
+    * ``theory``: patients per site by theory, with what they are.
+    """
+
+    question: Question
+    together: Curve
+    pooled: Curve
+    alone: Curve
+    given: Curve | None
+    share_right_alone: float
+    best_alone: float
+    theory: Mapping[str, float]
+
+    @property
+    def ways(self) -> dict[str, Curve]:
+        """The three ways to act, by name."""
+        together = f"together, epsilon {self.question.epsilon:g}"
+        return {together: self.together, "pooled, no privacy": self.pooled, "alone": self.alone}
+
+    @property
+    def fewest(self) -> float:
+        """No method finds the best arm with 95 % certainty and fewer patients per site."""
+        return bounds.fewest_patients(self.question)
+
+    @property
+    def never_alone(self) -> bool:
+        """Whether a site alone never finds the best arm, however many patients it has."""
+        return self.share_right_alone < CERTAINTY
+
+    @property
+    def compared_at(self) -> float:
+        """The patients per site at which all ways are compared: those in question, or as many as it takes together.
+
+        Where that is too many, as many as it takes with pooled rewards.
+        """
+        if self.question.patients is not None:
+            return self.question.patients
+        return min(self.together.found if self.together.found < inf else self.pooled.found, self.together.last)
+
+    @cached_property
+    def rows(self) -> dict[str, dict[str, float]]:
+        """The numbers of each way; ``inf`` where a run was too short to see it, and ``nan`` what then does not exist.
+
+        * ``patients``, ``low``, ``high``: per site, until the best arm leads for good at 95 % of the sites, with the
+          interval; ``days`` that takes; ``worse``: those of them who get an arm that is worse on average over all sites
+        * ``sure``: patients per site until 95 % of the sites are sure of it; ``days_sure``
+        * ``leads``, ``worse_by_then``, ``successes``: after ``compared_at`` patients per site: the share of sites at
+          which the best arm leads, patients who got a worse one, successes of 100 own patients
+        * ``successes_at_last``: the same in the long run
+        """
+        rows: dict[str, dict[str, float]] = {}
+        for name, curve in self.ways.items():
+            low, high = curve.kept.interval
+            then = self.given if self.given is not None and curve is self.together else curve
+            rows[name] = {
+                "patients": curve.found,
+                "low": low,
+                "high": high,
+                "days": self.question.days(curve.found),
+                "worse": curve.worse_at(curve.found) if curve.found < inf else nan,
+                "sure": curve.known,
+                "days_sure": self.question.days(curve.known),
+                "leads": then.leads.at(self.compared_at),
+                "worse_by_then": then.worse_at(self.compared_at),
+                "successes": then.successes_at(self.compared_at),
+                "successes_at_last": self.best_alone if name == "alone" else 100.0 * self.question.highest_mean,
+            }
+        return rows
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """``rows`` as a table, with a row for each way."""
+        import pandas as pd
+
+        return pd.DataFrame.from_dict(self.rows, orient="index")
+
+    @property
+    def tables(self) -> list[Table]:
+        """What the command prints, as texts."""
+        return tables_of(self)
+
+    @property
+    def words(self) -> str:
+        """The answer in a few sentences."""
+        return in_words(self)
+
+    def plot(self) -> "Figure":
+        """The share of sites at which the best arm leads against patients per site; see ``fedbandit.figures.plan``."""
+        from fedbandit.figures.plan import plan_figure
+
+        return plan_figure(self)
+
+    _repr_html_ = forecast_html
+
+
+def plan(
+    sites: int,
+    arms: int,
+    gap: float,
+    epsilon: float,
+    patients_per_day: float = 1.0,
+    graph: Graph | str = "ring",
+    patients: int | None = None,
+    bias: float | None = None,
+    seed: int = 0,
+    progress: bool | OnProgress = False,
+) -> Forecast:
+    """Forecast how many patients per site it takes until the best arm leads, and until sites know (docs/planning.md).
+
+    * ``gap``: by how much the best arm's chance of success, over all sites, exceeds that of every other arm.
+    * ``epsilon``: the privacy of one reward; may be infinite.
+    * ``patients_per_day``: at each site.
+    * ``graph``: which sites gossip: a ``Graph``, or a text like "ring" or "grid:3x4".
+    * ``patients``: also tell what so many patients per site would give.
+    * ``bias``: how far an arm's mean at a site may lie from its mean over all sites; default: the gap.
+    * ``progress``: True for a progress bar, or lines where there is no terminal; or a function of (agent-pulls done,
+      total) of all runs so far.
+    """
+    question = Question.checked(sites, arms, gap, epsilon, patients_per_day, graph, patients, bias, seed)
+    most = rounds_at_most(question.sites, question.arms)
+    if question.patients is not None and question.patients > most:
+        accepted = f"at most {most:,} with {question.sites} sites and {question.arms} arms"
+        raise InvalidArgument("patients", patients, accepted)
+    with _display(progress) as show:
+        return _forecast(question, show)
+
+
+def _forecast(question: Question, show: OnProgress) -> Forecast:
+    start, asked = max(32, ceil(4.0 * bounds.fewest_patients(question))), question.patients or 0
+    central = CentralUCB(index="thompson")
+    all_in_one = Player(question, central, False, show)
+    pooled = all_in_one.search(start, asked)
+    together, told = _together(question, max(start, pooled.last // 2), show)
+    if pooled.last < together.found < inf:
+        pooled = all_in_one.play(ceil(together.found))  # to compare them there
+    given = None
+    if question.patients is not None:
+        given = _given(question, together, told, show)
+    means = means_of_trials(question, _WORLDS)
+    share, single = float((means.argmax(axis=2) == question.best_arm).mean()), Player(question, central, True, show)
+    longest = max(together.last, asked)
+    alone = single.search(longest, asked) if share >= CERTAINTY else single.play(longest)
+    together = Player(question, _fed_batch(question, told), False, show).until_sure(together)
+    pooled = all_in_one.until_sure(pooled)
+    if share >= CERTAINTY:
+        alone = single.until_sure(alone)
+    theory = {
+        "no method can do it with fewer (for 95 %, without any privacy)": bounds.fewest_patients(question),
+        "ordinary randomised trial: equal arms, all rewards in one place": bounds.patients_of_equal_arms(question),
+        "FedBatch, if it gave the arms in turn: margins of error no longer overlap": bounds.patients_until_radius(
+            question, told
+        ),
+        "break-even: with more, gossip beats acting alone (if sites are alike)": break_even_decisions(
+            question.epsilon, question.sites, question.arms
+        ),
+    }
+    return Forecast(question, together, pooled, alone, given, share, 100.0 * float(means.max(axis=2).mean()), theory)
+
+
+def _fed_batch(question: Question, told: int | None) -> FedBatch:
+    return FedBatch(question.epsilon, expected_decisions=told)
+
+
+def _together(question: Question, start: int, show: OnProgress) -> tuple[Curve, int | None]:
+    """FedBatch; where its first batches are long beside the answer, told to expect as many patients as that.
+
+    Sites that know how many patients they will have say so, and begin to learn earlier (docs/few-patients.md).
+    """
+    first = Player(question, _fed_batch(question, None), False, show).search(start)
+    if first.found == inf:
+        return first, None
+    told = ceil(first.found)
+    if _same_batches(question, told, None):
+        return first, None
+    second = Player(question, _fed_batch(question, told), False, show).search(start)
+    return (second, told) if second.found < first.found else (first, None)
+
+
+def _given(question: Question, together: Curve, told: int | None, show: OnProgress) -> Curve:
+    """FedBatch told to expect the patients in question."""
+    asked = question.patients or 0
+    rounds = min(2 * asked, rounds_at_most(question.sites, question.arms))
+    if _same_batches(question, asked, told) and together.last >= rounds:
+        return together
+    return Player(question, _fed_batch(question, asked), False, show).play(rounds)
+
+
+def _same_batches(question: Question, told: int | None, other: int | None) -> bool:
+    sizes = [first_size(expected, question.epsilon, question.arms) for expected in (told, other)]
+    return sizes[0] == sizes[1]
+
+
+@contextmanager
+def _display(progress: bool | OnProgress) -> Generator[OnProgress]:
+    """Adds up runs: their number is not known in advance."""
+    from fedbandit.progress import progress_bar
+
+    with progress_bar(shown=progress is True) as bar:
+        show = progress if callable(progress) else bar
+        before, run = 0, (0, 0)
+
+        def add(done: int, total: int) -> None:
+            nonlocal before, run
+            if done < run[0] or total != run[1]:  # another run
+                before += run[1]
+            run = done, total
+            show(before + done, before + total)
+
+        yield add

@@ -1,0 +1,141 @@
+"""The question that a plan answers, checked, and the worlds in which it is simulated.
+
+Rewards are 0 or 1. Over all sites together the best arm has mean 0.5 + gap / 2, every other arm 0.5 - gap / 2. Sites
+differ: at the sites an arm's means are evenly spread over its mean -+ ``bias``, in an order that is drawn anew for each
+arm and trial. These biases sum to zero, so they change nothing for all sites together, and everything for a site alone.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbandit import graph as graphs
+from fedbandit.checks import InvalidArgument, instance, number_above, number_between, whole_number
+from fedbandit.graph import Graph
+from fedbandit.problem import Problem
+
+__all__ = ["CERTAINTY", "DAYS_PER_MONTH", "MOST_PATIENTS", "Question", "means_of_trials", "problems"]
+
+CERTAINTY = 0.95
+DAYS_PER_MONTH = 365.25 / 12.0
+MOST_SITES, MOST_ARMS, MOST_PATIENTS = 1000, 100, 1_000_000
+LARGEST_GAP = 0.9
+_MARGIN = 0.01  # between any mean and 0 or 1
+_LARGEST_EPSILON = 1e6
+
+
+@dataclass(frozen=True)
+class Question:
+    """Sites, arms, the gap between the best arm and the others, epsilon, patients per day, graph; all checked.
+
+    ``patients``: per site, if the question is what so many would give. ``bias``: how far an arm's mean at a site may
+    lie from its mean over all sites; default: the gap, or as much as fits between 0 and 1.
+    """
+
+    sites: int
+    arms: int
+    gap: float
+    epsilon: float
+    patients_per_day: float
+    graph: Graph
+    patients: int | None
+    bias: float
+    seed: int
+
+    @classmethod
+    def checked(
+        cls,
+        sites: Any,
+        arms: Any,
+        gap: Any,
+        epsilon: Any,
+        patients_per_day: Any,
+        graph: Any,
+        patients: Any,
+        bias: Any,
+        seed: Any,
+    ) -> "Question":
+        """Refuse a bad question, with the argument's name."""
+        sites = whole_number("sites", sites, 2, MOST_SITES)
+        arms = whole_number("arms", arms, 2, MOST_ARMS)
+        gap = number_between("gap", gap, 0.0, LARGEST_GAP)
+        if gap < 1e-4:
+            raise InvalidArgument("gap", gap, f"a number from 0.0001 to {LARGEST_GAP}")
+        epsilon = number_above("epsilon", epsilon, 0.0, allow_inf=True)
+        if _LARGEST_EPSILON < epsilon < inf:
+            raise InvalidArgument("epsilon", epsilon, f"at most {_LARGEST_EPSILON:,.0f}, or inf")
+        patients_per_day = number_above("patients_per_day", patients_per_day, 0.0)
+        if patients is not None:
+            patients = whole_number("patients", patients, 1, MOST_PATIENTS)
+        return cls(
+            sites,
+            arms,
+            gap,
+            epsilon,
+            patients_per_day,
+            _graph(graph, sites),
+            patients,
+            _bias(bias, gap),
+            whole_number("seed", seed, 0, 2**63 - 1),
+        )
+
+    @property
+    def best_arm(self) -> int:
+        """The last: wherever estimates are equal, the first of them leads, and that is then a wrong one."""
+        return self.arms - 1
+
+    @property
+    def highest_mean(self) -> float:
+        """Of the best arm, over all sites."""
+        return 0.5 + self.gap / 2.0
+
+    @property
+    def lowest_mean(self) -> float:
+        """Of every other arm, over all sites."""
+        return 0.5 - self.gap / 2.0
+
+    def days(self, patients: float) -> float:
+        """How long a site takes to see so many."""
+        return patients / self.patients_per_day
+
+
+def _graph(given: Any, sites: int) -> Graph:
+    """A graph, or a text such as ``ring``, ``ring:12`` or ``erdos_renyi:12:0.3``; with one agent per site."""
+    if isinstance(given, str):
+        given = graphs.parse(given if ":" in given else f"{given}:{sites}")
+    instance("graph", given, Graph, "a Graph, or a text like 'ring' or 'grid:3x4'")
+    if given.num_agents != sites:
+        raise InvalidArgument("graph", given.name, f"a graph of {sites} sites", f"This one has {given.num_agents}.")
+    return given
+
+
+def _bias(given: Any, gap: float) -> float:
+    room = 0.5 - gap / 2.0 - _MARGIN
+    if given is None:
+        return min(gap, room)
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 <= given <= room:
+        hint = "Means must stay between 0 and 1."
+        raise InvalidArgument("bias", given, f"a number from 0 to {room:.4g} with this gap", hint)
+    return float(given)
+
+
+def means_of_trials(question: Question, trials: int) -> NDArray[np.float64]:
+    """The means of each trial's world [trial, site, arm]; those of a trial do not depend on how many there are."""
+    spread = np.linspace(-question.bias, question.bias, question.sites)
+    means = np.full((trials, question.sites, question.arms), question.lowest_mean)
+    means[:, :, question.best_arm] = question.highest_mean
+    for trial in range(trials):
+        drawn = np.random.default_rng([question.seed, trial])
+        for arm in range(question.arms):
+            means[trial, :, arm] += drawn.permutation(spread)
+    return means
+
+
+def problems(question: Question, means: NDArray[np.float64], alone: bool) -> list[Problem]:
+    """A problem for each trial; alone, of one site: the sites take turns."""
+    if alone:
+        return [Problem.bernoulli(world[r % question.sites, None], "path:1") for r, world in enumerate(means)]
+    return [Problem.bernoulli(world, question.graph, edges_per_round="all") for world in means]

@@ -1,0 +1,146 @@
+"""Says in a few sentences, to a physician, what a forecast found."""
+
+from math import floor, inf, log10
+from typing import TYPE_CHECKING
+
+from fedbandit.planning.curves import Curve
+from fedbandit.planning.question import CERTAINTY, DAYS_PER_MONTH, Question
+
+if TYPE_CHECKING:
+    from fedbandit.planning.forecast import Forecast
+
+__all__ = ["about", "duration", "in_words", "percent"]
+
+_HARDLY = 0.25
+"""Of the way from a guess to certainty: below it, hardly anything was learnt."""
+
+_WAYS_OUT = "It takes a larger epsilon, more sites or a larger gap."
+
+
+def about(number: float) -> str:
+    """To the nearest 5 in the third digit: more would promise too much."""
+    step = 1 if number < 100 else 5 * 10 ** (floor(log10(number)) - 2)
+    return f"{floor(number / step + 0.5) * step:,}"
+
+
+def duration(days: float) -> str:
+    """Days, months or years, whichever a person would say."""
+    if days < 1.0:
+        return "less than a day"
+    if days < 60.0:
+        return f"{days:.0f} day{'' if days < 1.5 else 's'}"
+    months = days / DAYS_PER_MONTH
+    return (
+        f"{months:.1f} months"
+        if months < 10.0
+        else f"{months:.0f} months"
+        if months < 36.0
+        else f"{months / 12.0:,.0f} years"
+    )
+
+
+def in_words(forecast: "Forecast") -> str:
+    """Whether the patients in question suffice; how many would; what pooling and acting alone would give."""
+    question, together, given = forecast.question, forecast.together, forecast.given
+    sentences = [_found(question, together)] if given is None else _with_so_many(question, together, given)
+    return " ".join([*sentences, _pooled(question, forecast.pooled), _alone(forecast), _own_patients(forecast)])
+
+
+def _found(question: Question, together: Curve) -> str:
+    who = f"{question.sites} sites that gossip with epsilon {question.epsilon:g}"
+    if together.found == inf:
+        return (
+            f"{who} need more than {together.last:,} patients per site: by then the best of {question.arms} arms leads "
+            f"at {percent(together.leads.at(together.last))} of them. {_WAYS_OUT}"
+        )
+    return f"{who} need {_how_many(question, together)}"
+
+
+def _how_many(question: Question, together: Curve) -> str:
+    low, high = together.kept.interval
+    interval = f"{about(low)} to {about(high)}" if high < inf else f"at least {about(low)}"
+    return (
+        f"{_so_long(question, together.found)} until the best of {question.arms} arms leads for good at 95 % of them "
+        f"(95 % interval: {interval}), at {question.patients_per_day:g} patients per site and day, and "
+        f"{_until_sure(question, together)} until the sites can be sure of it. About "
+        f"{about(together.worse_at(together.found))} of the first {about(together.found)} get an arm that is worse on "
+        "average over all sites."
+    )
+
+
+def _so_long(question: Question, patients: float) -> str:
+    return f"about {about(patients)} patients per site ({duration(question.days(patients))})"
+
+
+def _until_sure(question: Question, curve: Curve) -> str:
+    if curve.known == inf:
+        return f"more than {about(curve.sure.last)}"
+    return f"about {about(curve.known)} ({duration(question.days(curve.known))})"
+
+
+def _with_so_many(question: Question, together: Curve, given: Curve) -> list[str]:
+    """What the patients in question give, and how many would do."""
+    asked, guess = question.patients or 0, 1.0 / question.arms
+    chance, (low, _) = given.leads.at(asked), given.leads.interval_at(asked)
+    so_many = f"With {asked:,} patients per site at epsilon {question.epsilon:g}"
+    right = f"the arm that leads is the best one with a chance of {percent(chance)}"
+    if chance >= CERTAINTY:
+        worse = f"about {about(given.worse_at(asked))} patients per site get an arm that is worse on average"
+        sure = f"{percent(given.sure.at(asked))} of the sites are sure of it by then"
+        return [f"{so_many} {right}; {sure}, and {worse}."]
+    if low <= guess:
+        learnt = f"nothing can be learnt: {right}, a guess with {percent(guess)}"
+    elif chance < guess + _HARDLY * (1.0 - guess):
+        learnt = f"hardly anything can be learnt: {right}, a guess with {percent(guess)}"
+    else:
+        learnt = f"{right} only"
+    if together.found < inf:
+        return [f"{so_many} {learnt}.", f"It takes {_how_many(question, together)}"]
+    return [f"{so_many} {learnt}. Even {together.last:,} would not do. {_WAYS_OUT}"]
+
+
+def _pooled(question: Question, pooled: Curve) -> str:
+    if pooled.found == inf:
+        return f"Even with all rewards in one place and no privacy, {pooled.last:,} patients per site would not do."
+    return (
+        f"With all rewards in one place and no privacy it would take {_so_long(question, pooled.found)}, and "
+        f"{_until_sure(question, pooled)} to be sure."
+    )
+
+
+def _alone(forecast: "Forecast") -> str:
+    alone = forecast.alone
+    if forecast.never_alone:
+        return (
+            f"A site alone may never find it: at {percent(1.0 - forecast.share_right_alone)} of the sites another arm "
+            "is better for their own patients, and alone they settle on that one."
+        )
+    if alone.found == inf:
+        return f"A site alone would need more than {alone.last:,} patients."
+    return (
+        f"A site alone would need about {about(alone.found)} ({duration(forecast.question.days(alone.found))}), and "
+        f"{_until_sure(forecast.question, alone)} to be sure."
+    )
+
+
+def _own_patients(forecast: "Forecast") -> str:
+    """Whom acting alone serves better: the site's own patients, in the end, where sites differ."""
+    together, _, alone = forecast.rows.values()
+    then = f"After {about(forecast.compared_at)} patients per site"
+    now = f"{together['successes']:.1f} of 100 own patients succeed together, {alone['successes']:.1f} alone"
+    last = [f"{row['successes_at_last']:.1f}" for row in (together, alone)]
+    if last[0] == last[1]:
+        return f"{then} {now}; in the long run {last[0]} do either way."
+    is_better_now = alone["successes"] > together["successes"]
+    when = "both by then and in the long run" if is_better_now else "in the long run"
+    return (
+        f"{then} {now}; in the long run {last[0]} do together and {last[1]} alone: for a site's own patients acting "
+        f"alone is better {when}."
+    )
+
+
+def percent(share: float) -> str:
+    """A share, rounded; nothing becomes 0 or 100 % by that."""
+    if 0.0 < share < 0.005:
+        return "less than 1 %"
+    return "more than 99 %" if 0.995 < share < 1.0 else f"{100.0 * share:.0f} %"
