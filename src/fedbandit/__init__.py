@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedbandit.agent.client import AgentError, AsyncClient, Client
     from fedbandit.checks import InvalidArgument
     from fedbandit.graph import Graph
+    from fedbandit.planning.forecast import Forecast, plan
     from fedbandit.policies import (
         GSE,
         AdaPUCB,
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from fedbandit.problem import Problem
     from fedbandit.shares import Shares
     from fedbandit.simulation.replay import NotLogged, Tape, Trace, replay
-    from fedbandit.simulation.result import Result, load
+    from fedbandit.simulation.result import Result
     from fedbandit.simulation.run import simulate
+    from fedbandit.simulation.stored import Sweep, load
 
 __all__ = [
     "GSE",
@@ -44,6 +46,7 @@ __all__ = [
     "FedBatch",
     "FedUCB",
     "FewPatientsWarning",
+    "Forecast",
     "GossipUCB",
     "Graph",
     "InvalidArgument",
@@ -53,6 +56,7 @@ __all__ = [
     "Problem",
     "Result",
     "Shares",
+    "Sweep",
     "Tape",
     "Trace",
     "audit",
@@ -60,6 +64,7 @@ __all__ = [
     "graph",
     "hospital",
     "load",
+    "plan",
     "privacy",
     "replay",
     "simulate",
@@ -78,6 +83,7 @@ _HOMES = {
     "FedBatch": "policies",
     "FedUCB": "policies",
     "FewPatientsWarning": "policies",
+    "Forecast": "planning.forecast",
     "GSE": "policies",
     "GossipUCB": "policies",
     "Graph": "graph",
@@ -88,9 +94,11 @@ _HOMES = {
     "Problem": "problem",
     "Result": "simulation.result",
     "Shares": "shares",
+    "Sweep": "simulation.stored",
     "Tape": "simulation.replay",
     "Trace": "simulation.replay",
-    "load": "simulation.result",
+    "load": "simulation.stored",
+    "plan": "planning.forecast",
     "replay": "simulation.replay",
     "simulate": "simulation.run",
 }
@@ -101,17 +109,24 @@ _SIMULATOR = {
     "delays",
     "graph",
     "hospital",
+    "planning.forecast",
     "problem",
     "simulation.replay",
     "simulation.result",
     "simulation.run",
+    "simulation.stored",
 }
 """Modules that need the extra ``sim``; the others are in the base."""
 
+__version__: str  # found on first use
 
 if not TYPE_CHECKING:  # type checkers would take any misspelt name for a known one
 
     def __getattr__(name):
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("fedbandit")
         if name not in __all__:
             raise AttributeError(f"module 'fedbandit' has no attribute '{name}'")
         from importlib import import_module

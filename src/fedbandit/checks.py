@@ -4,10 +4,11 @@ A live agent uses this file, so it does not import NumPy; ``Real`` covers NumPy'
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from numbers import Real
 from sys import float_info
+from types import FunctionType
 from typing import Any, Literal
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "closest",
     "finite_number",
     "instance",
+    "listed",
     "number_above",
     "number_between",
+    "printable",
     "shortened",
     "true_or_false",
     "whole_number",
@@ -36,6 +39,8 @@ class InvalidArgument(ValueError):
 
     def __init__(self, argument: str, value: object, accepted: str, hint: str = "") -> None:
         """Name the argument, what it accepts, its value, and a hint."""
+        if isinstance(value, type) and not hint:
+            hint = f"{value.__name__} is a class: write {value.__name__}(...)."
         self.argument, self.value, self.accepted, self.hint = argument, value, accepted, hint
         super().__init__(f"{argument} must be {accepted}, not {shortened(repr(value))}{'. ' if hint else ''}{hint}")
 
@@ -66,6 +71,18 @@ class FileError(ValueError):
 def shortened(text: str, most: int = 80) -> str:
     """The text, or its beginning and three dots: what others send may be of any length."""
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def printable(text: str, most: int = 80) -> str:
+    """Another's text, safe for one line of a log or a terminal: no control character, shortened."""
+    return shortened("".join(letter if letter.isprintable() else "?" for letter in text[: most + 1]), most)
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Names as a sentence has them: a, b and c; of more than ``most`` the first ones, and how many others."""
+    if len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} others"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _is_number(value: Any) -> bool:
@@ -116,9 +133,13 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def instance(argument: str, value: object, kind: Any, accepted: str) -> None:
-    """Refuse a value of another type."""
+    """Refuse a value of another type. A function is told apart from what it returns: ``ring`` is not ``ring(10)``."""
     if not isinstance(value, kind):
-        raise InvalidArgument(argument, value, accepted)
+        name = value.__name__ if isinstance(value, FunctionType) else ""
+        hint = f"{name} is a function: write {name}(...)." if name.isidentifier() else ""
+        if type(value).__module__.partition(".")[0] == "networkx":
+            hint = "This is a graph of networkx: write graph.from_networkx(...)."
+        raise InvalidArgument(argument, value, accepted, hint)
 
 
 def true_or_false(argument: str, value: Any) -> bool:
@@ -126,3 +147,7 @@ def true_or_false(argument: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InvalidArgument(argument, value, "true or false")
     return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -197,3 +197,7 @@ def checked_lateness(
     if low is not None and high is not None and not low <= value <= high:
         raise InvalidArgument("default_reward", value, f"a reward, from {low:g} to {high:g}")
     return found, rounds, value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,14 +5,26 @@ Whole arrays at a time, and memory in proportion to the number of edges.
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, whole_number
 
-__all__ = ["MAX_AGENTS", "MAX_EDGES", "adjacency", "checked_edges", "components", "pairs_of", "smallest_mode"]
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = [
+    "MAX_AGENTS",
+    "MAX_EDGES",
+    "adjacency",
+    "checked_edges",
+    "components",
+    "numbered_edges",
+    "pairs_of",
+    "smallest_mode",
+]
 
 MAX_AGENTS = 1_000_000
 MAX_EDGES = 50_000_000
@@ -29,6 +41,9 @@ def pairs_of(edges: Iterable[Any], where: str = "edges") -> Edges:
             pair = tuple(array[bad][0].tolist())
             raise InvalidArgument(where, pair, f"pairs of whole numbers from 0 to {MAX_AGENTS}")
         return array.astype(np.int64)
+    if hasattr(array, "adj") or not hasattr(array, "__iter__"):  # nodes are all that a networkx graph iterates over
+        hint = "This is a graph of networkx: write graph.from_networkx(...)." if hasattr(array, "adj") else ""
+        raise InvalidArgument(where, array, "pairs of agents", hint)
     given: list[Any] = list(array)
     try:
         if set(map(len, given)) <= {2} and set(map(type, chain.from_iterable(given))) <= {int}:
@@ -39,9 +54,18 @@ def pairs_of(edges: Iterable[Any], where: str = "edges") -> Edges:
 
 
 def _pair(edge: Any, where: str) -> tuple[int, int]:
-    if not hasattr(edge, "__len__") or len(edge) != 2:
+    if not hasattr(edge, "__len__") or type(edge) in (str, dict, set) or len(edge) != 2:
         raise InvalidArgument(where, edge, "pairs of agents")
-    return whole_number(where, edge[0], 0, MAX_AGENTS), whole_number(where, edge[1], 0, MAX_AGENTS)
+    try:
+        return whole_number(where, edge[0], 0, MAX_AGENTS), whole_number(where, edge[1], 0, MAX_AGENTS)
+    except InvalidArgument:
+        raise InvalidArgument(where, edge, f"pairs of whole numbers from 0 to {MAX_AGENTS}") from None
+
+
+def numbered_edges(source: "nx.Graph[Any]") -> list[tuple[int, int]]:
+    """The edges of a networkx graph between agents, numbered in the order of its nodes."""
+    number = {node: i for i, node in enumerate(source.nodes)}
+    return [(number[a], number[b]) for a, b in source.edges()]
 
 
 def checked_edges(edges: Edges, num_agents: int) -> NDArray[np.uint32]:

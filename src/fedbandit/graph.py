@@ -1,23 +1,21 @@
 """Communication graphs: topologies, the gossip matrix W and its second eigenvalue; links that change over time.
 
-Which edges gossip in a round is part of the problem (``edges_per_round``). Up to 5,000 agents, Erdos-Renyi and regular
-graphs are networkx's; larger ones are drawn by ``fedbandit.random_graphs``.
+Which edges gossip in a round is part of the problem (``edges_per_round``).
 """
 
 import csv
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import log, pi, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit import random_graphs
-from fedbandit.checks import InvalidArgument, closest, instance, number_above, number_between, whole_number
-from fedbandit.edge_arrays import MAX_AGENTS, MAX_EDGES, checked_edges, components, pairs_of
+from fedbandit.checks import InvalidArgument, closest, instance, whole_number
+from fedbandit.edge_arrays import MAX_AGENTS, checked_edges, numbered_edges, pairs_of
+from fedbandit.random_graphs import erdos_renyi, geometric, random_regular, scale_free, small_world
 from fedbandit.topology import MAX_DENSE, Graph
 
 if TYPE_CHECKING:
@@ -44,11 +42,6 @@ __all__ = [
     "small_world",
     "star",
 ]
-
-_DRAWS, _DRAWS_OF_LARGE = 1000, 20
-"""Random graphs to draw until one is connected: of up to 5,000 agents, and of more."""
-
-_MAX_LARGE_DEGREE = 1000
 
 
 def path(num_agents: int) -> Graph:
@@ -86,110 +79,8 @@ def grid(rows: int, columns: int) -> Graph:
     return Graph(r * c, np.concatenate([across, down]), f"grid:{r}x{c}")
 
 
-def erdos_renyi(num_agents: int, probability: float, seed: int = 0) -> Graph:
-    """Each pair is an edge with the given probability, conditional on a connected graph.
-
-    Redraws until the graph is connected; a hopelessly small probability is an error.
-    """
-    n = _agents(num_agents)
-    p = number_between("probability", probability, 0.0, 1.0)
-    expected = p * n * (n - 1) / 2
-    if n > MAX_DENSE and expected > MAX_EDGES:
-        accepted = f"at most {MAX_EDGES / (n * (n - 1) / 2):.2g}: with it there are {MAX_EDGES:,} edges"
-        raise InvalidArgument("probability", p, accepted)
-
-    def draw(source: np.random.RandomState) -> NDArray[np.int64]:
-        import networkx as nx
-
-        generators: Any = nx  # not typed
-        if n > MAX_DENSE:
-            return random_graphs.independent_edges(n, p, source) if p > 0.0 else np.zeros((0, 2), np.int64)
-        return pairs_of(generators.gnp_random_graph(n, p, seed=source).edges())
-
-    return _first_connected(draw, n, seed, f"erdos_renyi:{n}:{p:g}:{seed}", "probability", p)
-
-
-def random_regular(num_agents: int, degree: int, seed: int = 0) -> Graph:
-    """A random connected graph in which every agent has the same number of neighbours."""
-    n = whole_number("num_agents", num_agents, 3, MAX_AGENTS)
-    most = n - 1 if n <= MAX_DENSE else min(_MAX_LARGE_DEGREE, 2 * MAX_EDGES // n)
-    d = whole_number("degree", degree, 2, most)
-    if n * d % 2:
-        raise InvalidArgument("degree", d, f"even when num_agents is odd ({n})")
-
-    def draw(source: np.random.RandomState) -> NDArray[np.int64]:
-        import networkx as nx
-
-        generators: Any = nx  # not typed
-        if n > MAX_DENSE:
-            return random_graphs.regular_edges(n, d, source)
-        drawn = generators.random_regular_graph(d, n, seed=source)
-        return pairs_of(_numbered(drawn))
-
-    return _first_connected(draw, n, seed, f"random_regular:{n}:{d}:{seed}", "degree", d)
-
-
-def small_world(num_agents: int, degree: int, probability: float, seed: int = 0) -> Graph:
-    """A ring of agents joined to their nearest neighbours, whose edges move elsewhere at random (Watts, Strogatz 1998).
-
-    ``degree``: an even number, half of it on either side. The far end of each edge moves with the ``probability``.
-    """
-    n = whole_number("num_agents", num_agents, 5, MAX_AGENTS)
-    d = whole_number("degree", degree, 2, min((n - 1) // 2, _MAX_LARGE_DEGREE, 2 * MAX_EDGES // n))
-    if d % 2:
-        raise InvalidArgument("degree", d, "even")
-    p = number_between("probability", probability, 0.0, 1.0)
-    name = f"small_world:{n}:{d}:{p}:{seed}"
-    return _first_connected(lambda source: random_graphs.small_world_edges(n, d, p, source), n, seed, name, "degree", d)
-
-
-def geometric(num_agents: int, radius: float, seed: int = 0) -> Graph:
-    """Agents at random places in the unit square, joined within the radius, conditional on a connected graph."""
-    n = _agents(num_agents)
-    r = number_above("radius", radius, 0.0)
-    if r > sqrt(2.0):
-        raise InvalidArgument("radius", radius, "at most 1.41: with it every two agents are joined")
-    name = f"geometric:{n}:{r}:{seed}"
-    if pi * r * r * n * n / 2 > MAX_EDGES:
-        accepted = f"at most {sqrt(2 * MAX_EDGES / pi) / n:.2g}: with it there are {MAX_EDGES:,} edges"
-        raise InvalidArgument("radius", radius, accepted)
-    hint = f"Half of all such graphs are connected at a radius of about {sqrt((log(n) + 1) / (pi * n)):.2g}."
-    return _first_connected(
-        lambda source: random_graphs.geometric_edges(n, r, source), n, seed, name, "radius", radius, hint
-    )
-
-
-def scale_free(num_agents: int, links: int, seed: int = 0) -> Graph:
-    """Agents join one after the other, and link to earlier ones in proportion to their degrees (Barabasi, Albert 1999).
-
-    ``links``: how many each joins with. A few agents end up with very many neighbours.
-    """
-    n = whole_number("num_agents", num_agents, 3, MAX_AGENTS)
-    m = whole_number("links", links, 1, min(n - 1, 100, MAX_EDGES // n))
-    name = f"scale_free:{n}:{m}:{seed}"
-    return _first_connected(lambda source: random_graphs.scale_free_edges(n, m, source), n, seed, name, "links", m)
-
-
 def _steps(n: int) -> NDArray[np.int64]:
     return np.column_stack([np.arange(n - 1), np.arange(1, n)])
-
-
-def _first_connected(
-    draw: Callable[[np.random.RandomState], NDArray[np.int64]],
-    num_agents: int,
-    seed: int,
-    name: str,
-    argument: str,
-    value: object,
-    hint: str = "",
-) -> Graph:
-    source = np.random.RandomState(whole_number("seed", seed, 0, 2**32 - 1))
-    draws = _DRAWS if num_agents <= MAX_DENSE else _DRAWS_OF_LARGE
-    for _ in range(draws):
-        edges = draw(source)
-        if not components(edges, num_agents).any():
-            return Graph(num_agents, edges, name)
-    raise InvalidArgument(argument, value, f"larger ({draws} draws gave no connected graph)", hint)
 
 
 def from_edges(
@@ -209,13 +100,7 @@ def from_networkx(source: "nx.Graph[Any]", name: str = "networkx") -> Graph:
     instance("source", source, nx.Graph, "a networkx graph")
     if source.is_directed():
         raise InvalidArgument("source", source, "an undirected graph")
-    return from_edges(_numbered(source), source.number_of_nodes(), name)
-
-
-def _numbered(source: "nx.Graph[Any]") -> list[tuple[int, int]]:
-    """The edges between agents, numbered in the order of its nodes."""
-    number = {node: i for i, node in enumerate(source.nodes)}
-    return [(number[a], number[b]) for a, b in source.edges()]
+    return from_edges(numbered_edges(source), source.number_of_nodes(), name)
 
 
 # ---------------------------------------------------------------- links that change over time
@@ -325,12 +210,13 @@ def _rows_of(path: str | os.PathLike[str]) -> list[tuple[str, list[Any]]]:
                 values: list[Any] = []
                 for column in columns:
                     try:
-                        values.append(int(line[column]))
+                        values.append(_whole(line[column] or ""))
                     except (TypeError, ValueError):
                         raise InvalidArgument(f"{where}, {column}", line[column], "a whole number") from None
                 rows.append((where, values))
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument("contacts", str(path), "a readable CSV file", str(error)) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidArgument("contacts", str(path), "a readable CSV file", f"{reason}.") from None
     return rows
 
 
@@ -346,22 +232,37 @@ def _agents(num_agents: int) -> int:
     return whole_number("num_agents", num_agents, 1, MAX_AGENTS)
 
 
+def _plain(text: str) -> str:
+    """A number as everybody writes it: Python also takes digits of other scripts, and 1_0."""
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return text
+
+
+def _whole(text: str) -> int:
+    return int(_plain(text))
+
+
+def _real(text: str) -> float:
+    return float(_plain(text))
+
+
 def _grid_of(size: str) -> Graph:
     rows, _, columns = size.partition("x")
-    return grid(int(rows), int(columns))
+    return grid(_whole(rows), _whole(columns))
 
 
 _FORMS: dict[str, tuple[str, Callable[..., Graph], tuple[Callable[[str], Any], ...]]] = {
-    "path": ("path:N", path, (int,)),
-    "ring": ("ring:N", ring, (int,)),
-    "complete": ("complete:N", complete, (int,)),
-    "star": ("star:N", star, (int,)),
+    "path": ("path:N", path, (_whole,)),
+    "ring": ("ring:N", ring, (_whole,)),
+    "complete": ("complete:N", complete, (_whole,)),
+    "star": ("star:N", star, (_whole,)),
     "grid": ("grid:RxC", _grid_of, (str,)),
-    "erdos_renyi": ("erdos_renyi:N:P[:SEED]", erdos_renyi, (int, float, int)),
-    "random_regular": ("random_regular:N:DEGREE[:SEED]", random_regular, (int, int, int)),
-    "small_world": ("small_world:N:DEGREE:P[:SEED]", small_world, (int, int, float, int)),
-    "geometric": ("geometric:N:RADIUS[:SEED]", geometric, (int, float, int)),
-    "scale_free": ("scale_free:N:LINKS[:SEED]", scale_free, (int, int, int)),
+    "erdos_renyi": ("erdos_renyi:N:P[:SEED]", erdos_renyi, (_whole, _real, _whole)),
+    "random_regular": ("random_regular:N:DEGREE[:SEED]", random_regular, (_whole, _whole, _whole)),
+    "small_world": ("small_world:N:DEGREE:P[:SEED]", small_world, (_whole, _whole, _real, _whole)),
+    "geometric": ("geometric:N:RADIUS[:SEED]", geometric, (_whole, _real, _whole)),
+    "scale_free": ("scale_free:N:LINKS[:SEED]", scale_free, (_whole, _whole, _whole)),
 }
 
 
@@ -383,3 +284,7 @@ def parse(text: str) -> Graph:
         raise
     except ValueError:
         raise InvalidArgument("graph", text, form) from None
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,39 +3,38 @@
 A problem states the truth; ``policies.protocol.Setting`` states what an agent may know of it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import FunctionType
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedbandit import graph as graphs
 from fedbandit.array_checks import checked_rates, checked_weights, finite_matrix
+from fedbandit.changing_means import checked_changes, drift
 from fedbandit.checks import (
     Counts,
     InvalidArgument,
     checked_counts,
     instance,
-    number_between,
     true_or_false,
     whole_number,
 )
 from fedbandit.delays import Delays, GivenDelays, checked_lateness
+from fedbandit.edges_per_round import EdgesPerRound, checked_edges_per_round
 from fedbandit.graph import Contacts, Graph, Schedule
+from fedbandit.notebook import problem_html, problem_text
 from fedbandit.rewards import Bernoulli, Beta, Family, Gaussian, Own, Range, StudentT
 from fedbandit.samples import Samples, empirical_of
 
 __all__ = ["EdgesPerRound", "Problem"]
 
-EdgesPerRound = Literal["one", "matching", "all"] | float | Callable[[int, int, int, float], bool]
 AnyGraph = Graph | Schedule | Contacts | str
 Rewards = str | Callable[[Any, Any], Any]
 
 MAX_ARMS = 10_000
-_LATEST = 10**12  # round
 
 
 class _Options(TypedDict, total=False):
@@ -89,6 +88,9 @@ class Problem:
     default_reward: float | None = None
     over_time: Schedule | Contacts | None = None  # links that change; ``graph`` then has all edges that there ever are
 
+    __repr__ = problem_text
+    _repr_html_ = problem_html
+
     def __post_init__(self) -> None:
         """Check everything once: every existing problem is valid."""
         graph: Any = graphs.parse(self.graph) if isinstance(self.graph, str) else self.graph
@@ -111,34 +113,14 @@ class Problem:
         by_rate = np.ones(self.num_agents) if self.rates is None else self.rates
         by_rate = by_rate if checked_counts("counts", self.counts) == "patients" else None
         object.__setattr__(self, "weights", checked_weights(self.weights, self.num_agents, by_rate))
-        object.__setattr__(self, "edges_per_round", _checked_edges_per_round(self.edges_per_round))
+        object.__setattr__(self, "edges_per_round", checked_edges_per_round(self.edges_per_round))
         if isinstance(self.over_time, Contacts) and self.edges_per_round != "one":
             raise InvalidArgument("edges_per_round", self.edges_per_round, "left out: the contact list has all links")
-        object.__setattr__(self, "changes", tuple(self._checked_changes()))
+        object.__setattr__(self, "changes", checked_changes(self.changes, self.means, self.rewards))
         late = self.delays, self.reward_window, self.default_reward
         found = checked_lateness(*late, self.num_agents, self.rewards)
         for name, value in zip(("delays", "reward_window", "default_reward"), found, strict=True):
             object.__setattr__(self, name, value)
-
-    def _checked_changes(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
-        last = 0
-        if not isinstance(self.changes, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidArgument("changes", self.changes, "a list of (first round, means)")
-        for position, change in enumerate(self.changes, 1):
-            where = f"changes[{position}]"
-            if not isinstance(change, Sequence) or len(change) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
-                raise InvalidArgument(where, change, "a first round and means")
-            start, given = change
-            last = whole_number(f"{where}, first round", start, last + 1, _LATEST)
-            means = finite_matrix(f"{where}, means", given)
-            if means.shape != self.means.shape:
-                accepted = f"of the first means' shape {self.means.shape}"
-                raise InvalidArgument(f"{where}, means", f"of shape {means.shape}", accepted)
-            try:
-                self.rewards.check(means)
-            except InvalidArgument as error:
-                raise error.at(where) from None
-            yield last, means
 
     @classmethod
     def gaussian(
@@ -307,18 +289,7 @@ class Problem:
         **options: Any,
     ) -> "Problem":
         """Means that move evenly from ``means`` to ``final_means`` between two rounds, in so many equal steps."""
-        first, last = finite_matrix("means", means), finite_matrix("final_means", final_means)
-        if first.shape != last.shape:
-            raise InvalidArgument("final_means", f"of shape {last.shape}", f"of the means' shape {first.shape}")
-        if not isinstance(rounds, Sequence) or len(rounds) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
-            raise InvalidArgument("rounds", rounds, "the rounds in which the drift begins and ends")
-        start = whole_number("rounds[0]", rounds[0], 0, _LATEST)
-        end = whole_number("rounds[1]", rounds[1], start + 1, _LATEST)
-        count = min(whole_number("steps", steps, 1, 10**5), end - start)
-        drift = [
-            (start + (end - start) * s // count, first + (last - first) * (s / count)) for s in range(1, count + 1)
-        ]
-        return cls.changing([(0, first), *drift], graph, rewards, **options)
+        return cls.changing(drift(means, final_means, rounds, steps), graph, rewards, **options)
 
     @cached_property
     def periods(self) -> tuple[tuple[int, "Problem"], ...]:
@@ -381,16 +352,3 @@ class Problem:
 
 def _world(means: ArrayLike, graph: AnyGraph, options: Any) -> dict[str, Any]:
     return {"means": means, "graph": graph, **options}
-
-
-def _checked_edges_per_round(given: Any) -> Any:
-    if isinstance(given, FunctionType):
-        if given.__code__.co_argcount != 4 or given.__defaults__ or given.__kwdefaults__:
-            raise InvalidArgument("edges_per_round", given, "a function of t, i, j and u")
-        return given
-    if isinstance(given, str) and given in ("one", "matching", "all"):
-        return given
-    if isinstance(given, str) or callable(given):
-        accepted = "'one', 'matching', 'all', a probability, or a function meets(t, i, j, u)"
-        raise InvalidArgument("edges_per_round", given, accepted)
-    return number_between("edges_per_round", given, 0.0, 1.0)

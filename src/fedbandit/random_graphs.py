@@ -1,133 +1,126 @@
-"""Edges of random graphs, for up to a million agents: regular, Erdos-Renyi, small worlds, geometric and scale-free.
+"""Random graphs, drawn until one is connected: Erdos-Renyi, regular, small worlds, geometric and scale-free.
 
-Each function draws once, from a ``RandomState``, whose streams NumPy has promised never to change. ``fedbandit.graph``
-checks arguments and draws again until the graph is connected.
+Up to 5,000 agents, Erdos-Renyi and regular graphs are networkx's; larger ones and all others are drawn by
+``random_edges``. ``fedbandit.graph`` has these, too.
 """
 
-from math import log1p
+from collections.abc import Callable
+from math import log, pi, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.edge_arrays import key_of
+from fedbandit import random_edges
+from fedbandit.checks import InvalidArgument, number_above, number_between, whole_number
+from fedbandit.edge_arrays import MAX_AGENTS, MAX_EDGES, components, numbered_edges, pairs_of
+from fedbandit.topology import MAX_DENSE, Graph
 
-__all__ = ["geometric_edges", "independent_edges", "regular_edges", "scale_free_edges", "small_world_edges"]
+__all__ = ["erdos_renyi", "geometric", "random_regular", "scale_free", "small_world"]
 
-Edges = NDArray[np.int64]
+_DRAWS, _DRAWS_OF_LARGE = 1000, 20
+"""Random graphs to draw until one is connected: of up to 5,000 agents, and of more."""
 
-
-def _clashes(edges: Edges, num_agents: int) -> NDArray[np.bool_]:
-    """Which edges are loops, or the same as an earlier one."""
-    keys = key_of(edges, num_agents)
-    order = np.argsort(keys, kind="stable")
-    clashes = edges[:, 0] == edges[:, 1]
-    clashes[order[1:]] |= keys[order[1:]] == keys[order[:-1]]
-    return clashes
+_MAX_LARGE_DEGREE = 1000
 
 
-def regular_edges(num_agents: int, degree: int, source: np.random.RandomState) -> Edges:
-    """Each agent has ``degree`` ends, and ends are paired at random (the configuration model).
+def erdos_renyi(num_agents: int, probability: float, seed: int = 0) -> Graph:
+    """Each pair is an edge with the given probability, conditional on a connected graph.
 
-    Loops and parallel edges are broken up, and their ends paired anew with those of as many other edges: as many
-    switches as there are such pairs, about degree^2 / 4 in all, whatever N.
+    Redraws until the graph is connected; a hopelessly small probability is an error.
     """
-    edges = source.permutation(np.repeat(np.arange(num_agents), degree)).reshape(-1, 2)
-    while True:
-        bad = np.flatnonzero(_clashes(edges, num_agents))
-        if len(bad) == 0:
-            return edges
-        chosen = np.unique(np.concatenate([bad, source.randint(0, len(edges), len(bad) + 1)]))
-        edges[chosen] = source.permutation(edges[chosen].ravel()).reshape(-1, 2)
+    n = whole_number("num_agents", num_agents, 1, MAX_AGENTS)
+    p = number_between("probability", probability, 0.0, 1.0)
+    expected = p * n * (n - 1) / 2
+    if n > MAX_DENSE and expected > MAX_EDGES:
+        accepted = f"at most {MAX_EDGES / (n * (n - 1) / 2):.2g}: with it there are {MAX_EDGES:,} edges"
+        raise InvalidArgument("probability", p, accepted)
+
+    def draw(source: np.random.RandomState) -> NDArray[np.int64]:
+        import networkx as nx
+
+        generators: Any = nx  # not typed
+        if n > MAX_DENSE:
+            return random_edges.independent_edges(n, p, source) if p > 0.0 else np.zeros((0, 2), np.int64)
+        return pairs_of(generators.gnp_random_graph(n, p, seed=source).edges())
+
+    return _first_connected(draw, n, seed, f"erdos_renyi:{n}:{p:g}:{seed}", "probability", p)
 
 
-def independent_edges(num_agents: int, probability: float, source: np.random.RandomState) -> Edges:
-    """Each pair is an edge with the same probability: from edge to edge by geometric steps (Batagelj, Brandes 2005)."""
-    pairs = num_agents * (num_agents - 1) // 2
-    parts: list[NDArray[np.int64]] = []
-    last = -1
-    while last < pairs:
-        uniforms = 1.0 - source.random_sample(int(1.05 * (pairs - last) * probability) + 1000)
-        steps = 1 + np.floor(np.log(uniforms) / log1p(-probability)) if probability < 1.0 else np.ones(len(uniforms))
-        parts.append(last + np.cumsum(np.minimum(steps, pairs + 1).astype(np.int64)))
-        last = int(parts[-1][-1])
-    chosen = np.concatenate(parts)
-    chosen = chosen[chosen < pairs]
-    # Pair number p = high (high - 1) / 2 + low; the root may be off by one where it is rounded.
-    high = ((1.0 + np.sqrt(1.0 + 8.0 * chosen)) / 2.0).astype(np.int64)
-    high -= high * (high - 1) // 2 > chosen
-    high += (high + 1) * high // 2 <= chosen
-    return np.column_stack([chosen - high * (high - 1) // 2, high])
+def random_regular(num_agents: int, degree: int, seed: int = 0) -> Graph:
+    """A random connected graph in which every agent has the same number of neighbours."""
+    n = whole_number("num_agents", num_agents, 3, MAX_AGENTS)
+    most = n - 1 if n <= MAX_DENSE else min(_MAX_LARGE_DEGREE, 2 * MAX_EDGES // n)
+    d = whole_number("degree", degree, 2, most)
+    if n * d % 2:
+        raise InvalidArgument("degree", d, f"even when num_agents is odd ({n})")
+
+    def draw(source: np.random.RandomState) -> NDArray[np.int64]:
+        import networkx as nx
+
+        generators: Any = nx  # not typed
+        if n > MAX_DENSE:
+            return random_edges.regular_edges(n, d, source)
+        drawn = generators.random_regular_graph(d, n, seed=source)
+        return pairs_of(numbered_edges(drawn))
+
+    return _first_connected(draw, n, seed, f"random_regular:{n}:{d}:{seed}", "degree", d)
 
 
-def small_world_edges(num_agents: int, degree: int, probability: float, source: np.random.RandomState) -> Edges:
-    """A ring with the ``degree`` nearest as neighbours; the far end of each edge moves with the probability."""
-    agents = np.arange(num_agents)
-    steps = np.repeat(np.arange(1, degree // 2 + 1), num_agents)
-    edges = np.column_stack([np.tile(agents, degree // 2), (np.tile(agents, degree // 2) + steps) % num_agents])
-    moves = source.random_sample(len(edges)) < probability
-    edges = edges[np.argsort(moves, kind="stable")]  # those that stay come first: the others give way
-    moving = np.arange(len(edges)) >= len(edges) - int(moves.sum())
-    redrawn = np.flatnonzero(moving)
-    while len(redrawn):
-        edges[redrawn, 1] = source.randint(0, num_agents, len(redrawn))
-        redrawn = np.flatnonzero(_clashes(edges, num_agents))
-    return edges
+def small_world(num_agents: int, degree: int, probability: float, seed: int = 0) -> Graph:
+    """A ring of agents joined to their nearest neighbours, whose edges move elsewhere at random (Watts, Strogatz 1998).
 
-
-def geometric_edges(num_agents: int, radius: float, source: np.random.RandomState) -> Edges:
-    """Places uniform in the unit square; pairs within the radius are joined. Found cell by cell."""
-    places = source.random_sample((num_agents, 2))
-    across = max(1, min(int(1.0 / radius), 1 + int(num_agents**0.5)))  # cells of at least the radius
-    cells: NDArray[np.int64] = np.minimum((places * across).astype(np.int64), across - 1)
-    number = cells[:, 0] * across + cells[:, 1]
-    order = np.argsort(number, kind="stable")
-    starts = np.searchsorted(number[order], np.arange(across * across + 1))
-    found: list[Edges] = []
-    for right, up in ((0, 0), (0, 1), (1, -1), (1, 0), (1, 1)):  # half of the cells around: each pair once
-        beside: NDArray[np.int64] = cells + np.array([right, up], np.int64)
-        inside = np.flatnonzero(((beside >= 0) & (beside < across)).all(axis=1))
-        there = beside[inside, 0] * across + beside[inside, 1]
-        first, count = starts[there], starts[there + 1] - starts[there]
-        one = np.repeat(inside, count)
-        offset = np.arange(len(one)) - np.repeat(np.cumsum(count) - count, count)
-        other = order[np.repeat(first, count) + offset]
-        near = ((places[one] - places[other]) ** 2).sum(axis=1) <= radius * radius
-        near &= (one < other) | (right + abs(up) > 0)
-        found.append(np.column_stack([one[near], other[near]]))
-    return np.concatenate(found)
-
-
-_ONE_BY_ONE = 1_000
-
-
-def scale_free_edges(num_agents: int, links: int, source: np.random.RandomState) -> Edges:
-    """Agents join one after the other, each linked to so many different earlier ones, in proportion to their degrees.
-
-    The first ``links`` + 1 form a star. To draw by degree is to draw an end of any earlier edge, which is an agent, or
-    the earlier end of an edge that was drawn itself (Batagelj, Brandes 2005): all at once, then follow the pointers.
-    The first thousand agents come one by one, since there two links often draw the same agent.
+    ``degree``: an even number, half of it on either side. The far end of each edge moves with the ``probability``.
     """
-    ends: list[int] = [end for i in range(1, links + 1) for end in (i, 0)]
-    for agent in range(links + 1, min(num_agents, _ONE_BY_ONE)):
-        chosen: list[int] = []
-        while len(chosen) < links:
-            drawn = ends[source.randint(len(ends))]
-            if drawn not in chosen:
-                chosen.append(drawn)
-        ends += [end for earlier in chosen for end in (agent, earlier)]
-    if num_agents <= _ONE_BY_ONE:
-        return np.array(ends).reshape(-1, 2)
-    joining = np.repeat(np.arange(_ONE_BY_ONE, num_agents), links)
-    old = len(ends)  # an even number; position old + 2 e is the joining end of edge e, and the next one its other end
-    before = old + 2 * links * (joining - _ONE_BY_ONE)  # ends there are when the agent joins
-    drawn = (source.random_sample(len(joining)) * before).astype(np.int64)
-    while True:
-        at = drawn.copy()
-        while len(waiting := np.flatnonzero((at >= old) & (at % 2 == 1))):
-            at[waiting] = drawn[(at[waiting] - old) // 2]
-        earlier = np.where(at < old, np.array(ends)[np.minimum(at, old - 1)], joining[np.maximum(at - old, 0) // 2])
-        edges = np.column_stack([joining, earlier])
-        again = np.flatnonzero(_clashes(edges, num_agents))
-        if len(again) == 0:
-            return np.concatenate([np.array(ends).reshape(-1, 2), edges])
-        drawn[again] = (source.random_sample(len(again)) * before[again]).astype(np.int64)
+    n = whole_number("num_agents", num_agents, 5, MAX_AGENTS)
+    d = whole_number("degree", degree, 2, min((n - 1) // 2, _MAX_LARGE_DEGREE, 2 * MAX_EDGES // n))
+    if d % 2:
+        raise InvalidArgument("degree", d, "even")
+    p = number_between("probability", probability, 0.0, 1.0)
+    name = f"small_world:{n}:{d}:{p}:{seed}"
+    return _first_connected(lambda source: random_edges.small_world_edges(n, d, p, source), n, seed, name, "degree", d)
+
+
+def geometric(num_agents: int, radius: float, seed: int = 0) -> Graph:
+    """Agents at random places in the unit square, joined within the radius, conditional on a connected graph."""
+    n = whole_number("num_agents", num_agents, 1, MAX_AGENTS)
+    r = number_above("radius", radius, 0.0)
+    if r > sqrt(2.0):
+        raise InvalidArgument("radius", radius, "at most 1.41: with it every two agents are joined")
+    name = f"geometric:{n}:{r}:{seed}"
+    if pi * r * r * n * n / 2 > MAX_EDGES:
+        accepted = f"at most {sqrt(2 * MAX_EDGES / pi) / n:.2g}: with it there are {MAX_EDGES:,} edges"
+        raise InvalidArgument("radius", radius, accepted)
+    hint = f"Half of all such graphs are connected at a radius of about {sqrt((log(n) + 1) / (pi * n)):.2g}."
+    return _first_connected(
+        lambda source: random_edges.geometric_edges(n, r, source), n, seed, name, "radius", radius, hint
+    )
+
+
+def scale_free(num_agents: int, links: int, seed: int = 0) -> Graph:
+    """Agents join one after the other, and link to earlier ones in proportion to their degrees (Barabasi, Albert 1999).
+
+    ``links``: how many each joins with. A few agents end up with very many neighbours.
+    """
+    n = whole_number("num_agents", num_agents, 3, MAX_AGENTS)
+    m = whole_number("links", links, 1, min(n - 1, 100, MAX_EDGES // n))
+    name = f"scale_free:{n}:{m}:{seed}"
+    return _first_connected(lambda source: random_edges.scale_free_edges(n, m, source), n, seed, name, "links", m)
+
+
+def _first_connected(
+    draw: Callable[[np.random.RandomState], NDArray[np.int64]],
+    num_agents: int,
+    seed: int,
+    name: str,
+    argument: str,
+    value: object,
+    hint: str = "",
+) -> Graph:
+    source = np.random.RandomState(whole_number("seed", seed, 0, 2**32 - 1))
+    draws = _DRAWS if num_agents <= MAX_DENSE else _DRAWS_OF_LARGE
+    for _ in range(draws):
+        edges = draw(source)
+        if not components(edges, num_agents).any():
+            return Graph(num_agents, edges, name)
+    raise InvalidArgument(argument, value, f"larger ({draws} draws gave no connected graph)", hint)

@@ -342,3 +342,7 @@ def _checked_range(reward_range: Any) -> Range | None:
     if not (-LARGEST <= low < high <= LARGEST):
         raise InvalidArgument("reward_range", reward_range, accepted)
     return low, high
+
+
+def __dir__() -> list[str]:
+    return __all__

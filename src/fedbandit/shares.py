@@ -61,3 +61,7 @@ class Shares:
             accepted = f"one of the arms: {', '.join(arms)}"
             raise InvalidArgument("control", self.control, accepted, closest(str(self.control), arms))
         return arms.index(self.control)
+
+
+def __dir__() -> list[str]:
+    return __all__

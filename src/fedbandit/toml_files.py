@@ -1,5 +1,6 @@
 """Reads a TOML file into checked sections, or reports every error on its own line."""
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,13 +30,28 @@ def read_toml(source: Path, failure: type[FileError]) -> tuple[str, dict[str, An
     """The text of a file and its content."""
     try:
         text = read_regular(source).decode("utf-8")
-        return text, tomllib.loads(text)
     except FileError as error:
         raise failure(str(error)) from None
     except FileNotFoundError:
         raise failure(f"{source}: no such file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise failure(f"{source}: {error}") from None
+    try:
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise failure(f"{source}: {_twice(text, str(error)) or error}") from None
+    except RecursionError:  # of the parser, which calls itself for each bracket
+        raise failure(f"{source}: brackets are nested too deeply") from None
+
+
+def _twice(text: str, error: str) -> str:
+    """What is wrong with a table that stands in a file again, if that is the error."""
+    found = re.match(r"Cannot (?:declare|overwrite).*\(at line (\d+),", error)
+    heading = re.match(r"\s*\[+([^\[\]]+)\]", text.splitlines()[int(found[1]) - 1]) if found else None
+    if found is None or heading is None:
+        return ""
+    name = heading[1].strip()
+    return f"line {found[1]} has another '{name}'. Where there may be several, all of them begin with [[{name}]]"
 
 
 def checked(section: type[S], content: Mapping[str, Any], source: Path, failure: type[FileError]) -> S:
@@ -43,7 +59,12 @@ def checked(section: type[S], content: Mapping[str, Any], source: Path, failure:
     try:
         return section.model_validate(content)
     except ValidationError as error:
-        raise failure("\n".join(f"{source}: {line}" for line in _explained(error, section))) from None
+        found = error
+    try:
+        lines = list(_explained(found, section))
+    except RecursionError:  # a key of thousands of parts has a value that cannot be printed
+        lines = ["keys are nested too deeply"]
+    raise failure("\n".join(f"{source}: {line}" for line in lines))
 
 
 def _explained(error: ValidationError, section: type[BaseModel]) -> Iterator[str]:
@@ -64,6 +85,10 @@ def _explained(error: ValidationError, section: type[BaseModel]) -> Iterator[str
             yield f"'{place}' is missing"
         elif isinstance(reason, InvalidArgument):
             yield str(InvalidArgument(place, reason.value, reason.accepted, reason.hint))
+        elif mistake["type"] == "list_type" and isinstance(mistake["input"], dict):
+            yield f"[{place}] stands for one of several: write [[{place}]], with two brackets"
+        elif mistake["type"] in ("model_type", "dict_type") and isinstance(mistake["input"], list):
+            yield f"there is one '{place}': write [{place}], with one bracket, and only once"
         elif mistake["msg"].startswith("Input should be "):
             yield str(InvalidArgument(place, mistake["input"], mistake["msg"].removeprefix("Input should be ")))
         else:

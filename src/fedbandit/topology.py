@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, whole_number
 from fedbandit.edge_arrays import MAX_AGENTS, MAX_EDGES, adjacency, checked_edges, components, pairs_of, smallest_mode
+from fedbandit.notebook import graph_html
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -77,6 +78,8 @@ class Graph:
     def __repr__(self) -> str:
         """The name and the size."""
         return f"Graph({self.name!r}, {self.num_agents:,} agents, {self.num_edges:,} edges)"
+
+    _repr_html_ = graph_html
 
     @property
     def num_edges(self) -> int:

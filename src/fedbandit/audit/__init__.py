@@ -21,3 +21,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return import_module(f"fedbandit.audit.{name}")
     raise AttributeError(f"module 'fedbandit.audit' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

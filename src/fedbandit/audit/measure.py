@@ -220,3 +220,7 @@ def _beta_cdf(a: float, b: float, x: float) -> float:
         if abs(c * d - 1.0) < 1e-15:
             break
     return min(1.0, front * value)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -43,12 +43,12 @@ def scripts_of(policy: str, epsilon: float) -> dict[str, Script]:
         by_rate = {"late rewards, patients count": replace(late, terms=patients, pace=DAY, restarts={half: 1})}
     return {
         "rewards at once": at_once,
-        **by_rate,
         "restarts and crashes": replace(
             at_once,
             restarts={half: 1, half + 3: 2},
             crashes={(3, "report"): "torn", (5, "decide"): "before", (7, "report"): "before", (8, "report"): "after"},
         ),
+        **by_rate,
         "late rewards": late,
         "late rewards, restarts": replace(
             late,

@@ -1,7 +1,7 @@
 """Reads an experiment from a TOML file: problem, graph, policies, horizon, trials, seed.
 
 A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
-``num_agents``, ``horizon``, ``problem.num_arms``, ``problem.seed``, ``problem.edges_per_round``,
+``num_agents``, ``horizon``, ``seed``, ``problem.num_arms``, ``problem.seed``, ``problem.edges_per_round``,
 ``problem.same_means``, ``problem.hospital``, ``problem.delays``, ``problem.reward_window``, ``shares.control_share``,
 ``shares.least_share`` and the parameters of rewards is a separate experiment; a list within the list of ``delays`` has
 an entry for each agent. A list in a policy (``epsilon = [1, 2]``) makes one policy per value, compared within every
@@ -148,7 +148,7 @@ def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> li
 
 
 _SWEPT = {
-    "": ("graph", "num_agents", "horizon"),
+    "": ("graph", "num_agents", "horizon", "seed"),
     "problem": (
         *("num_arms", "seed", "edges_per_round", "same_means", "hospital", "counts", "delays", "reward_window"),
         *("sigma", "concentration", "degrees_of_freedom", "scale", "samples", "variance"),

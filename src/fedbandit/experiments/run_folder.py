@@ -4,6 +4,7 @@ A single experiment leaves ``result.nc`` and ``regret.png`` (and ``agents.png``,
 ``sweep.nc`` and ``sweep.png``. Files from an earlier run of the other kind are removed.
 """
 
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,11 +16,24 @@ from fedbandit.experiments.sweep import Engine, forget, sweep_table
 from fedbandit.figures.regret import agents_figure
 from fedbandit.figures.sweep import sweep_figure
 from fedbandit.simulation.result import Result, load
+from fedbandit.simulation.stored import RESULT, SWEEP
 
-__all__ = ["FIGURE", "RESULT", "RUNS", "SWEEP_FIGURE", "keep_result", "keep_sweep", "load_result", "load_sweep"]
+__all__ = [
+    "EXPERIMENT",
+    "FIGURE",
+    "RESULT",
+    "RUNS",
+    "SWEEP_FIGURE",
+    "keep_result",
+    "keep_sweep",
+    "load_result",
+    "load_sweep",
+    "title_of",
+]
 
-RESULT, FIGURE, AGENTS_FIGURE = "result.nc", "regret.png", "agents.png"
-SWEEP, SWEEP_FIGURE = "sweep.nc", "sweep.png"
+FIGURE, AGENTS_FIGURE = "regret.png", "agents.png"
+SWEEP_FIGURE = "sweep.png"
+EXPERIMENT = "experiment.toml"
 RUNS = "fedbandit-runs"  # parts of an unfinished run; for a sweep the result of each of its experiments
 
 
@@ -57,6 +71,8 @@ def keep_sweep(
 
 def load_sweep(folder: Path) -> xr.Dataset | None:
     """The table of a sweep, if the folder has one."""
+    if not folder.exists():
+        raise InvalidArgument("FOLDER", str(folder), "a folder that exists")
     return xr.load_dataset(folder / SWEEP, engine="h5netcdf") if (folder / SWEEP).is_file() else None
 
 
@@ -65,3 +81,12 @@ def load_result(folder: Path) -> Result:
     if not (folder / RESULT).is_file():
         raise InvalidArgument("FOLDER", str(folder), f"a folder with a {RESULT} that 'fedbandit run' wrote")
     return load(folder / RESULT)
+
+
+def title_of(folder: Path) -> str:
+    """The name of the experiment, if its copy in the folder has one, else that of the folder."""
+    try:
+        name = tomllib.loads((folder / EXPERIMENT).read_text(encoding="utf-8")).get("name")
+    except (OSError, ValueError):
+        return str(folder)
+    return name if isinstance(name, str) else str(folder)

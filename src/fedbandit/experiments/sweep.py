@@ -187,6 +187,11 @@ def _without_means(problem: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in problem.items() if name not in ("means", "changes")}
 
 
+def _name(swept: str) -> str:
+    """A swept value's name in tables; only the seed is one of the trials and one of the problem."""
+    return "problem_seed" if swept == "problem.seed" else swept.removeprefix("problem.")
+
+
 def _coordinate(value: Any) -> Any:
     """A swept value as one label; delays of each agent are a list."""
     return " | ".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else value
@@ -214,7 +219,7 @@ def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result], en
         "file": [f"{_key(e, engine)}.nc" for e in experiments],  # the whole Result of each run
     }
     for name in experiments[0].swept:
-        run_coordinates.setdefault(name.removeprefix("problem."), [_coordinate(e.swept[name]) for e in experiments])
+        run_coordinates.setdefault(_name(name), [_coordinate(e.swept[name]) for e in experiments])
     finals: dict[str, Callable[[xr.Dataset], xr.DataArray]] = {
         "regret": lambda last: last["regret"].mean("agent"),
         "worst_agent": lambda last: last["regret"].max("agent"),
@@ -240,11 +245,12 @@ def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result], en
             "trial": np.arange(experiments[0].trials),
             "family": ("policy", [experiments[0].families.get(label, label) for label in experiments[0].policies]),
             "epsilon": ("policy", [float(getattr(policy, "epsilon", np.inf)) for policy in policies]),
+            "network": ("policy", [str(policy.page().network) for policy in policies]),
         }
         | {name: ("run", values) for name, values in run_coordinates.items()},
         attrs={
             "name": experiments[0].name,
-            "swept": " ".join(name.removeprefix("problem.") for name in experiments[0].swept),
+            "swept": " ".join(map(_name, experiments[0].swept)),
             "experiment": experiments[0].text,
             **about,
             "problems": json.dumps(problems),

@@ -11,6 +11,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
+from fedbandit.figures.bands import Band, about_band, checked_band, limits
+from fedbandit.figures.shown import ShownFigure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +24,6 @@ __all__ = [
     "DASHES",
     "MARKERS",
     "STYLE",
-    "Band",
     "RegretScale",
     "Scale",
     "agents_figure",
@@ -30,19 +31,12 @@ __all__ = [
     "regret_figure",
 ]
 
-Band = Literal["minmax", "quantiles", "none"]
 Scale = Literal["linear", "log", "both"]
 RegretScale = Literal["linear", "log", "auto"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1.5, 2)), (0, (2.5, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P")  # 7 colours, 5 dashes, 6 markers: 210 different curves
-_BAND_TEXT = {
-    "minmax": "band: smallest to largest of {trials} trials",
-    "quantiles": "band: 10 % to 90 % of {trials} trials",
-    "none": "{trials} trials",
-}
-
 STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 9,
@@ -69,15 +63,14 @@ def regret_figure(
 ) -> Figure:
     """Mean cumulative regret per agent over time, a curve per policy, averaged over trials and agents.
 
-    ``band`` is over trials (of the mean over agents): ``minmax`` as in the paper, 10-90 % ``quantiles``, or
-    ``none``. ``scale`` is that of the time axis; ``both`` draws two panels: on a log axis a
-    logarithmic regret is a straight line. ``regret`` is the scale of the regret axis; ``auto`` uses a logarithmic one
-    if policies end more than a hundred times apart, and then draws one panel.
+    ``band`` is over trials (of the mean over agents): ``minmax`` as in the paper, 10-90 % ``quantiles``, ``standard
+    error`` or 95 % ``confidence`` interval of the mean, or ``none``. ``scale`` is that of the time axis; ``both`` draws
+    two panels: on a log axis a logarithmic regret is a straight line. ``regret`` is the scale of the regret axis;
+    ``auto`` uses a logarithmic one if policies end more than a hundred times apart, and then draws one panel.
     """
     import matplotlib as mpl
 
-    if band not in _BAND_TEXT:
-        raise InvalidArgument("band", band, f"one of {', '.join(_BAND_TEXT)}")
+    band = checked_band(band)
     if scale not in ("linear", "log", "both"):
         raise InvalidArgument("scale", scale, "one of linear, log, both")
     if regret not in ("linear", "log", "auto"):
@@ -88,7 +81,7 @@ def regret_figure(
         scales = ("log",) if logarithmic else ("linear", "log")
     with mpl.rc_context(STYLE):
         size = (7.0, 5.2) if logarithmic else (3.5 * len(scales), 3.3)
-        figure = Figure(figsize=size, layout="constrained")
+        figure = ShownFigure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(scales), sharey=True, squeeze=False)[0]
         for axes, axis_scale in zip(panels, scales, strict=True):
             _regret_panel(axes, result, band, axis_scale)
@@ -99,7 +92,7 @@ def regret_figure(
         handles, labels = panels[0].get_legend_handles_labels()
         columns = min(len(labels), max(1, int(15 * size[0] / (max(map(len, labels)) + 8))))  # as many as fit
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
-        caption = _BAND_TEXT[band].format(trials=result.dataset.sizes["trial"])
+        caption = about_band(band, result.dataset.sizes["trial"])
         figure.suptitle(f"{plain_text(title)}\n{caption}" if title else caption, fontsize=8)
     return figure
 
@@ -133,8 +126,8 @@ def _regret_panel(axes: "Axes", result: "Result", band: Band, scale: str) -> Non
             label=plain_text(label),
             zorder=3,
         )
-        if band != "none":
-            low, high = _limits(per_trial, band)
+        if band != "none" and len(per_trial) > 1:
+            low, high = limits(per_trial, band)
             axes.fill_between(times, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.set_xscale(scale)
     axes.set_xlabel("round t" if scale == "linear" else "round t (log scale)")
@@ -143,12 +136,6 @@ def _regret_panel(axes: "Axes", result: "Result", band: Band, scale: str) -> Non
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     if scale == "linear":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-
-
-def _limits(per_trial: Any, band: Band) -> tuple[Any, Any]:
-    if band == "minmax":
-        return per_trial.min(axis=0), per_trial.max(axis=0)
-    return np.quantile(per_trial, 0.1, axis=0), np.quantile(per_trial, 0.9, axis=0)
 
 
 def _marks(times: Any, scale: str, position: int, curves: int) -> list[int]:
@@ -172,7 +159,7 @@ def agents_figure(result: "Result", title: str | None = None) -> Figure:
     rates = table["rate"].to_numpy()[: last.sizes["agent"]]
     order = np.argsort(-rates, kind="stable")  # fast agents first
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+        figure = ShownFigure(figsize=(7.0, 4.0), layout="constrained")
         axes = figure.subplots()
         for position, label in enumerate(result.policies):
             x = np.arange(len(order)) + 0.7 * ((position + 0.5) / len(result.policies) - 0.5)

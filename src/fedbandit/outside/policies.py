@@ -83,9 +83,7 @@ def check_kind(
     missing = [name for name in ("page", "terms") if not callable(getattr(policy, name, None))]
     if isinstance(policy, type) or missing or kind in POLICIES.values():
         hint = ""
-        if isinstance(policy, type):
-            hint = f"{policy.__name__} is the class: write {policy.__name__}(...)."
-        elif is_dataclass(policy):
+        if is_dataclass(kind):
             hint = f"{kind.__name__} has no {' and no '.join(missing)}." if missing else ""
         raise InvalidArgument(argument, policy, accepted, hint)
     if not is_dataclass(policy) or not cast(Any, policy).__dataclass_params__.frozen:

@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+from fedbandit.notebook import policy_html
 from fedbandit.policies.adap_ucb import AdaPUCB
 from fedbandit.policies.central_ucb import CentralUCB
 from fedbandit.policies.coop_ucb2 import CoopUCB2
@@ -37,3 +38,10 @@ __all__ = [
 BuiltIn = GossipUCB | FedUCB | FedBatch | LocalUCB | CentralUCB | DistUCB | CoopUCB2 | Fed1UCB | AdaPUCB | GSE
 POLICIES: dict[str, type[BuiltIn]] = {policy.kind: policy for policy in get_args(BuiltIn)}
 """The policies of this package, by the name that files give them."""
+
+for _policy in POLICIES.values():
+    setattr(_policy, "_repr_html_", policy_html)  # noqa: B010 - so that pages need not mention notebooks
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -369,3 +369,7 @@ def needs_company(policy: Any, setting: Setting) -> None:
     if setting.num_agents < 2:
         accepted = f"at least 2 for {policy.label}, which learns from neighbours"
         raise InvalidArgument("num_agents", setting.num_agents, accepted)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -16,3 +16,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return import_module(f"fedbandit.privacy.{name}")
     raise AttributeError(f"module 'fedbandit.privacy' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

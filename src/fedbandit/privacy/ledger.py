@@ -80,3 +80,7 @@ class Ledger:
         for (arm, level), last in marks.items():
             self._check_place(arm, level)
             self._marks[arm, level] = whole_number("last", last, 1, MAX_PULL)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -211,3 +211,7 @@ def _range(low: float, high: float) -> tuple[float, float]:
     if not low < high:
         raise InvalidArgument("high", high, f"above low ({low:g})")
     return low, high
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -79,3 +79,7 @@ def measurement_of(epsilon: float) -> "Measurement":
         if measurement.map(GRID) <= epsilon:
             return measurement
         scale = nextafter(scale, inf)  # the quotient was rounded down
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -138,6 +138,7 @@ def _run_trial(
     record: Record,
     keep: Keep,
     threads: int,
+    on_estimates: Callable[[int, NDArray[np.float64], Any], None],
 ) -> Iterator[int]:
     """Play a trial in so many threads; yields the number of rounds done."""
     num_agents, num_arms = truths[0].world.means.shape
@@ -187,6 +188,7 @@ def _run_trial(
         record.messages[:, c] = told(messages)
         record.lagging[:, c] = told(caught_up / np.maximum(clock, 1))
         record.misses[:, c] = told(misses)
+        on_estimates(c, theta, population.agents)
         if keep == "aggregates":
             record.disagreement[c] = spread_of(theta)
 
@@ -230,8 +232,12 @@ def run_trials(
     threads: int,
     on_rounds: Callable[[int], None],
     keep: Keep = "agents",
+    on_estimates: Callable[[int, int, int, NDArray[np.float64], Any], None] | None = None,
 ) -> list[Record]:
     """Play all trials of all plans; return a record per plan. ``on_rounds`` receives the number of rounds done so far.
+
+    ``on_estimates`` receives plan, position of the trial, checkpoint, all estimates [agent, arm] and the agents'
+    records, whose memory is used again; called from several threads.
 
     If there are more threads than trials, several play a large trial together.
 
@@ -249,7 +255,12 @@ def run_trials(
         which, position = divmod(job, len(trials))
         mine = truths[position if len(truths) > 1 else 0]
         record = records[which].of(position)
-        for done in _run_trial(mine, plans[which], times, seed, trials[position], record, keep, together):
+
+        def tell(c: int, theta: NDArray[np.float64], agents: Any) -> None:
+            if on_estimates is not None:
+                on_estimates(which, position, c, theta, agents)
+
+        for done in _run_trial(mine, plans[which], times, seed, trials[position], record, keep, together, tell):
             rounds_done[job] = done
             if stopped:
                 return

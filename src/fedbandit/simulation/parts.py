@@ -169,6 +169,7 @@ def _facts(part: xr.Dataset, name: str) -> dict[str, Any]:
         "format": int(part.attrs["fedbandit_format"]),
         "versions": {package: versions[package] for package in _COMPUTES},
         "means": "drawn for each trial" if redrawn else "the same in all trials",
+        "keep": about.pop("keep", "agents"),
         **about,
         "checkpoints": part["time"].values.tolist(),
         "watch_radii": "misses" in part,
@@ -183,7 +184,11 @@ def _same(first: Any, other: Any, place: str) -> None:
             for key, value in ours.items():
                 _same(value, theirs[key], f"{place}.{key}" if key.isidentifier() else f"{place}[{key!r}]")
             return
-        first, other = list(ours), list(theirs)
+        for key in [] if place.endswith(".policies") else [*ours, *theirs]:
+            if (key in ours) != (key in theirs):
+                accepted = f"{'given' if key in ours else 'left out'}, as in parts[0]"
+                raise InvalidArgument(f"{place}.{key}", theirs.get(key), accepted)
+        first, other = list(ours), list(theirs)  # in another order
     elif isinstance(first, list) and isinstance(other, list):
         rows, others = cast("list[Any]", first), cast("list[Any]", other)
         if len(rows) == len(others):

@@ -17,6 +17,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance
+from fedbandit.notebook import result_html, result_text
 from fedbandit.policies import Policy
 from fedbandit.problem import Problem
 from fedbandit.shares import Shares
@@ -200,10 +201,15 @@ class Result:
             raise InvalidArgument("parts", parts, "a list of Results")
         given = list(parts)
         for position, part in enumerate(given):
+            if isinstance(part, (str, os.PathLike)):
+                raise InvalidArgument(f"parts[{position}]", part, "a Result", "Read files with load(...).")
             instance(f"parts[{position}]", part, Result, "a Result")
         ordered = in_order([part.dataset for part in given])
         joined = xr.concat(ordered, dim="trial", join="exact", combine_attrs="override")
         return cls(joined.assign_attrs(attributes_of_all(ordered)))
+
+    __repr__ = result_text
+    _repr_html_ = result_html
 
     def plot(self, **options: Any) -> "Figure":
         """Mean regret per agent over time with a band; see ``fedbandit.figures.regret.regret_figure``."""
@@ -214,6 +220,8 @@ class Result:
 
 def load(path: str | os.PathLike[str]) -> Result:
     """Read a file written by ``Result.save``."""
+    if not Path(path).exists():
+        raise InvalidArgument("path", str(path), "a file that exists")
     if not Path(path).is_file():
         raise InvalidArgument("path", str(path), "a file written by Result.save")
     try:

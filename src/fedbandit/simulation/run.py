@@ -32,7 +32,7 @@ from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
 from fedbandit.simulation.round import rounds_of
 
-__all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate"]
+__all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate", "truths_of"]
 
 MAX_TRIALS = 10**6
 MANY_AGENTS = 20
@@ -93,7 +93,7 @@ def simulate(
     workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
     num_agents = call.problems[0].num_agents
     total = len(call.plans) * len(call.trials) * call.horizon * num_agents
-    truths, played_by = [_truths(p) for p in call.problems], ""
+    truths, played_by = [truths_of(p) for p in call.problems], ""
     with _display(progress) as show:
 
         def on_rounds(rounds: int) -> None:
@@ -150,7 +150,8 @@ def _on_cluster(
         return simulate_on_cluster(arguments, call.trials, show)
 
 
-def _truths(problem: Problem) -> list[cpu.Truth]:
+def truths_of(problem: Problem) -> list[cpu.Truth]:
+    """The truth of each period with the same means."""
     return [
         cpu.Truth(first, world_of(p), np.ascontiguousarray(p.gaps), np.ascontiguousarray(p.arm_means))
         for first, p in problem.periods
@@ -318,6 +319,8 @@ def _named(policies: Policies) -> dict[str, Policy]:
     if isinstance(policies, Mapping):
         named = dict(policies)
     else:
+        if isinstance(policies, str):
+            raise InvalidArgument("policies", policies, "policies, such as FedBatch(epsilon=1.0), and not a text")
         several = list(policies) if isinstance(policies, Sequence) else [policies]
         for policy in several:
             check_kind("policies", policy)

@@ -141,3 +141,7 @@ def _check_compiled(kind: str, policy: Policy, tape: Tape, plain: list[Shown]) -
                         f"estimate returns {compiled!r} in compiled code and {theta!r} in plain Python (round {t}, "
                         f"agent {i}, arm {k})",
                     )
+
+
+def __dir__() -> list[str]:
+    return __all__
