@@ -1,8 +1,9 @@
 """Python client of an agent's HTTP API, blocking and for asyncio.
 
 It imports only the state model of the server. Calls are described in ``client_calls``; here two runners make them, and
-repeat those that broke off. A reward is idempotent, and so is a decision, which has a key: a repeated request gets the
-decision that the first one has handed out. A call ends by its deadline, whatever the agent does.
+repeat those that broke off; what both do alike is in ``client_settings``. A reward is idempotent, and so is a decision,
+which has a key: a repeated request gets the decision that the first one has handed out. A call ends by its deadline,
+whatever the agent does.
 """
 
 import asyncio
@@ -13,8 +14,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
-
-from pydantic import ValidationError
 
 from fedbandit.agent import client_calls as calls
 from fedbandit.agent.client_calls import Call, Decision, KnownDecision, LoggedDecision, Reported
@@ -32,15 +31,14 @@ from fedbandit.agent.client_errors import (
     Unavailable,
     UnknownDecision,
     Unreachable,
-    error_of,
 )
-from fedbandit.agent.client_idle import IDLE, Idle
-from fedbandit.checks import InvalidArgument, instance, number_above, whole_number
+from fedbandit.agent.client_idle import Idle
 
 try:
     import httpcore
 
     from fedbandit.agent.client_network import BoundedBackend
+    from fedbandit.agent.client_settings import BROKEN, DEADLINE, RETRIES, TIMEOUT, URL, Settings
 except ImportError as error:
     raise ImportError(
         "the client of an agent needs httpcore: pip install 'fedbandit[agent]'", name="httpcore"
@@ -70,72 +68,6 @@ __all__ = [
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
-
-_WAITS = (0.05, 0.2, 0.5, 1.0)
-"""Seconds between attempts: an agent is back in less than a second. The last is repeated."""
-
-_NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout)
-_BROKEN = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, TimeoutError, OSError)
-
-_URL, _TIMEOUT, _DEADLINE, _RETRIES = "http://127.0.0.1:8400", 1.0, 2.0, 3
-
-
-class _Settings:
-    """What both clients do alike: settings, headers, what an answer means, and whether to try again."""
-
-    def __init__(self, url: str, token: str | None, timeout: float, deadline: float, retries: int) -> None:
-        instance("url", url, str, f"an address such as {_URL}")
-        if not url.startswith(("http://", "https://")):
-            raise InvalidArgument("url", url, f"an address such as {_URL}")
-        self.url = url.rstrip("/")
-        token = None if token is None else token.strip()  # as a file ends with a newline
-        if token is not None and (not token.isascii() or not token.isprintable() or not token):
-            raise InvalidArgument("token", "what was given", "visible ASCII characters")  # never shown
-        self.timeout = number_above("timeout", timeout, 0.0)
-        self.deadline = number_above("deadline", deadline, 0.0)
-        self.retries = whole_number("retries", retries, 0, 1_000_000)
-        self._headers = {"Accept": "application/json"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
-        # No proxy: an agent is beside the application.
-        self.pool: dict[str, Any] = {"max_connections": 1, "keepalive_expiry": IDLE}
-        if url.startswith("https://"):
-            self.pool["ssl_context"] = httpcore.default_ssl_context()  # one for all: to make one takes long
-
-    def request(self, call: Call[Any], within: float) -> dict[str, Any]:
-        """The arguments of a request."""
-        has_body = call.body is not None
-        return {
-            "method": call.method,
-            "url": self.url + call.path,
-            "headers": {**self._headers, "Content-Type": "application/json"} if has_body else self._headers,
-            "content": call.body,
-            "extensions": {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), within)},
-        }
-
-    def value(self, call: Call[_T], status: int, content: bytes) -> _T:
-        """The value of an answer; raises the error that it carries."""
-        if 200 <= status < 300:
-            try:
-                return call.read(content)
-            except (ValidationError, ValueError):
-                said = None
-        else:
-            said = error_of(content)
-        raise said or AgentError(f"{self.url} does not answer like an agent (status {status})")
-
-    def pause(self, call: Call[Any], error: Exception, attempt: int, left: float) -> float:
-        """Seconds until the next attempt; raises what the caller sees if there is none."""
-        wait = _WAITS[min(attempt, len(_WAITS) - 1)]
-        if attempt < self.retries and wait < left and (call.repeats or isinstance(error, _NOT_SENT)):
-            return wait
-        raise self.told(error) from None
-
-    def told(self, error: Exception) -> AgentError:
-        """The error that the caller sees."""
-        if isinstance(error, AgentError):
-            return error
-        return Unreachable(f"no answer from {self.url}: {str(error) or 'timed out'}")
 
 
 def _blocking(make: Callable[_P, Call[_T]]) -> "Callable[Concatenate[Client, _P], _T]":
@@ -169,11 +101,11 @@ class Client:
 
     def __init__(
         self,
-        url: str = _URL,
+        url: str = URL,
         token: str | None = None,
-        timeout: float = _TIMEOUT,
-        deadline: float = _DEADLINE,
-        retries: int = _RETRIES,
+        timeout: float = TIMEOUT,
+        deadline: float = DEADLINE,
+        retries: int = RETRIES,
     ) -> None:
         """Connects when it is first used.
 
@@ -181,7 +113,7 @@ class Client:
         * ``deadline``: seconds per call, with all attempts and the pauses between them
         * ``retries``: attempts after the first, within the deadline
         """
-        self._settings = _Settings(url, token, timeout, deadline, retries)
+        self._settings = Settings(url, token, timeout, deadline, retries)
         self._network = BoundedBackend()
         self._idle = Idle(lambda: httpcore.ConnectionPool(**self._settings.pool, network_backend=self._network))
 
@@ -193,6 +125,7 @@ class Client:
     rewards = _blocking(calls.rewards)
     federation = _blocking(calls.federation)
     state = _blocking(calls.state)
+    ready = _blocking(calls.ready)
     arms = _blocking(calls.arms)
     change_arm = _blocking(calls.change_arm)
     accept_arm = _blocking(calls.accept_arm)
@@ -216,7 +149,7 @@ class Client:
                     *lines, left = (left + chunk).split(b"\n")
                     for line in lines:
                         yield settings.value(call, 200, line)
-        except _BROKEN as error:
+        except BROKEN as error:
             raise settings.told(error) from None
 
     def close(self) -> None:
@@ -248,10 +181,16 @@ class Client:
         while True:
             within = min(settings.timeout, max(0.001, ends - time.monotonic()))
             try:
-                with self._connection() as pool, self._network.bound(within):
-                    answer = pool.request(**settings.request(call, within))
-                return settings.value(call, answer.status, answer.content)
-            except (*_BROKEN, Unavailable) as error:
+                content = bytearray()
+                with (
+                    self._connection() as pool,
+                    self._network.bound(within),
+                    pool.stream(**settings.request(call, within)) as answer,
+                ):
+                    for chunk in answer.iter_stream():
+                        settings.add(content, chunk)
+                return settings.value(call, answer.status, bytes(content))
+            except (*BROKEN, Unavailable) as error:
                 pause = settings.pause(call, error, attempt, ends - time.monotonic())
             time.sleep(pause)
             attempt += 1
@@ -262,14 +201,14 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str = _URL,
+        url: str = URL,
         token: str | None = None,
-        timeout: float = _TIMEOUT,
-        deadline: float = _DEADLINE,
-        retries: int = _RETRIES,
+        timeout: float = TIMEOUT,
+        deadline: float = DEADLINE,
+        retries: int = RETRIES,
     ) -> None:
         """As ``Client``."""
-        self._settings = _Settings(url, token, timeout, deadline, retries)
+        self._settings = Settings(url, token, timeout, deadline, retries)
         self._idle = Idle(lambda: httpcore.AsyncConnectionPool(**self._settings.pool))
 
     decide = _awaited(calls.decide)
@@ -280,6 +219,7 @@ class AsyncClient:
     rewards = _awaited(calls.rewards)
     federation = _awaited(calls.federation)
     state = _awaited(calls.state)
+    ready = _awaited(calls.ready)
     arms = _awaited(calls.arms)
     change_arm = _awaited(calls.change_arm)
     accept_arm = _awaited(calls.accept_arm)
@@ -303,7 +243,7 @@ class AsyncClient:
                     *lines, left = (left + chunk).split(b"\n")
                     for line in lines:
                         yield settings.value(call, 200, line)
-        except _BROKEN as error:
+        except BROKEN as error:
             raise settings.told(error) from None
 
     async def close(self) -> None:
@@ -335,10 +275,16 @@ class AsyncClient:
         while True:
             within = min(settings.timeout, max(0.001, ends - time.monotonic()))
             try:
-                async with self._connection() as pool, asyncio.timeout(within):
-                    answer = await pool.request(**settings.request(call, within))
-                return settings.value(call, answer.status, answer.content)
-            except (*_BROKEN, Unavailable) as error:
+                content = bytearray()
+                async with (
+                    self._connection() as pool,
+                    asyncio.timeout(within),
+                    pool.stream(**settings.request(call, within)) as answer,
+                ):
+                    async for chunk in answer.aiter_stream():
+                        settings.add(content, chunk)
+                return settings.value(call, answer.status, bytes(content))
+            except (*BROKEN, Unavailable) as error:
                 pause = settings.pause(call, error, attempt, ends - time.monotonic())
             await asyncio.sleep(pause)
             attempt += 1

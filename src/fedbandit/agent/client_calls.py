@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from fedbandit.agent.client_errors import InvalidRequest
 from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, FederationState, RestoredBody, SiteState
@@ -116,6 +116,18 @@ def _nothing(_: bytes) -> None:
     return None
 
 
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _model(kind: type[_Model]) -> Callable[[bytes], _Model]:
+    return lambda content: kind.model_validate(json.loads(content, parse_constant=_refuse))
+
+
+def _refuse(constant: str) -> None:
+    """An agent writes null for what is no number: NaN would surprise whoever shows it."""
+    raise ValueError(f"{constant} is no number")
+
+
 def _reader(kind: TypeAdapter[_T]) -> Callable[[bytes], _T]:
     return lambda content: kind.validate_json(content, strict=True)
 
@@ -219,17 +231,22 @@ def _json(said: dict[str, Any]) -> bytes:
 
 def federation() -> Call[FederationState]:
     """Read the terms that all sites share: arms, range, reward window. For whoever may decide."""
-    return Call("GET", "/v1/federation", FederationState.model_validate_json)
+    return Call("GET", "/v1/federation", _model(FederationState))
 
 
 def state() -> Call[SiteState]:
     """Read the agent's state."""
-    return Call("GET", "/v1/state", SiteState.model_validate_json)
+    return Call("GET", "/v1/state", _model(SiteState))
+
+
+def ready() -> Call[None]:
+    """Ask whether the agent serves; ``Unavailable`` says why it does not."""
+    return Call("GET", "/readyz", _nothing)
 
 
 def arms() -> Call[ArmsBody]:
     """Read the list of arms with its version: which are stopped, who changed what, and what waits to be accepted."""
-    return Call("GET", "/v1/arms", ArmsBody.model_validate_json)
+    return Call("GET", "/v1/arms", _model(ArmsBody))
 
 
 def log(after: int = 0) -> Call[LoggedDecision]:
@@ -243,7 +260,7 @@ def log(after: int = 0) -> Call[LoggedDecision]:
 def change_arm(kind: Literal["add", "suspend", "resume", "retire"], name: str) -> Call[ArmChangeBody]:
     """Change the list of arms; a stop (``suspend``, ``retire``) takes effect at every site that hears of it."""
     said = {"change": kind, "arm": _text("name", name, "the name of an arm")}
-    return Call("POST", "/v1/arms", ArmChangeBody.model_validate_json, _json(said), repeats=False)
+    return Call("POST", "/v1/arms", _model(ArmChangeBody), _json(said), repeats=False)
 
 
 def accept_arm(name: str, retire: bool = False) -> Call[ArmsBody]:
@@ -252,7 +269,7 @@ def accept_arm(name: str, retire: bool = False) -> Call[ArmsBody]:
     A retirement is final: it is accepted only with ``retire``.
     """
     said: dict[str, Any] = {"arm": _text("name", name, "the name of an arm")} | ({"retire": True} if retire else {})
-    return Call("POST", "/v1/arms/accept", ArmsBody.model_validate_json, _json(said))
+    return Call("POST", "/v1/arms/accept", _model(ArmsBody), _json(said))
 
 
 def leave(name: str) -> Call[None]:
@@ -277,4 +294,4 @@ def confirm() -> Call[None]:
 
 def restore() -> Call[RestoredBody]:
     """Let the agent begin a new life with an old data folder."""
-    return Call("POST", "/v1/restore", RestoredBody.model_validate_json, repeats=False)
+    return Call("POST", "/v1/restore", _model(RestoredBody), repeats=False)

@@ -11,7 +11,7 @@ import time  # noqa: TID251  # where the clock enters
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["LASTS", "SMALL_STEP", "PatientClock", "SteadyClock", "epoch_now"]
+__all__ = ["LASTS", "SMALL_STEP", "PatientClock", "SteadyClock", "both_clocks", "epoch_now"]
 
 LASTS = 60.0
 """Seconds after which a jump of the system's clock is believed."""
@@ -26,6 +26,11 @@ SMALL_STEP = 1.0
 def epoch_now() -> int:
     """The epoch of a life that begins now: milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+def both_clocks() -> tuple[float, float]:
+    """Steady and wall time: a machine that is paused may not notice by one of them."""
+    return time.monotonic(), time.time()
 
 
 class SteadyClock:

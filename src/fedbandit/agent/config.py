@@ -13,8 +13,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedbandit.agent.addresses import Address, address, listening_address, site_name
 from fedbandit.agent.core.arm_changes import Accepts
+from fedbandit.agent.core.arm_names import unclear_names
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.own_policy import check_trust
+from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.rights import ALL_RIGHTS, ROLES, Right, Rights, Role
 from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
@@ -27,6 +29,7 @@ __all__ = [
     "Neighbour",
     "SiteConfig",
     "Tls",
+    "changed_at",
     "check_insecure",
     "is_token",
     "read_config",
@@ -77,6 +80,7 @@ class SiteConfig:
     * ``http``, ``gossip``: where to listen, for the application and for neighbours; ``None``: nobody can dial us
     * ``token_file``: holds a token with all rights; ``role_files``: those with the rights of a role
     * ``accepts``: whose changes of the arms count without the operator's consent
+    * ``most_sites``: more do not make this site surer; None: nobody says how many there can be
     * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
       decisions kept; ``keep_rewards``: their rewards, too, for the site's log
     """
@@ -95,6 +99,7 @@ class SiteConfig:
     role_files: dict[Role, Path] = field(default_factory=dict[Role, Path])
     keep_rewards: bool = False
     accepts: Accepts = frozenset()
+    most_sites: int | None = None
 
 
 T = TypeVar("T")
@@ -199,6 +204,7 @@ class _Neighbour(Section):
 class _File(Section):
     name: _Name
     data: _FileName
+    most_sites: Annotated[int, AfterValidator(lambda v: whole_number("", v, 2, 10**6))] | None = None
     trust_policy: str = ""
     federation: _Federation
     tls: _Tls | None = None
@@ -218,8 +224,10 @@ def read_config(path: Path) -> SiteConfig:
         terms = _terms(file.federation, file.trust_policy, path.parent)
     except InvalidArgument as error:
         mistakes.insert(0, str(error))
-    _refuse(path, mistakes)
     folder = path.parent
+    if not (folder / file.data / STATE_FILE).exists():  # a site that has begun with such names goes on
+        mistakes += map(str, unclear_names("federation.arms", file.federation.arms))
+    _refuse(path, mistakes)
     listen = file.listen
     return SiteConfig(
         name=file.name,
@@ -236,7 +244,17 @@ def read_config(path: Path) -> SiteConfig:
         accepts=file.arms.accept,
         role_files={role: folder / name for role in ROLES if (name := getattr(file.tokens, role)) is not None},
         keep_rewards=file.decisions.keep_rewards,
+        most_sites=file.most_sites,
     )
+
+
+def changed_at(path: Path) -> tuple[int, int, int]:
+    """What differs once a file was changed; zeros while it is missing."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return seen.st_mtime_ns, seen.st_size, seen.st_ino
 
 
 def check_insecure(config: SiteConfig, insecure: bool) -> None:
@@ -364,6 +382,9 @@ def _contradictions(file: _File) -> Iterator[str]:
         yield "'tokens.application' is missing: with the tokens given nobody could ask for an arm"
     if listen.gossip == listen.http and listen.http.port != 0:
         yield str(InvalidArgument("listen.gossip", str(listen.gossip), "different from listen.http"))
+    if file.most_sites is not None and file.most_sites <= len(file.neighbours):
+        accepted = f"at least {1 + len(file.neighbours)}: this site and its neighbours"
+        yield str(InvalidArgument("most_sites", file.most_sites, accepted))
     names = {file.name}
     for i, neighbour in enumerate(file.neighbours):
         if neighbour.name == file.name:

@@ -16,9 +16,9 @@ Role = Literal["application", "viewer", "operator"]
 ALL_RIGHTS: Rights = frozenset(get_args(Right))
 
 ROLES: Mapping[Role, Rights] = {
-    "application": frozenset({"decide", "report"}),
+    "application": frozenset({"decide", "report", "view"}),
     "viewer": frozenset({"view"}),
     "operator": frozenset({"view", "neighbours", "lives", "arms", "log"}),
 }
-"""An operator reads the state, too: whoever drops a neighbour must see whose agent answers. Only an operator reads the
-log: it has raw rewards."""
+"""All read the state: an application shows the page, and whoever drops a neighbour must see whose agent answers. Only
+an operator reads the log: it has raw rewards."""

@@ -9,18 +9,17 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 
-from fedbandit.agent.clock import LASTS, PatientClock, SteadyClock, epoch_now
-from fedbandit.agent.config import ConfigError, SiteConfig, check_insecure, read_config
+from fedbandit.agent.clock import LASTS, PatientClock, SteadyClock, both_clocks, epoch_now
+from fedbandit.agent.config import ConfigError, SiteConfig, changed_at, check_insecure, read_config
 from fedbandit.agent.core.arm_changes import ArmChange, ChangeKind
 from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.choice import DecisionDraws, draws_for
 from fedbandit.agent.core.decisions import Outcome
-from fedbandit.agent.core.events import Step
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.forgetting import Limits, warnings_of_forgetting
+from fedbandit.agent.core.notices import warnings_of_unlisted
 from fedbandit.agent.core.presence import Presence
 from fedbandit.agent.core.records import Decision, Stored
 from fedbandit.agent.core.requests import Request
@@ -36,9 +35,12 @@ from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.refusals import Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import GossipServer
+from fedbandit.agent.http.error_answers import error_of
+from fedbandit.agent.http.feed import Feed, timed
 from fedbandit.agent.http.snapshot import certificate_warning, site_state
-from fedbandit.agent.http.state import SiteState
-from fedbandit.agent.warning_log import WarningLog
+from fedbandit.agent.http.state import HistoryBody, SiteState
+from fedbandit.agent.past import Past, moment_of
+from fedbandit.agent.warning_log import RestartLog, WarningLog
 from fedbandit.privacy.noise import measurement_of
 
 __all__ = ["Agent"]
@@ -67,10 +69,9 @@ class Agent:
         self.config, self._tls = config, tls
         self.refusals = Refusals(_LOG, time.monotonic)
         self.gossip_port: int | None = None
-        self._random = secrets.SystemRandom()
-        self._started = time.time()
+        self._random, self._started = secrets.SystemRandom(), time.time()
         self._problem: str | None = "starting"
-        self._changed = _changed_at(config.path)
+        self._changed = changed_at(config.path)
         self._state_file: tuple[int, int] | None = None
         self._said_of_certificate: str | None = None
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -78,12 +79,14 @@ class Agent:
         self.limits = Limits(config.keep, config.expire_after)
         self._forgotten = ForgottenDecisions(_LOG, self.limits, config.terms.reward_window > 0.0)
         self._presence = Presence(self._new_run())
-        self._said = WarningLog(_LOG)
+        self._said, self._restarts = WarningLog(_LOG), RestartLog(_LOG)
         self._confirmed: float | None = None
-        self._awake = _now_of_both_clocks()
+        self._awake = both_clocks()
         self.site = DurableSite(self._open_journal, self._make_site, self._now)
         measurement_of(1.0)  # loads the noise library now, not during the first release
-        self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random)
+        self.feed = Feed(self._watched, self._trouble, "state")
+        self._past = Past(self._started, self.feed)
+        self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random, self.feed.exchange)
         self._server: GossipServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -96,7 +99,7 @@ class Agent:
             raise JournalError(f"{path}: {REPLACED}") from FileNotFoundError(REPLACED)
         journal = SqliteJournal(path, self.config.name, self.terms, epoch_now())
         if is_new:
-            _LOG.warning("%s: no state yet: a new life begins, with fresh batches of every arm", path)
+            _LOG.info("%s: no state yet: a new life begins, with fresh batches of every arm", path)
         self._state_file = identity(path)
         if journal.was_migrated:
             _LOG.warning("%s: migrated from the version before, and taken for the latest", path)
@@ -104,8 +107,8 @@ class Agent:
         return journal
 
     def _make_site(self, stored: Stored) -> Site:
-        keeps = self.config.keep_rewards
-        site = Site(self.config.name, self.terms, stored, presence=self._presence, keeps_rewards=keeps)
+        keeps, most, presence = self.config.keep_rewards, self.config.most_sites, self._presence
+        site = Site(self.config.name, self.terms, stored, presence=presence, keeps_rewards=keeps, most_sites=most)
         self._clock.catch_up(site.clock)
         return site
 
@@ -148,21 +151,20 @@ class Agent:
 
     async def decision(self, decision_id: str) -> Decision:
         """A decision that is remembered; it is on disk."""
-        return await self.site.take(lambda site: Step(site.decision(decision_id)))
+        return await self.site.shown(lambda site: site.decision(decision_id))
 
     async def log(self, after: int) -> tuple[list[Decision], Mapping[str, float]]:
         """All decisions beyond a number, and the rewards that are kept."""
-        return await self.site.take(lambda site: Step(site.log(after)))
+        return await self.site.shown(lambda site: site.log(after))
 
     @property
     def arm_names(self) -> tuple[str, ...]:
         """The names of the arms, in the order of their numbers."""
         return self.site.arm_names
 
-    @property
-    def arms(self) -> Arms:
+    async def arms(self) -> Arms:
         """The arms, and what became of them; all of it is on disk."""
-        return self.site.look().arms
+        return await self.site.shown(lambda site: site.arms)
 
     async def change_arm(self, kind: ChangeKind, arm: str) -> ArmChange:
         """Change an arm, and tell the neighbours at once."""
@@ -206,12 +208,12 @@ class Agent:
         if self._server is not None:
             await self._server.drop_strangers()
 
-    def not_ready(self) -> str | None:
+    async def not_ready(self) -> str | None:
         """Why the agent cannot serve now; None if it can."""
         if self._problem is not None:
             return self._problem
         try:
-            self.site.look()
+            await self.site.shown(lambda _: None)
         except JournalError as error:
             return in_words(error)
         return None if self.site.problem is None else in_words(self.site.problem)
@@ -220,7 +222,7 @@ class Agent:
 
     async def start(self) -> None:
         """Listen for neighbours, dial them, expire old decisions, watch the configuration."""
-        self._awake = _now_of_both_clocks()
+        self._awake = both_clocks()
         if self.config.gossip is not None:
             handlers = {
                 "Exchange": self.links.answer_exchange,
@@ -235,12 +237,13 @@ class Agent:
         if self._server is not None:  # only now: a neighbour that calls before it is known here would be refused
             await self._server.start()
         self._tasks = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_configuration())]
-        self._said.notice(self._warnings(self.site.look()))
+        self._said.notice(await self.site.shown(self._warnings))
         self._problem = None
 
     async def hang_up(self) -> None:
         """Stop gossip; an exchange in progress may finish."""
         self._problem = "stopping"
+        self.feed.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -258,15 +261,16 @@ class Agent:
         said = None
         while True:
             self._notice_pause()
-            self._awake = _now_of_both_clocks()  # whatever fails below: the process does not stand still
+            self._awake = both_clocks()  # whatever fails below: the process does not stand still
             try:
                 await self._look_at_disk()
                 self.links.notice_silence()
                 self._notice_expiry()
                 await self._wait_for_neighbours()
-                self._said.notice(self._warnings(self.site.look()))
+                self._said.notice(await self.site.shown(self._warnings))
+                self._past.note(await self.site.shown(lambda site: moment_of(site, self._clock.peek())))
                 await self._forget_old()
-                self.site.erase()
+                await self.site.erase()
                 if said is not None:
                     _LOG.info("resolved: %s", said)
                 said = None
@@ -297,7 +301,7 @@ class Agent:
         said = None
         while True:
             await asyncio.sleep(WATCH_EVERY)
-            changed = _changed_at(self.config.path)
+            changed = changed_at(self.config.path)
             if changed == self._changed:
                 continue
             try:
@@ -309,6 +313,10 @@ class Agent:
                     _LOG.error("the changed configuration was not applied: %s", error, exc_info=not known)
                 if not isinstance(error, ConfigError):
                     continue  # not the file's fault: try again
+            else:
+                if said is not None:
+                    _LOG.info("%s is in order again", self.config.path.name)
+                said = None
             self._changed = changed
 
     async def _take_over(self) -> None:
@@ -324,22 +332,16 @@ class Agent:
         if config.accepts != self.config.accepts:
             await self.links.arms.accept(config.accepts)
             _LOG.info("applied [arms] in %s", path.name)
-        taken = replace(self.config, neighbours=config.neighbours, accepts=config.accepts)
-        changed = [field.name for field in fields(config) if getattr(config, field.name) != getattr(taken, field.name)]
-        if "terms" in changed:
-            _LOG.warning(
-                "%s: the [federation] section has changed; this agent keeps the old one. New terms make a new "
-                "federation: every site needs them, and an empty data folder",
-                path.name,
-            )
-        elif changed:
-            _LOG.warning("%s: restart to apply: %s", path.name, ", ".join(changed))
+        if config.most_sites != self.config.most_sites:
+            await self.site.do(lambda site: site.limit_sites(config.most_sites))
+            _LOG.info("applied most_sites in %s", path.name)
+        taken = replace(self.config, neighbours=config.neighbours, accepts=config.accepts, most_sites=config.most_sites)
+        self._restarts.notice(taken, config)
         self.config = taken
 
     async def _wait_for_neighbours(self) -> None:
         """Release again some time after a neighbour has confirmed the file: a twin that lives speaks meanwhile."""
-        waits = self.site.look().waits
-        if waits in ("no", "for one"):
+        if (waits := self.site.in_memory.waits) in ("no", "for one"):
             self._confirmed = None
             return
         self._confirmed = time.monotonic() if self._confirmed is None else self._confirmed
@@ -355,22 +357,37 @@ class Agent:
 
     def _notice_pause(self) -> None:
         """A process that stood still does not know whether another was started with its file meanwhile."""
-        if max(now - then for now, then in zip(_now_of_both_clocks(), self._awake, strict=True)) > LONGEST_PAUSE:
-            self._awake = _now_of_both_clocks()
+        if max(now - then for now, then in zip(both_clocks(), self._awake, strict=True)) > LONGEST_PAUSE:
+            self._awake = both_clocks()
             with suppress(JournalError):  # then nothing is released, either
-                self.site.look().pause(self._new_run())
+                self.site.in_memory.pause(self._new_run())
 
     # ---------------------------------------------------------------- what is shown
 
-    def state(self) -> SiteState:
+    async def state(self) -> SiteState:
         """The response of ``GET /v1/state``; everything in it is on disk."""
-        seen, refused = self.site.look(), self.refusals.counts()
-        forgotten, said = dict(self._forgotten.counts), self._warnings(seen)
-        times = self._started, time.time()
-        return site_state(seen, self._tls, self.links.statuses, refused, *times, self.limits, forgotten, said)
+        return await self.site.shown(self._shown)
+
+    async def _watched(self) -> tuple[SiteState, float]:
+        """The same for streams, and how long it took."""
+        return await self.site.shown(lambda site: timed(lambda: self._shown(site)))
+
+    def _shown(self, site: Site) -> SiteState:
+        seen = site, self._tls, self.links.statuses, self.refusals.counts(), self._started, time.time(), self.limits
+        return site_state(*seen, dict(self._forgotten.counts), self._warnings(site), self._past.per_minute)
+
+    def _trouble(self, error: Exception | None) -> str | None:
+        """What streams are told besides the state."""
+        problem = self.site.problem if error is None else error
+        return self._problem if problem is None else error_of(problem).detail.message
+
+    async def history(self) -> HistoryBody:
+        """The response of ``GET /v1/history``."""
+        return self._past.history((await self.arms()).names)
 
     def _warnings(self, site: Site) -> list[str]:
-        return [*site.warnings(), *warnings_of_forgetting(site, self.limits, self._clock.peek())]
+        unlisted = warnings_of_unlisted(site.links, (it.name for it in self.config.neighbours))
+        return [*site.warnings(), *warnings_of_forgetting(site, self.limits, self._clock.peek()), *unlisted]
 
     def _notice_expiry(self) -> None:
         """Log once a day that the certificate expires soon."""
@@ -378,16 +395,3 @@ class Agent:
         if warning is not None and warning != self._said_of_certificate:
             _LOG.warning("%s", warning)
         self._said_of_certificate = warning
-
-
-def _now_of_both_clocks() -> tuple[float, float]:
-    """A machine that is paused may not notice by one of them."""
-    return time.monotonic(), time.time()
-
-
-def _changed_at(path: Path) -> tuple[int, int, int]:
-    try:
-        seen = path.stat()
-    except OSError:
-        return 0, 0, 0
-    return seen.st_mtime_ns, seen.st_size, seen.st_ino

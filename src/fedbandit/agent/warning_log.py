@@ -3,8 +3,13 @@
 import logging
 import re
 from collections.abc import Iterable
+from dataclasses import fields
 
-__all__ = ["WarningLog"]
+from fedbandit.agent.config import SiteConfig
+from fedbandit.agent.core.notices import Note
+from fedbandit.checks import shortened
+
+__all__ = ["RestartLog", "WarningLog"]
 
 _NUMBERS = re.compile(r"[0-9][0-9.,e+%-]*")
 
@@ -22,8 +27,35 @@ class WarningLog:
         now = {_NUMBERS.sub("", warning): warning for warning in warnings}
         for key, warning in now.items():
             if key not in self._said:
-                self._log.warning("%s", warning)
+                self._log.log(logging.INFO if isinstance(warning, Note) else logging.WARNING, "%s", warning)
         for key, warning in self._said.items():
             if key not in now:
-                self._log.info("no longer: %s", warning)
+                self._log.info("no longer: %s", shortened(warning, 60))  # it was told in full
         self._said = now
+
+
+class RestartLog:
+    """What a changed configuration file says and a running agent does not apply."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        """The file is as the agent has read it."""
+        self._log = log
+        self._differs: list[str] = []
+
+    def notice(self, running: SiteConfig, found: SiteConfig) -> None:
+        """The file was changed, to this."""
+        before, file = self._differs, found.path.name
+        self._differs = [it.name for it in fields(found) if getattr(found, it.name) != getattr(running, it.name)]
+        others = [name for name in self._differs if name != "terms"]
+        if "terms" in self._differs:
+            self._log.warning(
+                "%s: the [federation] section has changed; this agent keeps the old one. New terms make a new "
+                "federation: every site needs them, and an empty data folder",
+                file,
+            )
+        elif "terms" in before:
+            self._log.info("%s: the [federation] section is again the one that this agent runs with", file)
+        if others:
+            self._log.warning("%s: restart to apply: %s", file, ", ".join(others))
+        elif before and not self._differs and before != ["terms"]:
+            self._log.info("%s: nothing needs a restart any more", file)

@@ -11,12 +11,12 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Literal, get_args
 
+from fedbandit.agent.core.arm_names import arm_name
 from fedbandit.checks import InvalidArgument, whole_number
 
 __all__ = [
     "KEPT_FOR_STOPS",
     "MAX_ADDED",
-    "MAX_ARM_NAME",
     "MAX_CHANGES",
     "MAX_LIFTED",
     "Accepts",
@@ -24,7 +24,6 @@ __all__ = [
     "ChangeKind",
     "Proof",
     "Sign",
-    "arm_name",
     "change_from",
 ]
 
@@ -48,22 +47,12 @@ KEPT_FOR_STOPS = 100
 MAX_ADDED = 100
 """The most arms that are added to those of the terms: messages have a column for each."""
 
-MAX_ARM_NAME = 64
-"""The most characters in the name of an arm that is added."""
-
 MAX_LIFTED = 100
 """The most stops that one change lifts."""
 
 MAX_VERSION, MAX_TIME, LONGEST = 2**40, 2**62, 1000
 MAX_CERTIFICATES, MAX_SIGNATURE = 16_384, 1024
 _ID = 16
-
-
-def arm_name(name: object) -> str:
-    """The name of an arm that can be added, or an error."""
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_ARM_NAME or not name.isprintable() or name != name.strip():
-        raise InvalidArgument("arm", name, f"a name of 1 to {MAX_ARM_NAME} printable characters")
-    return name
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from fedbandit.agent.core.arm_changes import (
     Accepts,
     ArmChange,
     ChangeKind,
-    arm_name,
 )
+from fedbandit.agent.core.arm_names import new_arm_name, same_to_readers
 from fedbandit.agent.core.records import ArmChanged
 from fedbandit.checks import InvalidArgument, closest
 
@@ -100,6 +100,7 @@ class Arms:
 
     def next_change(self, kind: ChangeKind, name: str, by: str, at: int, federation: str) -> ArmChange:
         """The change that a site's operator asks for, without proof; refuses one that makes no sense here."""
+        name = new_arm_name(name) if kind == "add" else name
         self._check(kind, name)
         lifts: tuple[str, ...] = ()
         if kind == "resume":
@@ -116,8 +117,9 @@ class Arms:
 
     def _check(self, kind: ChangeKind, name: str) -> None:
         if kind == "add":
-            if arm_name(name) in self.names:
-                raise InvalidArgument("arm", name, "the name of a new arm", f"{name!r} is there already.")
+            if (known := next((it for it in self.names if same_to_readers((it, name))), None)) is not None:
+                hint = f"{known!r} is there already{'.' if known == name else ', and people cannot tell them apart.'}"
+                raise InvalidArgument("arm", name, "the name of a new arm", hint)
             if len(self.added) >= MAX_ADDED:
                 raise InvalidArgument("arm", name, f"left out: {MAX_ADDED} arms have been added, the most there can be")
             return

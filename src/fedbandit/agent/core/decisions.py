@@ -22,7 +22,7 @@ from fedbandit.agent.core.forgetting import Expired
 from fedbandit.agent.core.messages import MAX_COUNT
 from fedbandit.agent.core.records import Decision, Forgotten, Kept, Life, Record, Times
 from fedbandit.agent.core.requests import ANY, Request, as_bits, key_tag, subject_tag
-from fedbandit.agent.core.site_view import SiteView
+from fedbandit.agent.core.site_answers import SiteAnswers
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 
 __all__ = ["LONGEST_GAP", "MAX_EXPIRED", "MAX_SETTLED", "Decisions", "Outcome"]
@@ -42,8 +42,11 @@ Outcome = bool | Refused | InvalidArgument
 _Result = TypeVar("_Result")
 
 
-class Decisions(SiteView):
-    """What a site knows (``site_view``), and what its application changes of it. ``site`` adds neighbours."""
+class Decisions(SiteAnswers):
+    """What a site knows (``site_view``) and tells, and what its application changes of it. ``site`` adds neighbours."""
+
+    reported = 0
+    """Rewards that came since the site was loaded, late ones too; a repetition is not another."""
 
     @overload
     def decide(self, at: float, draws: DecisionDraws, request: Request = ANY) -> Step[Decision]: ...
@@ -178,10 +181,12 @@ class Decisions(SiteView):
             return Step(False)
         now = self._clock if at is None else max(self._clock, finite_number("at", at))
         if decision.played or self._slots.is_over(decision, now):
+            self.reported += 1
             return self._step(False, replace(decision, late=True), replace(self._stored.times, late=self.late + 1))
         by_arrival = decision.number <= self._stored.by_arrival
         if by_arrival and self.doubt is not None:
             raise NotNow("a reward of a decision from before this version is taken once this site releases again")
+        self.reported += 1
         decision = decision.after_reward(reward)
         kept = [Kept(decision.id, decision.number, reward)] if self._keeps_rewards else []
         self._stored.apply([decision])
@@ -268,6 +273,7 @@ class Decisions(SiteView):
             return self._step(result, *records)
         missing = self.terms.missing_reward
         rewards = ((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
+        self._remember()
         own = self._player.take(rewards, self._elapsed)
         step = self._step(result, *records, *[it.after_play() for it in due])
         self._look(*self._player.concerned(own))

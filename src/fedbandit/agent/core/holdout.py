@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedbandit.agent.core.standings import Standing, schedule_of, variance_of_released
-from fedbandit.rules.batch import PRIOR_REWARDS
+from fedbandit.agent.core.standings import Standing
+from fedbandit.agent.core.unequal_sites import variance_of_own_mean
 
 __all__ = ["Holdout", "holdout"]
 
@@ -45,16 +45,12 @@ def _alone(
     standings: Sequence[Standing], weight: float, best: int, other: int, lead: float, terms: Any
 ) -> Iterator[tuple[float, Standing, int]]:
     """Sites whose part of the variance of the lead keeps it open, with the arm of which they know less."""
-    parts = [[(it.weight / weight) ** 2 * _variance(it.released[k], terms) for k in (best, other)] for it in standings]
+    parts = [
+        [(it.weight / weight) ** 2 * variance_of_own_mean(it.released[k], terms) for k in (best, other)]
+        for it in standings
+    ]
     total = sum(map(sum, parts))
     for it, (of_best, of_other) in zip(standings, parts, strict=True):
         rest = max(total - of_best - of_other, 0.0)
         if 0.0 < SETTLED**2 * rest <= lead**2 < SETTLED**2 * total:
             yield (of_best + of_other) / total, it, best if of_best >= of_other else other
-
-
-def _variance(released: int, terms: Any) -> float:
-    """Of a site's own mean after so many rewards, in the units of the page."""
-    if released == 0:
-        return terms.most_variance / PRIOR_REWARDS
-    return variance_of_released(released, *schedule_of(terms))

@@ -6,7 +6,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fedbandit.agent.core.arm_changes import MAX_ADDED, arm_name
+from fedbandit.agent.core.arm_changes import MAX_ADDED
+from fedbandit.agent.core.arm_names import arm_name
 from fedbandit.agent.core.seals import MAX_RUN, Seal
 from fedbandit.agent.core.standings import MAX_N, Standing
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number

@@ -5,21 +5,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from fedbandit.agent.core.arm_names import remarks_on_names
 from fedbandit.agent.core.arms import Arms, in_words_of_stops
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.holdout import Holdout
 from fedbandit.agent.core.presence import Doubt
+from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.slots import HeldUp
 from fedbandit.checks import shortened
 from fedbandit.outside.admission import claimed_epsilon
 from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.few_patients import too_few_patients
+from fedbandit.rules.belief import surest_after
 from fedbandit.rules.shares import floor_of_others
 from fedbandit.shares import Shares
 
 __all__ = [
     "UNREST",
+    "Note",
     "Privacy",
     "privacy_of",
     "warnings_of",
@@ -27,7 +31,16 @@ __all__ = [
     "warnings_of_claims",
     "warnings_of_network",
     "warnings_of_processes",
+    "warnings_of_terms",
+    "warnings_of_unbelieved",
+    "warnings_of_unlisted",
 ]
+
+
+class Note(str):
+    """A warning that needs nobody: it says what is so, by somebody's will or for a while."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -66,15 +79,23 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
         mechanism,
         epsilon,
         releases,
-        f"Changing one reward changes the probability of anything that all other sites together see by a factor of at "
-        f"most e^{epsilon:g}, {lasts}{_delays(terms)}. It is not hidden that somebody was treated, nor how often.",
+        f"With epsilon {epsilon:g}, whoever was 50 % sure of an outcome {_surest(epsilon)} afterwards. Changing one "
+        f"reward changes the probability of anything that all other sites together see by a factor of at most "
+        f"e^{epsilon:g}, {lasts}{_delays(terms)}. It is not hidden that somebody was treated, nor how often.",
     )
+
+
+def _surest(epsilon: float) -> str:
+    percent = 100.0 * surest_after(epsilon)
+    if percent >= 99.995:
+        return "may be certain of it"
+    return f"is at most {percent:{'.0f' if percent < 99.0 else '.2f'}} % sure of it"
 
 
 def _delays(terms: Federation) -> str:
     if terms.reward_window > 0.0:
         return f", whenever it is reported: it counts {terms.reward_window:g} s after its decision"
-    return ", if when a reward is reported does not depend on its value"
+    return ", provided that the time of a report does not depend on the reward"
 
 
 def warnings_of(
@@ -106,7 +127,9 @@ def warnings_of_arms(arms: Arms, shares: Shares | None) -> tuple[str, ...]:
     if len(arms.stopped) == len(arms.names):
         said.append(f"no arm is left to give: {in_words_of_stops(arms, arms.stopped)}.")
     elif suspended:
-        said.append(f"arms are stopped: {in_words_of_stops(arms, suspended)}; the others are given.")
+        given = [name for k, name in enumerate(arms.names) if k not in arms.stopped]
+        rest = f"only {given[0]} is" if len(given) == 1 else "the others are"
+        said.append(Note(f"arms are stopped: {in_words_of_stops(arms, suspended)}; {rest} given."))
     last = {it.arm: it for it in arms.waiting}
     for name, it in [*last.items()][:MOST_WAITING]:
         final = " --retire" if it.kind == "retire" else ""
@@ -124,7 +147,8 @@ def warnings_of_arms(arms: Arms, shares: Shares | None) -> tuple[str, ...]:
                 f"{len(others)} arms leave no room for a least share of {shares.least_share:g}: each has {floor:.3g}, "
                 "and the index decides nothing. Retire some."
             )
-    return tuple(said)
+    shown = dict.fromkeys((*arms.names, *[*last][:MOST_WAITING]))  # an operator compares what waits with what is there
+    return (*said, *map(Note, remarks_on_names(tuple(shown))))
 
 
 UNREST = 1.0
@@ -137,7 +161,12 @@ def warnings_of_network(arms: Sequence[str], holdout: Holdout | None, unrest: fl
     said: list[str] = []
     if holdout is not None:
         released = f"{holdout.released} rewards" if holdout.released else "nothing"
-        said.append(f"{holdout.site} has released {released} of {arms[holdout.arm]}: it alone leaves the answer open.")
+        said.append(
+            Note(
+                f"{holdout.site} has released {released} of {arms[holdout.arm]}, which is the main reason why the "
+                "answer is not surer. More patients there would settle it."
+            )
+        )
     if unrest > UNREST:
         more = min(5.0 * unrest, 100.0)
         said.append(
@@ -177,6 +206,18 @@ def warnings_of_processes(doubt: Doubt | None, namesakes: Iterable[str], twins: 
     return tuple(said)
 
 
+def warnings_of_unlisted(links: Iterable[Link], neighbours: Iterable[str]) -> tuple[str, ...]:
+    """Sites that are not among the ``neighbours`` of the file, have not left, and whose flow is in the sums."""
+    there = set(neighbours)
+    return tuple(
+        f"{it.neighbour} is not in the list of neighbours, and what has flowed over its link still counts here, since "
+        f"it may return. If it has left for good: 'fedbandit leave {it.neighbour}' here and at each of its neighbours; "
+        "if it has not, list it again."
+        for it in links
+        if not it.left and it.neighbour not in there and any(it.register[0])
+    )
+
+
 def warnings_of_claims(
     terms: Federation, beyond: Iterable[tuple[str, str, int]], most: int, surplus: tuple[str, int] | None
 ) -> Iterator[str]:
@@ -195,6 +236,17 @@ def warnings_of_claims(
         )
 
 
+def warnings_of_unbelieved(found: tuple[str, int, int] | None) -> Iterator[str]:
+    """More sites than the operator of this one knows: who tells of most, how many, and where the bound is."""
+    if found is not None:
+        teller, sites, most = found
+        yield (
+            f"{sites} sites are counted, where most_sites in this site's file is {most}: the answer is no surer than "
+            f"{most} sites make it. {teller} tells of most of them. If the federation has grown, raise most_sites; if "
+            "not, it, or a site behind it, invents sites."
+        )
+
+
 def _time(at: float) -> str:
     """When a decision was handed out: its id is for the application alone."""
     return datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")
@@ -204,36 +256,40 @@ def _warnings_of_policy(
     terms: Federation, num_agents: int, tried: Sequence[int], n_max: Sequence[int]
 ) -> tuple[str, ...]:
     policy, kind = terms.policy, kind_of(terms.policy)
+    said = list(warnings_of_terms(terms))
+    if isinstance(policy, FedBatch):
+        few = too_few_patients(policy.expected_decisions, policy.epsilon, num_agents, terms.num_arms)
+        return (*([] if few is None else [few]), *said)
+    if not terms.catches_up:
+        return tuple(said)
+    here, heard = sum(tried), sum(n_max)
+    started = here > terms.num_arms * num_agents  # before, the difference that the rule allows says nothing
+    if started and heard >= 2 * here:
+        said[-1] = (
+            f"this site is slower than others ({here} decisions, where {heard} have been heard of), and the "
+            f"consistency rule of {kind} makes it chase their counts instead of choosing good arms. fed_batch "
+            "has no such rule."
+        )
+    if terms.max_pulls is not None and 10 * max(tried) >= 9 * terms.max_pulls:
+        said.append(f"an arm has had {max(tried)} of the {terms.max_pulls} decisions for which policy.horizon pays.")
+    return tuple(said)
+
+
+def warnings_of_terms(terms: Federation) -> tuple[str, ...]:
+    """Those that follow from the terms alone, and stay: everybody has agreed to them."""
+    policy, kind = terms.policy, kind_of(terms.policy)
     said: list[str] = []
     if not is_built_in(policy):
         said.append(f"{kind} is not a part of fedbandit: this site trusts its author.")
         if terms.page.noise_due is None:
             said.append(f"{kind} is not private: neighbours can compute rewards.")
-        if not terms.catches_up:
-            return tuple(said)
     if isinstance(policy, GossipUCB):
         said.append("gossip_ucb is not private: neighbours can compute every reward. fed_batch is.")
-    if isinstance(policy, FedBatch):
-        few = too_few_patients(policy.expected_decisions, policy.epsilon, num_agents, terms.num_arms)
-        said += [] if few is None else [few]
-        if policy.radius == "safe":
-            said.append(
-                "the safe radius is proved for sites that act in step; here it is a wide radius without a theorem."
-            )
-        return tuple(said)
-    here, heard = sum(tried), sum(n_max)
-    started = here > terms.num_arms * num_agents  # before, the difference that the rule allows says nothing
-    if started and heard >= 2 * here:
-        said.append(
-            f"this site is slower than others ({here} decisions, where {heard} have been heard of), and the "
-            f"consistency rule of {kind} makes it chase their counts instead of choosing good arms. fed_batch "
-            "has no such rule."
-        )
-    else:
+    if isinstance(policy, FedBatch) and policy.radius == "safe":
+        said.append("the safe radius is proved for sites that act in step; here it is a wide radius without a theorem.")
+    if terms.catches_up:
         said.append(
             f"the consistency rule of {kind} makes a slow site chase a fast one's counts: use it only where all "
             "sites decide about equally often. fed_batch has no such rule."
         )
-    if terms.max_pulls is not None and 10 * max(tried) >= 9 * terms.max_pulls:
-        said.append(f"an arm has had {max(tried)} of the {terms.max_pulls} decisions for which policy.horizon pays.")
     return tuple(said)

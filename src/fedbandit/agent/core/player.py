@@ -18,13 +18,18 @@ from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps
 from fedbandit.rules.gossip import drift, is_known, ratio, unrest
 from fedbandit.rules.radius import shared_deviation
 
-__all__ = ["LEAST_ELAPSED", "MIXED", "Player"]
+__all__ = ["LEAST_ELAPSED", "MIXED", "RESTLESS", "Player"]
 
 ENOUGH_EXCHANGES = 50
 """Before, estimates move because the first releases spread."""
 
 MIXED = 50
 """Exchanges of this site, times N, after which releases have spread: on a path of 20, all but e^-6 of them."""
+
+RESTLESS = 0.3
+"""Standard deviations of an estimate that an exchange may move it, and releases count as spread. Where gossip kept up
+with decisions 99 of 100 moments had 0.3 to 0.4 at most, the median 0.04; an exchange that moves an estimate by 1.3
+of them is noticed for a while."""
 
 LEAST_ELAPSED = DAY
 """A rate is measured over a day at least: a busy first hour says little about the years to come."""
@@ -204,6 +209,11 @@ class Player:
         return max((unrest(self._drift[k], max(spread[k], x)) for k, x in zip(arms, average, strict=True)), default=0.0)
 
     @property
+    def is_mixed(self) -> bool:
+        """Whether what sites have released has spread, as far as exchanges tell: they hardly move an estimate."""
+        return self.exchanges >= ENOUGH_EXCHANGES and self.unrest <= RESTLESS
+
+    @property
     def estimates(self) -> tuple[float | None, ...]:
         """Of each arm, in steps of the grid; None while it is unknown."""
         return tuple(None if self.is_unknown(k) else self._estimate(k) for k in range(self.num_arms))
@@ -282,3 +292,9 @@ class Player:
             return None
         width = self._federation.high - self._federation.low
         return from_grid(margin(self.me, self.terms, self.seen, now, arm), 0.0, width)
+
+    def deviation(self, arm: int) -> float | None:
+        """The standard deviation of FedBatch's estimate, in units of the reward; None while the arm is unknown."""
+        if self.is_unknown(arm):
+            return None
+        return from_grid(self.me.spread[arm], 0.0, self._federation.high - self._federation.low)

@@ -256,12 +256,20 @@ class Site(ArmEvents):
         self._take_over(stored)
         return Step(restored, records)
 
+    # ---------------------------------------------------------------- the operator's own bound
+
+    def limit_sites(self, most_sites: int | None) -> Step[None]:
+        """There can be so many sites: more do not make this one surer. None: nobody says."""
+        self._most_sites = most_sites
+        self._standings.limit(most_sites)
+        return self._linked(None)
+
     # ---------------------------------------------------------------- steps
 
     def _changed(self, result: _Result, link: Link, own: tuple[float, ...]) -> Step[_Result]:
         """A step that writes only what has changed."""
         records: list[Record] = []
-        before = self._stored.links[link.neighbour].register[0]
+        before, stamp = self._stored.links[link.neighbour].register
         if link != self._stored.links[link.neighbour]:
             records.append(link)
         step = self._step(result, *records)
@@ -269,6 +277,8 @@ class Site(ArmEvents):
         self._count()
         self._player.exchange(row)
         self._watch.exchanged(link.neighbour, before, link.register[0], row)
+        if link.register[1] != stamp:  # the two have averaged
+            self._at_exchange, self._has_exchanged = None, True
         return step
 
     def _linked(self, result: _Result, *records: Record) -> Step[_Result]:

@@ -1,6 +1,6 @@
 """What one site knows, and what others, its operator and its application may see of it.
 
-Nothing here changes anything: ``site`` adds the events.
+Nothing here changes anything: ``site_answers`` adds what it tells people, ``site`` the events.
 """
 
 from collections import deque
@@ -12,28 +12,19 @@ from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.bounds import DAY, Bounds
 from fedbandit.agent.core.events import UnknownDecision
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.holdout import Holdout, holdout
-from fedbandit.agent.core.link_watch import Carried, LinkWatch
-from fedbandit.agent.core.notices import (
-    Privacy,
-    privacy_of,
-    warnings_of,
-    warnings_of_arms,
-    warnings_of_claims,
-    warnings_of_network,
-    warnings_of_processes,
-)
+from fedbandit.agent.core.link_watch import LinkWatch
 from fedbandit.agent.core.player import Player
 from fedbandit.agent.core.presence import Doubt, Presence
 from fedbandit.agent.core.records import Decision, Link, Stored
 from fedbandit.agent.core.requests import RequestIndex
 from fedbandit.agent.core.slots import Slots
-from fedbandit.agent.core.standings import Standing, Standings
+from fedbandit.agent.core.standings import Standings
+from fedbandit.agent.core.unequal_sites import Estimates
 from fedbandit.outside.policies import is_built_in
 from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import NoiseSource, laplace
 from fedbandit.rules import flow
-from fedbandit.rules.gossip import LEAST_WEIGHT, ratio
+from fedbandit.rules.gossip import ratio
 
 __all__ = ["SiteView"]
 
@@ -44,6 +35,7 @@ class SiteView:
     * ``stored``: what its journal holds
     * ``noise``: OpenDP's but in tests
     * ``keeps_rewards``: rewards stay in the file, for the site's log, until their decisions are forgotten
+    * ``most_sites``: as its operator knows; more do not make it surer (``believed_sites``)
     """
 
     def __init__(
@@ -54,9 +46,10 @@ class SiteView:
         noise: NoiseSource = laplace,
         presence: Presence | None = None,
         keeps_rewards: bool = False,
+        most_sites: int | None = None,
     ) -> None:
         """The site as it was when the last of its records was written; ``presence`` is the process's."""
-        self._keeps_rewards = keeps_rewards
+        self._keeps_rewards, self._most_sites = keeps_rewards, most_sites
         self.name, self.terms, self._noise = name, terms, noise
         self._digest, self._bounds, self._is_built_in = terms.digest(), Bounds.of(terms), is_built_in(terms.policy)
         self._presence = presence or Presence()
@@ -70,7 +63,8 @@ class SiteView:
         self._arms = Arms.of(terms.arms, stored.arm_changes)
         num_arms = len(self._arms.names)
         expected = [link.neighbour for link in stored.links.values() if link.epoch > 0 and not link.left]
-        self._standings = Standings(name, terms.most_agents, num_arms, self._bounds.weight, expected)
+        most = self._bounds.weight, expected, self._most_sites
+        self._standings = Standings(name, terms.most_agents, num_arms, *most)
         self._has_standings = isinstance(terms.policy, FedBatch) or terms.catches_up
         self._player = Player(terms, stored, noise, self.num_agents, num_arms)
         self._tried: list[int] = self._player.me.tried
@@ -84,6 +78,8 @@ class SiteView:
             self._stored.links[link.neighbour] = replace(link, register=register)
         self._watch, self._counted = LinkWatch(terms, self._bounds, self._standings if self._has_standings else None), 0
         self._watch.name_arms(self._arms.names)
+        self._at_exchange: Estimates | None = None  # what was known at the last one, once anything has been taken since
+        self._has_exchanged = False
         self._count()
         self._player.look(self.gossiped, range(num_arms))
 
@@ -289,42 +285,3 @@ class SiteView:
         """The uncertainty of each arm that the index uses now; None for an arm that is unknown."""
         now = self._player.now
         return tuple(self._player.radius(k, now) for k in range(self._player.num_arms))
-
-    def privacy(self) -> Privacy:
-        """What is promised to the one whose reward it is."""
-        return privacy_of(self.terms, sum(self.releases))
-
-    def warnings(self) -> tuple[str, ...]:
-        """What an operator should know."""
-        names, num_agents = self._arms.names, max(self.num_agents, 1 + len(self.neighbours))  # also those to come
-        said = warnings_of(self.terms, num_agents, names, self._tried, self.n_max, self._slots.held_up())
-        beyond = self._standings.beyond(self._most_decisions) if self.terms.catches_up else []
-        flows = {link.neighbour: link.register[0] for link in self._stored.links.values() if not link.left}
-        return (
-            *warnings_of_processes(self.doubt, self._presence.namesakes, self._twins),
-            *said,
-            *warnings_of_arms(self._arms, self.terms.shares),
-            *warnings_of_network(self._arms.names, self.holdout, self._player.unrest),
-            *warnings_of_claims(self.terms, beyond, self._most_decisions, self._standings.surplus()),
-            *self._watch.warnings(flows, self.gossiped),
-        )
-
-    def carried(self, neighbour: str) -> Carried:
-        """What the link to a neighbour carries, and how it moved."""
-        link = self._stored.links.get(neighbour)
-        return self._watch.carried(neighbour, () if link is None else link.register[0])
-
-    @property
-    def holdout(self) -> Holdout | None:
-        """The site whose few releases alone leave open which arm is best, if there is one."""
-        if not isinstance(self.terms.policy, FedBatch):
-            return None
-        return holdout(self._standings.all(self._standing), self._player.estimates, self.terms.page_terms)
-
-    @property
-    def _standing(self) -> Standing:
-        player = self._player
-        if self.terms.catches_up:
-            return self._standings.state(self.epoch, 1.0, player.announced)
-        weight = max(getattr(player.me, "share", 1.0), LEAST_WEIGHT)  # 0 says that a site has left
-        return self._standings.state(self.epoch, weight, player.released)

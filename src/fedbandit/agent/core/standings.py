@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
 
+from fedbandit.agent.core.believed_sites import at_most
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
 from fedbandit.policies.joining import Others
 from fedbandit.rules.batch import PRIOR_REWARDS, scheduled_variance
@@ -102,15 +103,18 @@ class Standings:
         num_arms: int,
         most_weight: float = LARGEST,
         expected: Iterable[str] = (),
+        most_sites: int | None = None,
     ) -> None:
         """Nothing heard yet.
 
         * ``most_weight``: a site that claims more counts as much as this
         * ``expected``: neighbours that have spoken to this site before its restart. They count until they are heard, or
           are not for ``STALE`` N exchanges
+        * ``most_sites``: more do not make this one surer (``believed_sites``)
         """
         self._own, self._most_agents, self._num_arms, self._most_weight = own_name, most_agents, num_arms, most_weight
         self._expected: set[str] = {*expected}
+        self.most_sites = most_sites
         self._num_agents: int | None = None  # until anybody comes or goes
         self._others: list[Others] | None = None  # until anybody has news
         self._crowded = ""  # who has told of more sites than there is room for
@@ -141,6 +145,15 @@ class Standings:
             there = {name for name, it in self._heard.items() if it.standing.weight > 0.0} | self._expected
             self._num_agents = min(1 + len(there), self._most_agents)
         return self._num_agents
+
+    @property
+    def believed(self) -> int:
+        """N as far as it makes this site surer."""
+        return at_most(self.num_agents, self.most_sites)
+
+    def limit(self, most_sites: int | None) -> None:
+        """The operator says that there can be so many sites."""
+        self.most_sites = most_sites
 
     # ---------------------------------------------------------------- this site
 
@@ -276,9 +289,9 @@ class Standings:
 
     # ---------------------------------------------------------------- what they say
 
-    def all(self, own: Standing) -> list[Standing]:
-        """The own standing and all others'."""
-        return [own, *(it.standing for it in self._heard.values())]
+    def all(self, own: Standing, most: int = MAX_N) -> list[Standing]:
+        """The own standing and all others'. Nobody counts with more of an arm than ``most``."""
+        return [own, *(_at_most(it.standing, most) for it in self._heard.values())]
 
     def others(self, terms: Any) -> list[Others]:
         """What all others say of each arm; ``terms`` are those of the page."""
@@ -306,6 +319,12 @@ class Standings:
             if it.standing.weight > 0.0 and max(it.standing.released) > most
         ]
 
+    def unbelieved(self) -> tuple[str, int, int] | None:
+        """The neighbour that tells of most sites, N, and how many there can be, if N is more."""
+        tellers = [it.teller for it in self._heard.values() if it.standing.weight > 0.0]
+        is_more = self.num_agents > self.believed and tellers
+        return (max(tellers, key=tellers.count), self.num_agents, self.believed) if is_more else None
+
     def surplus(self) -> tuple[str, int] | None:
         """The neighbour that tells of most sites, and how many sites there are, if there are more than there can be."""
         tellers = [it.teller for it in self._heard.values() if it.standing.weight > 0.0]
@@ -316,6 +335,12 @@ class Standings:
     def _is_full(self, tellers: Sequence[str]) -> bool:
         """Whether one who told of more sites than there can be still fills its room."""
         return tellers.count(self._crowded) >= max(self._most_agents - 1, 1)
+
+
+def _at_most(it: Standing, most: int) -> Standing:
+    if max(it.released, default=0) <= most:
+        return it
+    return replace(it, released=tuple(min(n, most) for n in it.released))
 
 
 _Stamp = tuple[int, int]

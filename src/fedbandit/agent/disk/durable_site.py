@@ -34,11 +34,12 @@ class _Waiting(NamedTuple):
 
 
 class _Writing(NamedTuple):
-    """Events whose records a thread is writing."""
+    """Events whose records a thread is writing; or none, and it erases."""
 
     group: list[_Waiting]
     arms: Arms
     done: "Future[float]"
+    erases: bool = False
 
 
 class DurableSite:
@@ -117,9 +118,16 @@ class DurableSite:
 
     # ---------------------------------------------------------------- what is shown
 
-    def look(self) -> Site:
-        """The site, for reading: everything it shows is on disk."""
-        self._commit()
+    async def shown(self, read: Callable[[Site], _Result]) -> _Result:
+        """What ``read`` finds now, once all that it may tell of is on disk. Others go on meanwhile."""
+        try:
+            return read(self._loaded())
+        finally:
+            await self._on_disk(())  # also the reason of a refusal must survive a crash
+
+    @property
+    def in_memory(self) -> Site:
+        """The site as it is, ahead of the disk: to act upon, and not to tell anybody of."""
         return self._loaded()
 
     @property
@@ -127,16 +135,31 @@ class DurableSite:
         """Also of an arm whose addition is being written: a decision for it is written after that."""
         return self._loaded().arms.names
 
-    def erase(self) -> None:
-        """Write pending records, then remove old values from the files: played rewards, and sums that were released."""
-        self._commit()
+    async def erase(self) -> None:
+        """Write pending records, then remove old values from the files: played rewards, and sums that were released.
+
+        Where the disk is slow, others go on meanwhile. If it fails, nothing has changed.
+        """
+        await self._on_disk(())
+        while self._writing is not None:  # others have come: the journal is for one thread at a time
+            await self._on_disk(())
+        if self._journal is None or self._pace <= SLOW:
+            self._erase()
+            return
+        erased: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._in_thread([_Waiting((), erased)], self.arms_on_disk, self._erase, erases=True)
+        await erased
+
+    def _erase(self) -> float:
         if self._journal is not None:
             self._journal.erase()
+        return self._pace
 
     def close(self) -> None:
         """Write pending records, remove old values, and close the file."""
         with suppress(JournalError):  # the waiting callers have received it
-            self.erase()
+            self._commit()
+            self._erase()
         self._forget()
 
     def _loaded(self) -> Site:
@@ -160,14 +183,17 @@ class DurableSite:
     def _write_next(self) -> None:
         """Write what has gathered: here if the disk is fast, else in the thread."""
         if self._writing is not None or not self._waiting:
-            return  # somebody has looked meanwhile
+            return  # ``erase`` is at work, or an error has written it meanwhile
         if self._pace <= SLOW:
             with suppress(JournalError):  # the waiting callers have received it
                 self._commit()
             return
-        loop, group = asyncio.get_running_loop(), self._gathered()
-        done = self._thread.submit(self._written, group)
-        self._writing = _Writing(group, self._loaded().arms, done)
+        group = self._gathered()
+        self._in_thread(group, self._loaded().arms, lambda: self._written(group))
+
+    def _in_thread(self, group: list[_Waiting], arms: Arms, work: Callable[[], float], erases: bool = False) -> None:
+        loop, done = asyncio.get_running_loop(), self._thread.submit(work)
+        self._writing = _Writing(group, arms, done, erases)
         done.add_done_callback(lambda _: _soon(loop, lambda: self._finish(done)))
 
     def _finish(self, done: "Future[float]") -> None:
@@ -196,7 +222,10 @@ class DurableSite:
         if self._writing is None:
             return
         error = self._writing.done.exception()
-        (group, arms, done), self._writing = self._writing, None
+        (group, arms, done, erases), self._writing = self._writing, None
+        if error is not None and erases:
+            _tell(group, error)  # and nobody else: no event depends on it
+            return
         if error is not None:
             self._fail([*group, *self._gathered()], error)  # those that ran after it have not happened, either
             raise error
@@ -219,9 +248,7 @@ class DurableSite:
     def _fail(self, group: list[_Waiting], error: BaseException) -> None:
         self._forget()
         self.problem = _told(error)
-        for _, written in group:
-            if written is not None and not written.done():
-                written.set_exception(_told(error))
+        _tell(group, error)
 
 
 def _soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
@@ -233,6 +260,12 @@ def _resume(group: list[_Waiting]) -> None:
     for _, written in group:
         if written is not None and not written.done():
             written.set_result(None)
+
+
+def _tell(group: list[_Waiting], error: BaseException) -> None:
+    for _, written in group:
+        if written is not None and not written.done():
+            written.set_exception(_told(error))
 
 
 def _told(error: BaseException) -> JournalError:

@@ -7,20 +7,18 @@ schema 2 to 5 is migrated when it is opened. ``erase`` removes what has been ove
 ``raw_values`` says how.
 """
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from secrets import token_bytes
-from struct import error as StructError  # noqa: N812  # a class
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Record, Stored
 from fedbandit.agent.disk.commit_counter import IDENTITY_SIZE, CommitCounter
+from fedbandit.agent.disk.examination import DAMAGE, examined
 from fedbandit.agent.disk.migration import make_file, migrate
-from fedbandit.agent.disk.rows import BadRows, Rows, check_pages, check_tables
-from fedbandit.agent.disk.schema5 import RowsOfSchema5
+from fedbandit.agent.disk.rows import BadRows, Rows, check_tables
 from fedbandit.agent.disk.state_files import (
     JournalError,
     Place,
@@ -30,7 +28,7 @@ from fedbandit.agent.disk.state_files import (
     what_to_do,
     write_secret,
 )
-from fedbandit.agent.disk.tables import MIGRATED, SCHEMA
+from fedbandit.agent.disk.tables import SCHEMA
 from fedbandit.checks import whole_number
 
 __all__ = ["SCHEMA", "STATE_FILE", "JournalError", "SqliteJournal"]
@@ -45,9 +43,6 @@ _PRAGMAS = (
     "secure_delete=ON",
     "temp_store=MEMORY",  # or a file that is rewritten would be copied to a temporary one
 )
-
-_DAMAGE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, StructError)
-"""What rows of any content can raise."""
 
 
 class SqliteJournal:
@@ -89,7 +84,7 @@ class SqliteJournal:
             broken = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
             advice = f". {what_to_do(self._path, is_readable=False)}" if broken else ""
             raise self._refuse("another process holds it" if held else f"{error}{advice}") from error
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise self._refuse(str(error)) from error
 
     def _refuse(self, reason: str) -> JournalError:
@@ -111,34 +106,7 @@ class SqliteJournal:
             self._counter.open()
 
     def _examined(self, file: sqlite3.Connection, name: str, accept_old: bool) -> Rows | int:
-        """The rows of a whole file of this agent, or the schema of one that must be migrated; changes nothing."""
-        try:
-            check_pages(file)
-        except BadRows as error:
-            raise BadRows(f"{error}. {what_to_do(self._path, is_readable=False)}") from error
-        (version,) = file.execute("PRAGMA user_version").fetchone()
-        if version in MIGRATED and version < 5:
-            self._check_owner(file, name)
-            if not accept_old:
-                self._counter.check_new(f"its schema is {version}")
-            return version
-        if version not in (5, SCHEMA):
-            raise self._refuse(
-                f"its schema is {version}, this version of the agent reads {SCHEMA} and migrates "
-                f"{', '.join(map(str, MIGRATED[:-1]))} and {MIGRATED[-1]}"
-            )
-        if version == SCHEMA:
-            check_tables(file)
-        try:
-            rows = RowsOfSchema5(file) if version == 5 else Rows(file)
-            if not accept_old:
-                self._counter.check(rows.agent.identity, rows.agent.commits)
-            rows.check()
-        except _DAMAGE as error:
-            damage = "" if isinstance(error, BadRows) else "it is damaged: "
-            raise BadRows(f"{damage}{error}. {what_to_do(self._path, is_readable=False)}") from error
-        self._check_owner(file, name)
-        return version if version == 5 else rows
+        return examined(self._path, file, name, self._terms, None if accept_old else self._counter)
 
     def _migrated(self, found: Rows | int, accept_old: bool) -> Rows:
         """The rows in the present schema; those of an old file that is accepted are counted anew."""
@@ -153,22 +121,11 @@ class SqliteJournal:
         self._is_accepted = accept_old and not self.was_migrated
         return found
 
-    def _check_owner(self, file: sqlite3.Connection, name: str) -> None:
-        terms = self._terms
-        its_name, its_digest, its_terms = file.execute("SELECT name, federation, terms FROM agent").fetchone()
-        if its_name != name:
-            raise self._refuse(f"it belongs to the agent {its_name!r}, not to {name!r}")
-        if its_digest != terms.digest():
-            differ = "; ".join(terms.difference(json.loads(its_terms)))
-            older = terms.counted == "patients" and "counts" not in json.loads(its_terms)
-            hint = '. If the federation counts sites, [federation] needs counts = "sites"' if older else ""
-            raise self._refuse(f"it belongs to a federation with other terms ('there' is the file). {differ}{hint}")
-
     def load(self) -> Stored:
         """What the committed records add up to."""
         try:
             return self._rows.load(self._terms)
-        except (sqlite3.Error, *_DAMAGE) as error:
+        except (sqlite3.Error, *DAMAGE) as error:
             raise self._refuse(str(error)) from error
 
     def commit(self, records: Sequence[Record]) -> None:

@@ -27,6 +27,7 @@ class Tunnel:
         self._server: asyncio.Server | None = None
         self._socket: Nameless | None = None
         self._dialling: set[asyncio.Task[None]] = set()
+        self._ends: set[PlainEnd] = set()
         self.problem: str | None = None
         """Why the last connection failed or broke; None if it has not."""
 
@@ -34,24 +35,40 @@ class Tunnel:
         """Listen; where gRPC must dial."""
         if self._socket is None:
             listener, self._socket = nameless(_listening)
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_unix_server(lambda: PlainEnd(self._grpc_dials), sock=listener)
+            loop, ends = asyncio.get_running_loop(), self._ends
+
+            def made() -> PlainEnd:
+                end = PlainEnd(self._grpc_dials)
+                ends.add(end)
+                return end
+
+            self._server = await loop.create_unix_server(made, sock=listener)
         return f"unix:{self._socket.path}"
 
     async def close(self) -> None:
         """Stop listening and end every connection. Afterwards none is open: the loop may end at once."""
         dialling, server, socket = list(self._dialling), self._server, self._socket
+        ends, self._ends = self._ends, set[PlainEnd]()
         self._server = self._socket = None
         for task in dialling:
             task.cancel()
         if server is not None:
+            for listener in server.sockets:
+                asyncio.get_running_loop().remove_reader(listener.fileno())
+            await asyncio.sleep(0)  # asyncio would lose a connection that it has accepted and not yet begun to serve
             server.close()
         if socket is not None:
             socket.close()
         if dialling:
             await asyncio.wait(dialling)
+        for end in ends:
+            end.abort()  # a task that was cancelled before it began has not
+            await end.ended.wait()
 
     def _grpc_dials(self, plain: PlainEnd) -> None:
+        if plain not in self._ends:  # closed meanwhile
+            plain.abort()
+            return
         task = asyncio.get_running_loop().create_task(self._dial(plain))
         self._dialling.add(task)
         task.add_done_callback(self._dialling.discard)
@@ -86,10 +103,11 @@ class Tunnel:
         except (OSError, WrongName) as error:
             self.problem = _told(error)
         finally:
-            plain.transport.abort()
+            plain.abort()
             end.abort()
             await plain.ended.wait()
             await end.ended.wait()
+            self._ends.discard(plain)
 
     def _broken(self, error: Exception | None) -> None:
         self.problem = None if error is None else _told(error)  # None: gRPC knows more

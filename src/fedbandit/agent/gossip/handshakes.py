@@ -1,6 +1,7 @@
 """TLS as a site speaks it: the contexts for both directions, and why a handshake failed."""
 
 import os
+import socket
 import ssl
 
 from cryptography.x509 import load_pem_x509_certificates
@@ -75,4 +76,6 @@ def in_words(error: Exception) -> str:
         return (error.reason or str(error)).lower().replace("_", " ")
     if isinstance(error, TimeoutError):
         return "no answer"
+    if isinstance(error, socket.gaierror):  # its number is not one of the system's
+        return f"the name has no address: {error.strerror}"
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)

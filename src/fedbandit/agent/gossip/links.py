@@ -26,7 +26,7 @@ from fedbandit.agent.gossip.refusals import Pace
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import Call, Dialler, TurnedAway, TurnsAway, Unreachable
 from fedbandit.agent.gossip.wire import WireError
-from fedbandit.checks import InvalidArgument, shortened
+from fedbandit.checks import InvalidArgument, printable
 
 __all__ = ["Links"]
 
@@ -53,10 +53,14 @@ class Links:
         tls: TlsFiles | None,
         clock: Callable[[], float],
         random: Random,
+        tell: Callable[[str, float, bool, bool], None] | None = None,
     ) -> None:
-        """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970."""
+        """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970.
+
+        ``tell`` hears of each exchange: neighbour, time, whether we began it, whether it averaged anything.
+        """
         self._name, self._terms, self._site, self._tls = name, terms, site, tls
-        self._clock, self._random = clock, random
+        self._clock, self._random, self._tell = clock, random, tell
         self._own_terms = wire.encode_terms(terms.terms())
         self._most_terms = len(self._own_terms) + TERMS_DIFFER
         self._most_bytes = wire.most_bytes(terms.num_arms, terms.most_agents)
@@ -76,7 +80,7 @@ class Links:
                     del self.statuses[name]
                     await self._hang_up(status)
                     if name not in listed and not self._has_left(name):
-                        _LOG.warning("%s: no longer a neighbour; its flow stays until 'fedbandit leave %s'", name, name)
+                        _LOG.info("%s: no longer a neighbour", name)  # its flow stays: the state warns of that
             for name, neighbour in listed.items():
                 if name not in self.statuses:
                     await self._begin(neighbour)
@@ -93,7 +97,7 @@ class Links:
         """Accept a neighbour that had left, with an empty link."""
         async with self._changing:
             if name not in self.statuses:
-                who = _for_the_log(name)
+                who = printable(name)
                 raise NotANeighbour(f"{who} is not among the neighbours in the configuration of {self._name}")
             if not self._has_left(name):
                 return
@@ -120,7 +124,7 @@ class Links:
             return name in self.statuses
 
     def _has_left(self, name: str) -> bool:
-        return any(link.left for link in self._site.look().links if link.neighbour == name)
+        return any(link.left for link in self._site.in_memory.links if link.neighbour == name)
 
     async def close(self) -> None:
         """Stop all clocks. An exchange in progress may finish, within ``TIMEOUT`` seconds."""
@@ -162,7 +166,7 @@ class Links:
 
     async def exchange(self, status: NeighbourStatus, dialler: Dialler) -> None:
         """One exchange that we begin. Errors are counted, logged and left to the next tick."""
-        name = status.neighbour.name
+        name, heard = status.neighbour.name, False
         try:
             offer = await self._site.do(lambda site: site.offer(name))
             answer = wire.decode_answer(await dialler.call("Exchange", wire.encode(offer), TIMEOUT), self._most_bytes)
@@ -183,6 +187,11 @@ class Links:
             status.failed(reason)
         else:
             status.answered(heard, self._clock())
+        self._told(name, True, heard)
+
+    def _told(self, name: str, began_by_us: bool, completed: bool) -> None:
+        if self._tell is not None:
+            self._tell(name, self._clock(), began_by_us, completed)
 
     async def _differences(self, name: str, dialler: Dialler) -> str | None:
         """The terms in which a neighbour differs. The call tells the neighbour, too."""
@@ -213,7 +222,9 @@ class Links:
             raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
         except JournalError:
             raise self._refusal(status, "disk", "cannot write now", grpc.StatusCode.UNAVAILABLE) from None
-        status.answered(was_heard(offer, answer), self._clock())
+        heard = was_heard(offer, answer)
+        status.answered(heard, self._clock())
+        self._told(status.neighbour.name, False, heard)
         return wire.encode(answer)
 
     async def answer_compare(self, call: Call) -> bytes:
@@ -255,7 +266,7 @@ class Links:
     def _listed(self, name: str) -> NeighbourStatus:
         status = self.statuses.get(name)
         if status is None:
-            raise TurnsAway("not a neighbour", f"{_for_the_log(name)} is no neighbour of {self._name}")
+            raise TurnsAway("not a neighbour", f"{printable(name)} is no neighbour of {self._name}")
         return status
 
     @staticmethod
@@ -273,12 +284,7 @@ class Links:
 
 def _named(name: str, differences: list[str]) -> str:
     told = "; ".join(differences) or "not in a term that this version knows"
-    return f"the federation differs at {name}: {_for_the_log(told, 1000)}"
-
-
-def _for_the_log(text: str, most: int = 80) -> str:
-    """Another site's text, safe for one line of a log."""
-    return shortened("".join(letter if letter.isprintable() else "?" for letter in text[: most + 1]), most)
+    return f"the federation differs at {name}: {printable(told, 1000)}"
 
 
 async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -72,6 +72,7 @@ class NeighbourStatus:
         self.reachable, self.last_exchange, self.last_error, self.differs = True, now, None, None
         self.exchanges += 1
         self.silent = False
+        _LOG.debug("%s: exchange %d completed", self.neighbour.name, self.exchanges)
 
     def failed(self, reason: str) -> None:
         """An exchange that we began failed. Logged when failures begin or the reason changes."""

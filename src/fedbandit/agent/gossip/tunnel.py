@@ -217,6 +217,11 @@ class PlainEnd(asyncio.BufferedProtocol):
         else:
             self.transport.resume_reading()
 
+    def abort(self) -> None:
+        """End it at once; before it is connected, ``made`` does."""
+        if hasattr(self, "transport"):
+            self.transport.abort()
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to read to."""
         return self._buffer

@@ -12,7 +12,8 @@ from typing import Any, Literal, TypeVar
 from google.protobuf.message import DecodeError
 
 from fedbandit.agent import strict_json
-from fedbandit.agent.core.arm_changes import MAX_ADDED, MAX_ARM_NAME, ArmChange, change_from
+from fedbandit.agent.core.arm_changes import MAX_ADDED, ArmChange, change_from
+from fedbandit.agent.core.arm_names import MAX_ARM_NAME
 from fedbandit.agent.core.messages import Answer, Message, Offer
 from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.standings import Standing

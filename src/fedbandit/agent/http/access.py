@@ -1,7 +1,8 @@
 """Checks host, origin, token and size of every HTTP request before it is routed, and then the caller's right.
 
 Loopback does not keep browsers out: a page from another server can resolve its own name to 127.0.0.1 (hence the
-check of Host), and can post to 127.0.0.1 without permission (hence the check of Origin).
+check of Host), can post to 127.0.0.1 without permission (hence the check of Origin), and can frame or link to any path
+of it, which sends no Origin (hence the check of Sec-Fetch-Site, which browsers send and pages cannot change).
 """
 
 import re
@@ -11,6 +12,7 @@ from hmac import compare_digest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fedbandit.agent.config import is_token
+from fedbandit.agent.http.page_files import is_page
 from fedbandit.agent.http.schemas import MAX_BODY, HttpError
 from fedbandit.agent.rights import ALL_RIGHTS, Right, Rights
 from fedbandit.checks import InvalidArgument
@@ -21,7 +23,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Host names of a server on loopback."""
 
 OPEN = ("/healthz", "/readyz")
-"""Paths that need no token: they reveal nothing about the site."""
+"""Paths that need no token, as do those of the page: they reveal nothing about the site."""
 
 RIGHT_FOR: Mapping[str, Right | None] = {
     "decide": "decide",
@@ -39,14 +41,25 @@ RIGHT_FOR: Mapping[str, Right | None] = {
     "confirm": "lives",
     "restore": "lives",
     "state": "view",
+    "history": "view",
+    "events": "view",
     "metrics": "view",
+    "rights": None,
+    "page": None,
+    "page_file": None,
     "openapi": None,
     "healthz": None,
     "readyz": None,
 }
 """The right that each operation requires, by its id. An operation that is not listed here cannot be added."""
 
-_ONCE = {name.lower().encode(): name for name in ("Host", "Origin", "Authorization", "Content-Type", "Content-Length")}
+_ONCE = {
+    name.lower().encode(): name
+    for name in (
+        *("Host", "Origin", "Authorization", "Content-Type", "Content-Length"),
+        *("Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"),
+    )
+}
 """Headers of which a request has one at most: of two, proxies, browsers and this agent might each believe another."""
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
@@ -55,7 +68,12 @@ _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 class AccessControl:
     """Refuses requests before they are routed."""
 
-    def __init__(self, app: ASGIApp, tokens: Mapping[str, Rights] | None, hosts: Iterable[str] | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        tokens: Mapping[str, Rights] | None,
+        hosts: Iterable[str] | None,
+    ) -> None:
         """Admit requests to one of ``hosts`` (None: any) that carry one of the tokens, if there are any."""
         self._app = app
         self._expected = (
@@ -83,6 +101,9 @@ class AccessControl:
                 found[name] = value
         length = found.get(b"content-length")
         self._check_host(found.get(b"host", b""), found.get(b"origin"))
+        if found.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin") and not _opens_page(scope, found):
+            accepted = "none or same-origin; others may open the page at / in a tab"
+            raise HttpError(403, "wrong_origin", _STRANGER, "Sec-Fetch-Site", accepted)
         scope["rights"] = self._rights_of(found.get(b"authorization"), scope["path"])
         if length is not None and length.isdigit() and int(length) > MAX_BODY:
             raise _too_large()
@@ -94,7 +115,7 @@ class AccessControl:
             accepted = ", ".join(sorted(self._hosts or ["HOST", "HOST:PORT"]))
             raise HttpError(421, "wrong_host", f"{called!r} is not a name of this agent", "Host", accepted)
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != called:
-            raise HttpError(403, "wrong_origin", "pages from other origins may not call this agent", "Origin", called)
+            raise HttpError(403, "wrong_origin", _STRANGER, "Origin", called)
 
     def _rights_of(self, authorization: bytes | None, path: str) -> Rights:
         if self._expected is None:
@@ -103,7 +124,7 @@ class AccessControl:
         for expected, rights in self._expected:  # all of them: how long it takes tells nothing
             if compare_digest(authorization or b"", expected):
                 found = rights
-        if found is None and path not in OPEN:
+        if found is None and path not in OPEN and not is_page(path):
             raise HttpError(
                 401,
                 "unauthorised",
@@ -113,6 +134,15 @@ class AccessControl:
                 {"WWW-Authenticate": 'Bearer realm="fedbandit"'},
             )
         return found or frozenset()
+
+
+_STRANGER = "pages from other origins may not call this agent"
+
+
+def _opens_page(scope: Scope, found: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser follows a link to the page: in a tab, not in a frame."""
+    kind = found.get(b"sec-fetch-mode"), found.get(b"sec-fetch-dest")
+    return scope["path"] == "/" and scope["method"] in ("GET", "HEAD") and kind == (b"navigate", b"document")
 
 
 def check_right(right: Right | None, rights: Rights) -> None:

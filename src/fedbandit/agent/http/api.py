@@ -15,14 +15,16 @@ from fedbandit.agent.http.access import LOOPBACK, RIGHT_FOR, AccessControl, chec
 from fedbandit.agent.http.arm_paths import add_arms
 from fedbandit.agent.http.decision_paths import add_decisions
 from fedbandit.agent.http.error_answers import answer_errors
+from fedbandit.agent.http.event_stream import EventStream
 from fedbandit.agent.http.local_agent import LocalAgent
 from fedbandit.agent.http.log_path import add_log
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.http.openapi import describe, errors
 from fedbandit.agent.http.operator_paths import add_lives, add_neighbours
+from fedbandit.agent.http.page_files import add_page
 from fedbandit.agent.http.query import query_of
 from fedbandit.agent.http.schemas import Alive, HttpError, Ready
-from fedbandit.agent.http.state import FederationState, SiteState
+from fedbandit.agent.http.state import FederationState, HistoryBody, RightsBody, SiteState
 from fedbandit.agent.rights import Rights
 
 __all__ = ["make_app"]
@@ -33,8 +35,8 @@ def make_app(
 ) -> FastAPI:
     """The HTTP API of an agent.
 
-    * ``tokens``: every call but ``/healthz`` and ``/readyz`` requires one of them, and its right; None: anyone has all
-      rights
+    * ``tokens``: every call but ``/healthz``, ``/readyz`` and the files of the page requires one of them, and its
+      right; None: anyone has all rights
     * ``hosts``: accepted host names, without port; IPv6 addresses in brackets. None: any, for a server that other
       machines reach: a web page that resolves its own name to it knows no token
     """
@@ -53,7 +55,7 @@ def make_app(
     )
     app.router.route_class = _Direct
     app.add_middleware(AccessControl, tokens=tokens, hosts=None if hosts is None else tuple(hosts))
-    metrics = Metrics(agent.state, agent.not_ready)
+    metrics = Metrics()
     answer_errors(app)
     add_decisions(app, agent, metrics)
     add_log(app, agent)
@@ -61,6 +63,8 @@ def make_app(
     add_lives(app, agent)
     add_arms(app, agent)
     _add_views(app, agent, metrics)
+    _add_watching(app, agent)
+    add_page(app)
     describe(app, tokens is not None)
     return app
 
@@ -94,7 +98,7 @@ are acknowledged."""
 def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     @app.get("/v1/state", operation_id="state", summary="The agent's state", response_model=SiteState)
     async def state(_: Request) -> Response:
-        return Response(agent.state().model_dump_json(), media_type="application/json")
+        return Response((await agent.state()).model_dump_json(), media_type="application/json")
 
     @app.get(
         "/v1/federation",
@@ -103,7 +107,7 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         response_model=FederationState,
     )
     async def federation(_: Request) -> Response:
-        return Response(agent.state().federation.model_dump_json(), media_type="application/json")
+        return Response((await agent.state()).federation.model_dump_json(), media_type="application/json")
 
     @app.get("/openapi.json", operation_id="openapi", include_in_schema=False)
     async def document(_: Request) -> Response:
@@ -121,7 +125,7 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         responses=errors(503),
     )
     async def readyz(_: Request) -> Response:
-        reason = agent.not_ready()
+        reason = await agent.not_ready()
         if reason is not None:
             raise HttpError(503, "not_ready", reason)
         return Response(Ready().model_dump_json(), media_type="application/json")
@@ -134,6 +138,38 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     async def show_metrics(_: Request) -> Response:
-        return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        return Response(
+            metrics.text(await agent.state(), await agent.not_ready() is None), headers={"Content-Type": CONTENT_TYPE}
+        )
 
     _ = state, federation, document, healthz, readyz, show_metrics
+
+
+def _add_watching(app: FastAPI, agent: LocalAgent) -> None:
+    @app.get(
+        "/v1/history",
+        operation_id="history",
+        summary="How the state moved since the process started",
+        response_model=HistoryBody,
+    )
+    async def history(_: Request) -> Response:
+        return Response((await agent.history()).model_dump_json(), media_type="application/json")
+
+    @app.get(
+        "/v1/events",
+        operation_id="events",
+        summary="A stream of the state and of exchanges",
+        description="Server-sent events: `state` (a SiteState) at once, and when it has changed; `point` (a "
+        "HistoryPoint); `exchange`; `problem` while the state cannot be read. A comment every 10 s.",
+        response_class=Response,
+        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}, **errors(503)},
+    )
+    async def events(_: Request) -> Response:
+        return EventStream(agent.feed, agent.feed.open())
+
+    @app.get("/v1/rights", operation_id="rights", summary="What this token allows", response_model=RightsBody)
+    async def rights(request: Request) -> Response:
+        body = RightsBody(rights=sorted(request.scope["rights"]))
+        return Response(body.model_dump_json(), media_type="application/json")
+
+    _ = history, events, rights

@@ -85,7 +85,7 @@ def add_arms(app: FastAPI, agent: LocalAgent) -> None:
         responses=errors(503),
     )
     async def arms(_: Request) -> Response:
-        return _json(arms_body(agent.arms))
+        return _json(arms_body(await agent.arms()))
 
     @app.post(
         "/v1/arms",
@@ -104,9 +104,9 @@ def add_arms(app: FastAPI, agent: LocalAgent) -> None:
         try:
             change = await agent.change_arm(asked.change, asked.arm)
         except InvalidArgument as error:
-            is_known = asked.change == "add" or asked.arm in agent.arms.names
+            is_known = asked.change == "add" or asked.arm in (await agent.arms()).names
             raise _refusal(error, *((409, "arm_refused") if is_known else (404, "unknown_arm"))) from None
-        return _json(change_body(agent.arms, change), 201)
+        return _json(change_body(await agent.arms(), change), 201)
 
     @app.post(
         "/v1/arms/accept",
@@ -126,7 +126,7 @@ def add_arms(app: FastAPI, agent: LocalAgent) -> None:
             raise _refusal(
                 error, *((404, "unknown_arm") if error.argument == "arm" else (409, "arm_refused"))
             ) from None
-        return _json(arms_body(agent.arms))
+        return _json(arms_body(await agent.arms()))
 
     _ = arms, change_arm, accept_arm
 

@@ -20,10 +20,6 @@ class _Nobody:
 
     terms = Federation("any", 2, ("any arm", "another arm"), 0.0, 1.0, FedBatch(1.0))
 
-    def state(self) -> None: ...
-
-    def not_ready(self) -> None: ...
-
 
 def general_document() -> dict[str, Any]:
     """The document with tokens, and without what differs between federations: range of rewards, names of arms."""

@@ -11,7 +11,8 @@ from fedbandit.agent.core.forgetting import Limits
 from fedbandit.agent.core.records import Decision
 from fedbandit.agent.core.requests import Request
 from fedbandit.agent.core.restore import Restored
-from fedbandit.agent.http.state import SiteState
+from fedbandit.agent.http.feed import Feed
+from fedbandit.agent.http.state import HistoryBody, SiteState
 
 __all__ = ["LocalAgent"]
 
@@ -57,8 +58,7 @@ class LocalAgent(Protocol):
         """The names of the arms, in the order of their numbers."""
         ...
 
-    @property
-    def arms(self) -> Arms:
+    async def arms(self) -> Arms:
         """The arms, and what became of them."""
         ...
 
@@ -86,11 +86,20 @@ class LocalAgent(Protocol):
         """Begin a new life with an old file; raises ``FileIsCurrent``."""
         ...
 
-    def state(self) -> SiteState:
+    async def state(self) -> SiteState:
         """The agent's state."""
         ...
 
-    def not_ready(self) -> str | None:
+    async def history(self) -> HistoryBody:
+        """How the state moved since the process started; all of it is on disk."""
+        ...
+
+    @property
+    def feed(self) -> Feed:
+        """The open streams."""
+        ...
+
+    async def not_ready(self) -> str | None:
         """Why it cannot serve now; None if it can."""
         ...
 

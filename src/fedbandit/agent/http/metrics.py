@@ -3,7 +3,7 @@
 Times are timestamps, by convention: the age of an exchange is ``time() - ..._timestamp_seconds``.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -23,10 +23,11 @@ _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 class Metrics:
     """One agent's metrics: its state, the latency of decisions and rewards, and the process."""
 
-    def __init__(self, state: Callable[[], SiteState], not_ready: Callable[[], str | None]) -> None:
+    def __init__(self) -> None:
         """Use a separate registry: several agents may share one process."""
         registry = self._registry = CollectorRegistry()
-        registry.register(_FromState(state, not_ready))
+        self._from_state = _FromState()
+        registry.register(self._from_state)
         ProcessCollector(registry=registry)
         self.decide_seconds = Histogram(
             "fedbandit_decide_duration_seconds",
@@ -41,14 +42,15 @@ class Metrics:
             registry=registry,
         )
 
-    def text(self) -> bytes:
+    def text(self, state: SiteState, is_ready: bool) -> bytes:
         """All metrics, in the text format."""
+        self._from_state.read = state, is_ready
         return generate_latest(self._registry)
 
 
 class _FromState(Collector):
-    def __init__(self, state: Callable[[], SiteState], not_ready: Callable[[], str | None]) -> None:
-        self._state, self._not_ready = state, not_ready
+    read: tuple[SiteState, bool] | None = None
+    """The state, and whether the agent serves; None before the first scrape."""
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the state is not read before the first scrape."""
@@ -56,7 +58,9 @@ class _FromState(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All metrics of one state."""
-        state = self._state()
+        if self.read is None:
+            return
+        state, is_ready = self.read
         yield InfoMetricFamily(
             "fedbandit_agent",
             "Identity of the agent.",
@@ -67,13 +71,25 @@ class _FromState(Collector):
                 "federation_digest": state.federation.digest,
             },
         )
-        yield _gauge("fedbandit_ready", "Whether the agent serves.", float(self._not_ready() is None))
+        yield _gauge("fedbandit_ready", "Whether the agent serves.", float(is_ready))
         yield _gauge(
             "fedbandit_certificate_expires_timestamp_seconds", "Expiry of the certificate.", state.certificate_until
         )
         yield _gauge("fedbandit_held", "Whether nothing is released now.", float(state.held is not None))
-        yield _gauge("fedbandit_warnings", "Number of warnings in the state.", len(state.warnings))
+        yield _by(
+            "kind",
+            "fedbandit_warnings",
+            "Number of warnings in the state: those of the terms, which stay; notes, which need nobody; and others.",
+            (
+                ("terms", terms := len(state.warnings_of_terms)),
+                ("note", notes := len(state.notes)),
+                ("other", len(state.warnings) - terms - notes),
+            ),
+            GaugeMetricFamily,
+        )
         yield _gauge("fedbandit_privacy_epsilon", "Epsilon that one reward costs.", state.privacy.epsilon_per_reward)
+        window = state.federation.reward_window
+        yield _gauge("fedbandit_reward_window_seconds", "Time until a reward counts; 0: at once.", window)
         yield from _decisions(state)
         yield from _arms(state)
         yield from _neighbours(state)
@@ -102,7 +118,11 @@ def _arms(state: SiteState) -> Iterator[Metric]:
     arms = state.arms
     yield _gauge("fedbandit_arms_version", "Changes of the arms that this site knows.", state.arms_version)
     yield _gauge("fedbandit_arms_waiting", "Changes of the arms that wait for the operator.", state.arms_waiting)
-    yield each("fedbandit_arm_stopped", "1: it is given to nobody.", [arm.status != "active" for arm in arms])
+    family = GaugeMetricFamily("fedbandit_arm_status", "1: the arm is in this status.", labels=["arm", "status"])
+    for arm in arms:
+        for status in ("active", "suspended", "retired"):
+            family.add_metric([arm.name, status], float(arm.status == status))
+    yield family
     says = "Decisions for the arm, pending ones included."
     yield each(
         "fedbandit_arm_pulls", says, [arm.pulls for arm in arms]
@@ -115,6 +135,13 @@ def _arms(state: SiteState) -> Iterator[Metric]:
         [arm.estimate for arm in arms],
     )
     yield each("fedbandit_arm_radius", "Uncertainty of it; absent while unknown.", [arm.radius for arm in arms])
+    says = "Chance that it is the best active arm; absent while unknown."
+    yield each("fedbandit_arm_chance_best_ratio", says, [arm.chance_best for arm in arms])
+    says = "What giving it instead of the leading arm costs per decision; absent while unknown."
+    yield each("fedbandit_arm_behind", says, [arm.behind for arm in arms])
+    yield _gauge(
+        "fedbandit_settled", "Whether the answer is settled.", None if state.answer is None else state.answer.settled
+    )
     yield each("fedbandit_arm_own_mean", "Mean of this site's releases.", [arm.own_mean for arm in arms])
     yield each("fedbandit_arm_weight", "Weight gossiped to this site.", [arm.weight for arm in arms])
 
@@ -150,12 +177,12 @@ def _flows(links: Iterable[NeighbourState]) -> Iterator[Metric]:
     for what, says in (
         ("value", "What the link carries of the arm, in ranges of the reward."),
         ("weight", "What the link carries of the arm, in sites or decisions per second."),
-        ("share", "The larger of both, as a share of what a link may carry."),
+        ("ratio", "The larger of both, as a share of what a link may carry."),
     ):
         family = GaugeMetricFamily(f"fedbandit_neighbour_flow_{what}", says, labels=["neighbour", "arm"])
         for link in links:
             for it in link.flow:
-                family.add_metric([link.name, it.arm], getattr(it, what))
+                family.add_metric([link.name, it.arm], it.share if what == "ratio" else getattr(it, what))
         yield family
 
 

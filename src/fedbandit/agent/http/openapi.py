@@ -62,9 +62,9 @@ def describe(app: FastAPI, with_token: bool) -> None:
                 if status != 401 or (with_token and not is_open):
                     operation["responses"][str(status)] = {"description": _MEANINGS[status], "content": error}
             right = RIGHT_FOR[operation["operationId"]]
-            operation["tags"] = [_TAGS[right]]
+            operation["tags"] = [_TAGS[right] if is_open or right is not None else "viewer"]
             if with_token and not is_open:
-                operation["security"] = [{"token": [right]}]
+                operation["security"] = [{"token": [] if right is None else [right]}]
     if with_token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     app.openapi = lambda: document

@@ -43,6 +43,7 @@ EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"
 
 Code = Literal[
     "arm_stopped",
+    "busy",
     "cancelled",
     "arm_refused",
     "file_is_current",

@@ -4,13 +4,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 
+from fedbandit.agent.core.answer import Answer
 from fedbandit.agent.core.arm_changes import ArmChange
 from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.forgetting import Limits
+from fedbandit.agent.core.history import Point
+from fedbandit.agent.core.notices import Note, warnings_of_terms
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.http.attention import needs_a_person
 from fedbandit.agent.http.state import (
+    AnswerState,
     ArmChangeBody,
     ArmsBody,
     ArmState,
@@ -18,13 +23,15 @@ from fedbandit.agent.http.state import (
     DecisionState,
     FederationState,
     FlowState,
+    HistoryPoint,
     NeighbourState,
     PrivacyState,
+    RatesState,
     SiteState,
 )
 from fedbandit.outside.policies import label_of
 
-__all__ = ["INSECURE", "arms_body", "certificate_warning", "change_body", "site_state"]
+__all__ = ["INSECURE", "arms_body", "certificate_warning", "change_body", "point_body", "point_of", "site_state"]
 
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
@@ -42,10 +49,13 @@ def site_state(
     limits: Limits,
     forgotten: dict[str, int],
     warnings: Iterable[str],
+    per_minute: tuple[float, float],
 ) -> SiteState:
-    """A site as ``GET /v1/state`` shows it; ``warnings`` are those of the site."""
+    """A site as ``GET /v1/state`` shows it; ``warnings`` are the site's, ``per_minute`` decisions and rewards."""
+    answer = site.answer
     until = None if tls is None else tls.until
-    return SiteState(
+    said = [*warnings, *_warnings(tls, statuses, now)]
+    state = SiteState(
         name=site.name,
         version=version("fedbandit"),
         epoch=site.epoch,
@@ -65,14 +75,19 @@ def site_state(
             expire_after=limits.expire_after,
             forgotten=forgotten,
         ),
-        arms=_arm_states(site),
+        answer=_answer_state(site, answer),
+        rates=RatesState(decisions_per_minute=per_minute[0], rewards_per_minute=per_minute[1]),
+        arms=_arm_states(site, answer),
         arms_version=site.arms.version,
         arms_waiting=len(site.arms.waiting),
         neighbours=_neighbour_states(site, statuses),
         privacy=PrivacyState(**asdict(site.privacy())),
         refused=refused,
-        warnings=[*warnings, *_warnings(tls, statuses, now)],
+        warnings_of_terms=[it for it in said if it in (*warnings_of_terms(site.terms), INSECURE)],
+        notes=[it for it in said if isinstance(it, Note)],
+        warnings=said,
     )
+    return state.model_copy(update={"needs_person": needs_a_person(state)})
 
 
 def _warnings(tls: TlsFiles | None, statuses: Mapping[str, NeighbourStatus], now: float) -> list[str]:
@@ -114,15 +129,26 @@ def _federation_state(site: Site) -> FederationState:
     )
 
 
-def _arm_states(site: Site) -> list[ArmState]:
+def _answer_state(site: Site, answer: Answer) -> AnswerState:
+    return AnswerState(
+        leader=None if answer.leader is None else site.arms.names[answer.leader],
+        chance=answer.chance,
+        settled=answer.settled,
+        expected_loss=answer.expected_loss,
+        words=answer.words,
+    )
+
+
+def _arm_states(site: Site, answer: Answer) -> list[ArmState]:
     """Every arm, as the site sees it."""
-    weights, own, theta, radius = site.weights, site.own_means, site.theta, site.radius
+    weights, own, theta, radius, errors = site.weights, site.own_means, site.theta, site.radius, site.errors
     verdicts = [site.arms.standing(name) for name in site.arms.names]
     return [
         ArmState(
             name=name,
             estimate=theta[k],
             radius=radius[k],
+            error=errors[k],
             own_mean=own[k],
             weight=weights[k],
             pulls=site.tried[k],
@@ -130,9 +156,23 @@ def _arm_states(site: Site) -> list[ArmState]:
             releases=site.releases[k],
             status=verdicts[k].status,
             changed_by=None if (change := verdicts[k].by) is None else change.by,
+            chance_best=answer.chances[k],
+            behind=answer.behind[k],
+            behind_radius=answer.behind_radius[k],
         )
         for k, name in enumerate(site.arms.names)
     ]
+
+
+def point_of(site: Site, at: float) -> Point:
+    """A site as its history shows it: a part of what the state shows."""
+    radii = tuple(radius if error is None else error for radius, error in zip(site.radius, site.errors, strict=True))
+    return Point(at, site.theta, radii, site.own_means, site.tried, site.decided, sum(site.rewards))
+
+
+def point_body(point: Point) -> HistoryPoint:
+    """One point of the history."""
+    return HistoryPoint.model_validate(point._asdict())
 
 
 def arms_body(arms: Arms) -> ArmsBody:
@@ -164,31 +204,29 @@ def change_body(arms: Arms, it: ArmChange) -> ArmChangeBody:
 
 
 def _neighbour_states(site: Site, statuses: Mapping[str, NeighbourStatus]) -> list[NeighbourState]:
-    """Every listed neighbour, then those that have left and are no longer listed."""
+    """Every listed neighbour. One that has left is shown until it is removed from the list; the file remembers it."""
     left = {link.neighbour for link in site.links if link.left}
-    listed = [_neighbour_state(site, name, status, name in left) for name, status in statuses.items()]
-    return listed + [_neighbour_state(site, name, None, True) for name in sorted(left - statuses.keys())]
+    return [_neighbour_state(site, name, status, name in left) for name, status in statuses.items()]
 
 
-def _neighbour_state(site: Site, name: str, status: NeighbourStatus | None, left: bool) -> NeighbourState:
-    carried = site.carried(name)
-    address = None if status is None else status.neighbour.address
+def _neighbour_state(site: Site, name: str, status: NeighbourStatus, left: bool) -> NeighbourState:
+    carried, address = site.carried(name), status.neighbour.address
     return NeighbourState(
         name=name,
         address=None if address is None else str(address),
-        reachable=status is not None and status.reachable and not left,
-        last_exchange=None if status is None else status.last_exchange,
-        exchanges=0 if status is None else status.exchanges,
-        failures=0 if status is None else status.failures,
-        refusals=0 if status is None else status.refusals,
-        unheard=0 if status is None else status.unheard,
-        last_error=None if status is None else status.last_error,
+        reachable=status.reachable and not left,
+        last_exchange=status.last_exchange,
+        exchanges=status.exchanges,
+        failures=status.failures,
+        refusals=status.refusals,
+        unheard=status.unheard,
+        last_error=status.last_error,
         left=left,
         flow=[
             FlowState(arm=arm, value=it.value, weight=it.weight, share=it.share)
             for arm, it in zip(site.arms.names, carried.arms, strict=False)
         ],
-        arms_version=0 if status is None else status.arms_version,
+        arms_version=status.arms_version,
         moved=carried.moved,
         moves=carried.moves,
     )

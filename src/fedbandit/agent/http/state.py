@@ -7,6 +7,7 @@ docs/http.md repeats them.
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
+    "AnswerState",
     "ArmChangeBody",
     "ArmState",
     "ArmStatusBody",
@@ -14,9 +15,13 @@ __all__ = [
     "DecisionState",
     "FederationState",
     "FlowState",
+    "HistoryBody",
+    "HistoryPoint",
     "NeighbourState",
     "PrivacyState",
+    "RatesState",
     "RestoredBody",
+    "RightsBody",
     "SiteState",
 ]
 
@@ -64,6 +69,11 @@ class ArmState(_Shown):
         description="typical error of the estimate, in units of the reward; under ucb, kl, fed_ucb and "
         "gossip_ucb the margin added to it when arms are compared; null while the arm is unknown here"
     )
+    error: float | None = Field(
+        default=None,
+        description="typical error of the estimate over all sites: `radius` under thompson, and more where other sites "
+        "have released less than this one; null while the arm is unknown, or where the policy has only a margin",
+    )
     own_mean: float | None = Field(
         description="mean of this site's own releases alone, noise included, so it may lie outside the range of "
         "rewards; null before the first release"
@@ -79,6 +89,77 @@ class ArmState(_Shown):
     status: str = Field(default="active", description="`active`, `suspended` or `retired`; only an active one is given")
     changed_by: str | None = Field(
         default=None, description="site whose change made it so; null: it was so from the start"
+    )
+    chance_best: float | None = Field(
+        default=None,
+        description="chance that this is the best of the active arms, within 0.01, by the numbers of the index; null "
+        "for a stopped arm, while an active one is unknown, and under fed_ucb, gossip_ucb and own policies",
+    )
+    behind: float | None = Field(
+        default=None,
+        description="what giving it instead of the leading arm costs per decision, on average: the difference of the "
+        "estimates; null for a stopped or unknown arm",
+    )
+    behind_radius: float | None = Field(
+        default=None, description="typical error of `behind`; null where that is not known"
+    )
+
+
+class AnswerState(_Shown):
+    """How far the question is settled: which arm is best. As of the last exchange; where nobody else is there, now."""
+
+    leader: str | None = Field(
+        description="active arm with the highest estimate, or the only active one; null while nothing is known"
+    )
+    chance: float | None = Field(
+        description="chance that it is the best active arm, within 0.01: a belief about the mean over all patients, or "
+        "sites, not about one patient; null where that is not known"
+    )
+    settled: bool = Field(
+        description="the chance is at least 0.99, and what sites have released has spread; never under fed_ucb, "
+        "gossip_ucb and own policies"
+    )
+    expected_loss: float | None = Field(
+        description="what giving the leader always would lose per decision against the best arm, on average over what "
+        "may be true; null where the chance is"
+    )
+    words: str = Field(description="the same in a sentence or two")
+
+
+class RatesState(_Shown):
+    """How much is going on, over the last minute of this process."""
+
+    decisions_per_minute: float = Field(description="decisions handed out")
+    rewards_per_minute: float = Field(description="rewards reported, each once, also those that came too late")
+
+
+class HistoryPoint(_Shown):
+    """The site at one time; rows have an entry for each arm that it knew then, in the order of their numbers."""
+
+    at: float = Field(description="when, in seconds since 1970")
+    estimates: list[float | None] = Field(description="the estimate of each arm; null while it is unknown here")
+    radii: list[float | None] = Field(description="their typical errors, or margins")
+    own_means: list[float | None] = Field(description="the means of this site's own releases alone")
+    pulls: list[int] = Field(description="decisions for each arm")
+    decisions: int = Field(description="decisions handed out since the data folder was created")
+    rewards: int = Field(description="rewards that count")
+
+
+class HistoryBody(_Shown):
+    """How the numbers moved since this process started."""
+
+    started: float = Field(description="when this process started, in seconds since 1970")
+    arms: list[str] = Field(description="names of the arms that this site knows now; older points may have fewer")
+    points: list[HistoryPoint] = Field(
+        description="at most 500, oldest first; the older they are, the further apart they lie"
+    )
+
+
+class RightsBody(_Shown):
+    """What the caller may do."""
+
+    rights: list[str] = Field(
+        description="the rights of the token, or all of them where the agent requires no token", examples=[["view"]]
     )
 
 
@@ -227,6 +308,12 @@ class SiteState(_Shown):
     )
     federation: FederationState = Field(description="the terms that all sites share")
     decisions: DecisionState = Field(description="decisions of this site, over all its runs")
+    answer: AnswerState | None = Field(
+        default=None, description="which arm is best, as far as is known here; null from an agent of an older version"
+    )
+    rates: RatesState | None = Field(
+        default=None, description="decisions and rewards of the last minute; null from an agent of an older version"
+    )
     arms: list[ArmState] = Field(description="the arms, as this site sees them")
     arms_version: int = Field(default=0, description="how many changes of the arms this site knows")
     arms_waiting: int = Field(default=0, description="changes of the arms that wait for the operator")
@@ -237,14 +324,29 @@ class SiteState(_Shown):
         "`certificate` (a name that no site can have), `connections` (more than one neighbour may have), "
         "`other terms`, `message` (malformed, or out of bounds), `disk`, `unfinished handshake`, and failed handshakes"
     )
+    warnings_of_terms: list[str] = Field(
+        default=[],
+        description="those of `warnings` that follow from the terms, or from `--insecure`, and stay while these do",
+    )
+    notes: list[str] = Field(
+        default=[],
+        description="those of `warnings` that need nobody: an arm that somebody has suspended, a site whose few "
+        "patients are why the answer is not surer",
+    )
+    needs_person: list[str] | None = Field(
+        default=None,
+        description="what needs a person, a line each: warnings that are neither `notes` nor `warnings_of_terms`, and "
+        "neighbours that cannot be reached; null from an agent of an older version",
+    )
     warnings: list[str] = Field(
         description="conditions that the operator should know: rewards that wait for that of an "
         "earlier decision; a decision that is forgotten soon and waits for its reward; a policy without privacy, one "
         "that makes a slow site "
         "chase a fast one, a radius without a theorem, a horizon that is nearly used up, too few expected decisions "
-        "for epsilon; a site that alone leaves the answer open, gossip that is slower than decisions; "
+        "for epsilon; a site whose few patients leave the answer open, gossip that is slower than decisions; "
         "a neighbour whose link carries too much or jumps, an estimate outside the range, a weight that cannot be, "
         "more decisions or sites than there can be; "
         "gossip without certificates, a certificate that expires within 30 days, a neighbour that spoke from an "
-        "earlier life; why nothing is released, two processes of one name"
+        "earlier life, one that was removed from the list without `leave`; why nothing is released, two processes of "
+        "one name; names of arms that look like others"
     )

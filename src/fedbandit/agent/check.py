@@ -1,0 +1,254 @@
+"""Says what would not work if a site's agent were started, and starts and changes nothing.
+
+It opens no file for writing, releases every port at once, and asks neighbours for their terms alone. If these differ,
+the neighbour logs that and shows it as the link's last error, as it would after a start; nothing else changes there.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+from fedbandit.agent.addresses import Address
+from fedbandit.agent.clock import SMALL_STEP
+from fedbandit.agent.config import ConfigError, Neighbour, SiteConfig, read_tokens
+from fedbandit.agent.core.arm_names import remarks_on_names
+from fedbandit.agent.core.notices import warnings_of_unlisted
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.examination import holder_of, look_at
+from fedbandit.agent.disk.journal import STATE_FILE, JournalError
+from fedbandit.agent.disk_room import ROOM
+from fedbandit.agent.gossip import wire
+from fedbandit.agent.gossip.handshakes import in_words
+from fedbandit.agent.gossip.links import TERMS_DIFFER
+from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, read_tls
+from fedbandit.agent.gossip.transport import Dialler, TurnedAway, Unreachable
+from fedbandit.agent.gossip.wire import WireError
+from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning
+from fedbandit.checks import printable
+
+__all__ = ["Finding", "check"]
+
+Level = Literal["ok", "warning", "error", "unknown"]
+
+PATIENCE = 5.0
+"""Seconds that a neighbour has to answer."""
+
+_LONGEST = 1000
+
+_NOT_LISTENING = {
+    errno.EADDRINUSE: "is in use by another process",
+    errno.EACCES: "is not for this user: ports below 1024 need a privilege",
+    errno.EADDRNOTAVAIL: "is no address of this machine",
+}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at. ``unknown``: it could not be."""
+
+    level: Level
+    about: str
+    words: str
+
+
+async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Finding]:
+    """Look at everything that a start needs, except the file itself, which was read. ``now`` has a time zone."""
+    terms = config.terms
+    found = [
+        Finding(
+            "ok",
+            "configuration",
+            f"site {config.name} of the federation {terms.name!r}: {terms.num_arms} arms, {len(config.neighbours)} "
+            f"neighbours, digest {terms.digest()[:8]}",
+        )
+    ]
+    found += [Finding("warning", "arms", words) for words in remarks_on_names(terms.arms)]
+    tls, said = _certificates(config, insecure, now)
+    found += _most_sites(config)
+    found += [*said, *_tokens(config), *_data(config, now.timestamp())]
+    found += _port("listen.http", config.http)
+    if config.gossip is None:
+        found.append(Finding("ok", "listen.gossip", "not given: nobody can dial this site, it dials all neighbours"))
+    else:
+        found += _port("listen.gossip", config.gossip)
+    found += await asyncio.gather(*(_neighbour(config, tls, insecure, it) for it in config.neighbours))
+    if not config.neighbours:
+        found.append(Finding("ok", "neighbours", "none: this site learns alone"))
+    else:
+        found.append(Finding("unknown", "their clocks", "an exchange does not tell the time: use NTP at every site"))
+    return found
+
+
+def _most_sites(config: SiteConfig) -> Iterator[Finding]:
+    most, allowed = config.most_sites, config.terms.most_agents
+    if most is not None and most >= allowed:
+        yield Finding("warning", "most_sites", f"{most} changes nothing: the terms allow {allowed} sites")
+    elif most is not None:
+        yield Finding("ok", "most_sites", f"more than {most} sites do not make this one surer")
+
+
+# ---------------------------------------------------------------- files
+
+
+def _certificates(config: SiteConfig, insecure: bool, now: datetime) -> tuple[TlsFiles | None, list[Finding]]:
+    if insecure:
+        return None, [Finding("warning", "certificates", INSECURE)]
+    try:
+        tls = read_tls(config, now)
+    except ConfigError as error:
+        return None, [
+            Finding("error", *_parted(line.removeprefix(f"{config.path}: "), "certificates"))
+            for line in str(error).splitlines()
+        ]
+    assert config.tls is not None  # noqa: S101 - it was read
+    until = "" if tls.until is None else f", until {tls.until:%Y-%m-%d}"
+    found = [Finding("ok", "tls.certificate", f"for {config.name}, signed by the CA, its key fits{until}")]
+    if (soon := certificate_warning(tls, now.timestamp())) is not None:
+        found = [Finding("warning", "tls.certificate", f"{soon}: renew it (docs/certificates.md)")]
+    last = max(it.not_valid_after_utc for it in certificates_in(tls.ca, config.tls.ca))
+    if (days := (last - now).total_seconds() / 86_400.0) <= EXPIRY_WARNING:
+        found.append(Finding("warning", "tls.ca", f"the CA expires in {days:.0f} days, and all certificates with it"))
+    return tls, found
+
+
+def _tokens(config: SiteConfig) -> Iterator[Finding]:
+    if config.token_file is None and not config.role_files:
+        yield Finding("ok", "tokens", "none: every process on this machine has all rights")
+        return
+    wrong = False
+    alone = replace(config, token_file=None, role_files={})
+    given = {role: replace(alone, role_files={role: path}) for role, path in config.role_files.items()}
+    for about, one in [("listen.token_file", replace(alone, token_file=config.token_file)), *given.items()]:
+        try:
+            read_tokens(one)
+        except ConfigError as error:
+            wrong = True
+            yield Finding("error", *_parted(str(error).removeprefix(f"{config.path}: "), about))
+    if wrong:
+        return
+    try:
+        yield Finding("ok", "tokens", f"{len(read_tokens(config) or ())} can be read, by this user alone")
+    except ConfigError as error:  # each by itself is right
+        yield Finding("error", *_parted(str(error).removeprefix(f"{config.path}: "), "tokens"))
+
+
+def _parted(line: str, otherwise: str) -> tuple[str, str]:
+    """A line such as ``tls.key: it is missing`` in two parts."""
+    about, colon, words = line.partition(": ")
+    return (about, words) if colon and " " not in about else (otherwise, line)
+
+
+def _data(config: SiteConfig, now: float) -> Iterator[Finding]:
+    folder = config.data
+    # What this user cannot even look into does not exist for it; ``Path.exists`` would raise.
+    there = next(it for it in (folder, *folder.absolute().parents) if os.access(it, os.F_OK))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        yield Finding("error", "data", f"{there} is not a folder in which this user can write")
+        return
+    room = os.statvfs(there)
+    if room.f_bavail * room.f_frsize < ROOM:
+        yield Finding("error", "data", f"{there}: the disk is full")
+        return
+    path = folder / STATE_FILE
+    if (process := holder_of(path)) is not None:
+        by = f"process {process}" if process > 0 else "another process"
+        yield Finding("error", "data", f"{path}: {by} has it open. Is this site's agent running?")
+        return
+    if not folder.exists():
+        yield Finding("ok", "data", f"{folder} does not exist yet: a new life would begin in it")
+        return
+    try:
+        stored = look_at(path, config.name, config.terms)
+    except JournalError as error:
+        yield Finding("error", "data", str(error))
+        return
+    if stored is not None:
+        site = Site(config.name, config.terms, stored)
+        words = f"{path} is whole, and this site's: {site.decided} decisions, {sum(site.releases)} releases"
+        yield Finding("ok", "data", words)
+        yield from _clock(site.clock, now)
+        for words in warnings_of_unlisted(site.links, (it.name for it in config.neighbours)):
+            yield Finding("warning", "neighbours", words)
+    elif path.exists():
+        words = "it is this site's; the rest is checked when it is opened: a killed process has left its log, or it is"
+        yield Finding("unknown", "data", f"{path}: {words} of an earlier version")
+    else:
+        yield Finding("ok", "data", f"{folder} has no state yet: a new life would begin in it")
+
+
+def _clock(last: float, now: float) -> Iterator[Finding]:
+    if now < last - SMALL_STEP:
+        behind = f"{(last - now) / 3600.0:.1f} hours"
+        then = datetime.fromtimestamp(last, UTC)
+        yield Finding(
+            "warning",
+            "clock",
+            f"this machine's clock is {behind} behind the last time in the state, {then:%Y-%m-%d %H:%M} UTC. The "
+            "agent's time would go on from there, and open windows last longer",
+        )
+    else:
+        yield Finding("ok", "clock", "not behind the last time in the state")
+
+
+# ---------------------------------------------------------------- the network
+
+
+def _port(about: str, address: Address) -> Iterator[Finding]:
+    """Bind and release it, as the agent would."""
+    try:
+        for family, kind, protocol, _, where in socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind, protocol) as door:
+                door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                door.bind(where)
+    except OSError as error:
+        reason = _NOT_LISTENING.get(error.errno or 0, f"cannot be used: {in_words(error)}")
+        yield Finding("error", about, f"{address} {reason}")
+    else:
+        yield Finding("ok", about, f"{address} is free")
+
+
+async def _neighbour(config: SiteConfig, tls: TlsFiles | None, insecure: bool, neighbour: Neighbour) -> Finding:
+    about, address = f"neighbour {neighbour.name}", neighbour.address
+    if address is None:
+        return Finding("unknown", about, "it dials this site, so nothing can be tried from here")
+    if tls is None and not insecure:
+        return Finding("unknown", about, "not tried: this site's certificates are wrong")
+    try:
+        await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return Finding("error", about, f"{address}: {in_words(error)}")
+    dialler, terms = Dialler(neighbour.name, address, tls), config.terms
+    own = wire.encode_terms(terms.terms())
+    try:
+        theirs = wire.decode_terms(await dialler.call("Compare", own, PATIENCE), len(own) + TERMS_DIFFER)
+    except Unreachable as error:
+        return Finding("error", about, f"{address}: {_unreached(str(error))}")
+    except TurnedAway as error:
+        return Finding("error", about, f"{address} refuses this site: {printable(str(error), _LONGEST)}")
+    except WireError as error:
+        return Finding("error", about, f"{address} does not speak like an agent: {printable(str(error), _LONGEST)}")
+    finally:
+        await dialler.close()
+    if differences := terms.difference(theirs):
+        told = printable("; ".join(differences), _LONGEST)
+        return Finding("error", about, f"the federation differs ('there' is {neighbour.name}): {told}")
+    who = "it answers" if tls is None else f"it answers, its certificate is {neighbour.name}'s"
+    return Finding("ok", about, f"{address}: {who}, it knows this site, and has the same terms")
+
+
+def _unreached(reason: str) -> str:
+    """Why nobody was reached, and what that usually means."""
+    told = printable(reason.partition(": ")[2] or reason, _LONGEST)
+    if os.strerror(errno.ECONNREFUSED) in told:
+        return f"{told}: nothing listens there. Is its agent running, and is the port right?"
+    if "alert" in told:
+        return f"{told}: it does not accept this site's certificate. Has it the same CA, and is its clock right?"
+    if "no answer" in told or "timed out" in told or "deadline" in told.lower():
+        return f"no answer within {PATIENCE:g} s: is there a firewall on the way, and an agent at this port?"
+    return told

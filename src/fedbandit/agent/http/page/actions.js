@@ -1,0 +1,165 @@
+// What an operator may do: each asks first and says what will happen, and shows in words what went wrong.
+
+import * as agent from "./agent.js";
+import { el, nameOf, setText, setWords, show } from "./elements.js";
+
+const dialog = document.getElementById("confirm");
+const [title, says, field, error, go, cancel] = ["h2", ".says", ".field", "[role=alert]", ".go", ".cancel"].map((it) =>
+  dialog.querySelector(it),
+);
+const input = field.querySelector("input");
+const done = document.getElementById("done");
+let run = null;
+
+/** Ask; `action(text)` runs when it is confirmed, with what was typed if there is a `label`. */
+function confirm({ heading, sentences, button, isFinal = false, label = null, action, after, name }) {
+  setText(title, heading);
+  says.replaceChildren(...sentences.map((parts) => el("p", {}, ...parts)));
+  setText(error, "");
+  setText(go, button);
+  go.classList.toggle("danger", isFinal);
+  show(field, label !== null);
+  setText(field.querySelector("span"), label ?? "");
+  input.value = "";
+  run = async () => {
+    const text = label === null ? undefined : input.value.trim();
+    if (text === "") return setText(error, "Type a name first.");
+    go.disabled = true;
+    try {
+      await action(text);
+      dialog.close();
+      setWords(done, after(text), [name ?? text]);
+    } catch (failure) {
+      if (!(failure instanceof agent.CallFailed)) throw failure;
+      setText(error, `That was refused: ${failure.message}.`);
+    } finally {
+      go.disabled = false;
+    }
+    return undefined;
+  };
+  dialog.showModal();
+  (label === null ? cancel : input).focus();
+}
+
+dialog.querySelector("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  void run();
+});
+cancel.addEventListener("click", () => dialog.close());
+
+/** A button that opens a question; its label for screen readers has the name, too. */
+export function button(text, name, onClick) {
+  const node = el(
+    "button",
+    { type: "button", class: "small", "aria-label": name === "" ? null : `${text} ${name}` },
+    text,
+  );
+  node.addEventListener("click", onClick);
+  return node;
+}
+
+export function leave(name) {
+  confirm({
+    heading: "Leave a neighbour for good?",
+    sentences: [
+      [
+        nameOf(name),
+        " will count as having left: all that it ever told this site is removed, and exchanges with it stop.",
+      ],
+      [
+        "The others converge to the mean of the remaining sites. Do the same at all its other neighbours. You can rejoin it later.",
+      ],
+    ],
+    button: "Leave this neighbour",
+    isFinal: true,
+    name,
+    action: () => agent.leave(name),
+    after: () => `${name} has left.`,
+  });
+}
+
+export function rejoin(name) {
+  confirm({
+    heading: "Rejoin a neighbour?",
+    sentences: [
+      [
+        "This site will exchange with ",
+        nameOf(name),
+        " again, from nothing: it brings what it knows with the next exchange.",
+      ],
+    ],
+    button: "Rejoin this neighbour",
+    name,
+    action: () => agent.rejoin(name),
+    after: () => `${name} is a neighbour again.`,
+  });
+}
+
+const CHANGES = {
+  suspend: {
+    heading: "Suspend an arm?",
+    says: " will be given to nobody, at this site at once and at every other site as soon as it has heard of it. Nobody has to consent. Rewards of its earlier decisions still count.",
+    button: "Suspend this arm",
+    after: "is suspended.",
+  },
+  resume: {
+    heading: "Resume an arm?",
+    says: " will be given again: at this site at once, at others once they accept it.",
+    button: "Resume this arm",
+    after: "is given again.",
+  },
+  retire: {
+    heading: "Retire an arm for good?",
+    says: " will be given to nobody. This is final here, and wherever it is accepted; elsewhere it suspends the arm. It cannot be undone.",
+    button: "Retire this arm for good",
+    isFinal: true,
+    after: "is retired.",
+  },
+};
+
+export function changeArm(change, name) {
+  const { says: sentence, after, ...words } = CHANGES[change];
+  confirm({
+    ...words,
+    sentences: [[nameOf(name), sentence]],
+    name,
+    action: () => agent.changeArm(change, name),
+    after: () => `${name} ${after}`,
+  });
+}
+
+export function addArm() {
+  confirm({
+    heading: "Add an arm",
+    sentences: [
+      [
+        "It will be given at this site at once, and at other sites once they accept it. An arm is its name: use the same spelling everywhere. A name cannot be changed later.",
+      ],
+    ],
+    label: "Name of the new arm",
+    button: "Add this arm",
+    action: (name) => agent.changeArm("add", name),
+    after: (name) => `${name} is added.`,
+  });
+}
+
+export function accept(change) {
+  const isFinal = change.change === "retire";
+  const what = { add: "add", resume: "resume", suspend: "suspend", retire: "retire" }[change.change];
+  confirm({
+    heading: "Accept a change of another site?",
+    sentences: [
+      [nameOf(change.by), ` asks to ${what} `, nameOf(change.arm), "."],
+      [
+        isFinal
+          ? "A retirement is final: the arm is never given here again."
+          : "It will count at this site at once. All waiting changes of this arm are accepted with it, except a retirement.",
+      ],
+    ],
+    button: isFinal ? "Accept the retirement" : "Accept",
+    isFinal,
+    name: change.arm,
+    action: () => agent.acceptArm(change.arm, isFinal),
+    after: () => `Accepted: ${what} ${change.arm}.`,
+  });
+}

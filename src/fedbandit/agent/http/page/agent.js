@@ -1,0 +1,34 @@
+// Calls of the agent's HTTP API, other than the stream.
+
+import { headersOf, wordsOf } from "./stream.js";
+import { token } from "./token.js";
+
+/** A call that the agent refused, or that did not reach it; its message is for people. */
+export class CallFailed extends Error {}
+
+async function call(method, path, body) {
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method,
+      headers: { ...headersOf(token()), ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      cache: "no-store",
+    });
+  } catch {
+    throw new CallFailed("the agent does not answer; nothing may have changed");
+  }
+  if (!answer.ok) throw new CallFailed(await wordsOf(answer));
+  return answer.status === 204 ? null : answer.json();
+}
+
+const neighbour = (name) => `/v1/neighbours/${encodeURIComponent(name)}`;
+
+export const state = () => call("GET", "/v1/state");
+export const history = () => call("GET", "/v1/history");
+export const rights = () => call("GET", "/v1/rights");
+export const arms = () => call("GET", "/v1/arms");
+export const leave = (name) => call("DELETE", neighbour(name));
+export const rejoin = (name) => call("PUT", neighbour(name));
+export const changeArm = (change, arm) => call("POST", "/v1/arms", { change, arm });
+export const acceptArm = (arm, retire) => call("POST", "/v1/arms/accept", { arm, retire });

@@ -1,0 +1,192 @@
+// The arms: a row each, with dot and whisker, what this site alone would believe, and what would be lost with it.
+
+import * as actions from "./actions.js";
+import { isAlone } from "./answer.js";
+import { SteadyScale } from "./axis.js";
+import { el, keyed, nameOf, setAttribute, setText, show } from "./elements.js";
+import { count, decimalsFor, number, plusMinus, shortened, shortPercent } from "./format.js";
+import { More } from "./more.js";
+import { drawAxis, drawWhisker, makeAxis, makeWhisker } from "./whisker.js";
+
+const table = document.getElementById("arms");
+const body = table.tBodies[0];
+const axis = makeAxis();
+const more = new More(document.getElementById("more-arms"), "arms");
+const steady = new SteadyScale();
+const waitingList = document.getElementById("waiting");
+document.getElementById("axis").append(axis);
+document.getElementById("add-arm").addEventListener("click", actions.addArm);
+
+/** Best first, unknown ones after them, stopped ones last; ties as in the terms. */
+function ordered(arms) {
+  const rank = (arm) => (arm.status !== "active" ? 2 : arm.estimate === null ? 1 : 0);
+  return arms
+    .map((arm, k) => ({ ...arm, k }))
+    .sort((a, b) => rank(a) - rank(b) || (b.estimate ?? 0) - (a.estimate ?? 0) || a.k - b.k);
+}
+
+/** The typical error of an estimate; of a policy that has none its margin; null: unknown. */
+const errorOf = (arm) => arm.error ?? arm.radius;
+
+let order = [];
+
+/** The order of rows; it stays while somebody points or tabs at them, or has opened a question. */
+function inOrder(arms) {
+  const sorted = ordered(arms);
+  const isHeld = body.matches(":hover") || body.contains(document.activeElement);
+  const known = new Map(sorted.map((arm) => [arm.name, arm]));
+  if (!isHeld || order.length !== sorted.length || !order.every((name) => known.has(name))) {
+    order = sorted.map((arm) => arm.name);
+  }
+  return order.map((name) => known.get(name));
+}
+
+function makeRow(arm) {
+  const cell = (label, ...children) => el("td", { "data-label": label }, ...children);
+  const parts = {
+    badge: el("span", { class: "badge", hidden: true }),
+    whisker: makeWhisker({ own: "diamond" }),
+    estimate: el("span", { class: "strong" }),
+    radius: el("span", { class: "faint" }),
+    own: el("span"),
+    noisy: el("span", { class: "faint block", hidden: true }, "(noisy)"),
+    chance: el("span"),
+    behind: el("span"),
+    behindRadius: el("span", { class: "faint" }),
+    bar: el("span", { class: "fill" }),
+    pulls: el("span"),
+    buttons: el("td", { class: "buttons" }),
+  };
+  const row = el(
+    "tr",
+    {},
+    el(
+      "th",
+      { scope: "row" },
+      el("span", { class: "arm-name" }, el("span", { class: "swatch" }), nameOf(arm.name)),
+      " ",
+      parts.badge,
+    ),
+    el("td", { class: "chart" }, parts.whisker),
+    cell("over all sites", parts.estimate, " ", parts.radius),
+    cell("this site alone", parts.own, parts.noisy),
+    cell("chance to be best", parts.chance),
+    cell("loses per 100 decisions", parts.behind, " ", parts.behindRadius),
+    cell("given here", el("span", { class: "bar", "aria-hidden": "true" }, parts.bar), parts.pulls),
+    parts.buttons,
+  );
+  row.parts = parts;
+  return row;
+}
+
+function drawRow(row, arm, { scale, decimals, leader, best, mostPulls, rights, isNoisy }) {
+  const { parts } = row;
+  row.className = `status-${arm.status} colour-${arm.k % 8}${arm.name === leader ? " leader" : ""}`;
+  const badge = arm.status !== "active" ? arm.status : arm.name === leader ? best : "";
+  setText(parts.badge, badge);
+  setAttribute(
+    parts.badge,
+    "title",
+    arm.status !== "active" && arm.changed_by ? `by ${shortened(arm.changed_by, 80)}` : null,
+  );
+  show(parts.badge, badge !== "");
+  drawWhisker(parts.whisker, scale, arm.estimate, errorOf(arm), { own: arm.own_mean }, arm.own_mean);
+  setText(parts.estimate, number(arm.estimate, decimals));
+  setText(parts.radius, errorOf(arm) === null ? "" : plusMinus(errorOf(arm), decimals));
+  setText(parts.own, number(arm.own_mean, decimals));
+  show(parts.noisy, isNoisy(arm));
+  setText(parts.chance, shortPercent(arm.chance_best));
+  const isBehind = arm.behind !== null && arm.name !== leader;
+  const off = Math.max(0, decimals - 2);
+  setText(parts.behind, isBehind ? number(100 * arm.behind, off) : arm.name === leader ? "nothing" : "–");
+  setText(
+    parts.behindRadius,
+    isBehind && arm.behind_radius !== null ? plusMinus(100 * arm.behind_radius, off) : "",
+  );
+  parts.bar.style.width = `${mostPulls === 0 ? 0 : (100 * arm.pulls) / mostPulls}%`;
+  setText(parts.pulls, count(arm.pulls));
+  drawButtons(parts.buttons, arm, rights);
+}
+
+const POSSIBLE = { active: ["suspend", "retire"], suspended: ["resume", "retire"], retired: [] };
+const WORDS = { suspend: "Suspend…", resume: "Resume…", retire: "Retire…" };
+
+function drawButtons(cell, arm, rights) {
+  const possible = rights.includes("arms") ? (POSSIBLE[arm.status] ?? []) : [];
+  const key = possible.join();
+  if (cell.key === key) return;
+  const hadFocus = cell.contains(document.activeElement);
+  cell.key = key;
+  cell.replaceChildren(
+    ...possible.map((it) => actions.button(WORDS[it], arm.name, () => actions.changeArm(it, arm.name))),
+  );
+  if (hadFocus) (cell.querySelector("button") ?? document.getElementById("add-arm")).focus();
+}
+
+/** Draw the table, and what waits for consent. */
+export function drawArms(known) {
+  const { state, rights, waiting } = known;
+  const { arms, answer, federation } = state;
+  const { low, high } = federation;
+  const decimals = decimalsFor(high - low);
+  const within = (value) => Math.min(high, Math.max(low, value)); // an error may reach beyond what can be
+  const reach = arms.flatMap((arm) => [
+    arm.own_mean,
+    ...(arm.estimate === null
+      ? []
+      : [arm.estimate, within(arm.estimate - errorOf(arm)), within(arm.estimate + errorOf(arm))]),
+  ]);
+  const scale = steady.for(reach, low, high);
+  const mostPulls = Math.max(0, ...arms.map((arm) => arm.pulls));
+  const isNoisy = ({ own_mean: own }) => own !== null && (own < low || own > high);
+  const leader = isAlone(state) ? null : answer.leader;
+  const best = answer.settled ? "best" : "best so far";
+  const common = { scale, decimals, leader, best, mostPulls, rights, isNoisy };
+  drawAxis(axis, scale);
+  keyed(
+    body,
+    more.of(inOrder(arms), () => drawArms(known)),
+    (arm) => arm.name,
+    makeRow,
+    (row, arm) => drawRow(row, arm, common),
+  );
+  const mayChange = rights.includes("arms");
+  table.classList.toggle("operated", mayChange);
+  show(document.getElementById("add-arm"), mayChange);
+  drawWaiting(waiting, mayChange);
+  const words = federation.counts === "patients" ? "patients" : "sites, which count alike";
+  setText(
+    document.getElementById("counts"),
+    `The estimate is the mean reward over all ${words}; rewards go from ${low} to ${high}.${
+      arms.some(isNoisy)
+        ? " A mean of this site alone that is marked (noisy) lies outside, because few rewards and the noise that protects them are in it."
+        : ""
+    }`,
+  );
+}
+
+const ASKS = { add: "add", resume: "resume", suspend: "suspend", retire: "retire for good" };
+
+function drawWaiting(waiting, mayChange) {
+  show(waitingList, waiting.length > 0);
+  keyed(
+    waitingList,
+    waiting,
+    (it) => `${it.id} ${mayChange}`,
+    (it) =>
+      el(
+        "li",
+        {},
+        el(
+          "span",
+          {},
+          nameOf(it.by),
+          ` asks to ${ASKS[it.change] ?? it.change} `,
+          nameOf(it.arm),
+          ". It waits for this site's consent.",
+        ),
+        ...(mayChange ? [actions.button("Accept…", `to ${it.change} ${it.arm}`, () => actions.accept(it))] : []),
+      ),
+    () => {},
+  );
+}

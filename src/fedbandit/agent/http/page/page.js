@@ -1,0 +1,128 @@
+// The page of one agent: opens its stream, and hands what is known to those who draw it.
+
+import * as agent from "./agent.js";
+import { drawAnswer } from "./answer.js";
+import { drawArms } from "./arms.js";
+import { drawAttention } from "./attention.js";
+import { drawConnection } from "./connection.js";
+import { drawDecisions, drawFactsOfSite } from "./decisions.js";
+import { setText, show } from "./elements.js";
+import { duration, shortened, shortPercent } from "./format.js";
+import { drawHistory } from "./history.js";
+import { drawLinks } from "./links.js";
+import { drawExchange, drawNeighbours } from "./neighbours.js";
+import { drawPrivacy } from "./privacy.js";
+import { Store } from "./store.js";
+import { Stream } from "./stream.js";
+import { addToggle } from "./theme.js";
+import { addToken, token } from "./token.js";
+
+const MOST_POINTS = 1000; // the agent keeps about 500 and thins older ones: then its own are read again
+
+const store = new Store({
+  state: null,
+  history: { points: [] },
+  rights: [],
+  waiting: [], // changes of arms that need consent
+  connection: { kind: "connecting" },
+  now: Date.now() / 1000, // by the agent's clock
+  ahead: 0, // of ours
+  heardAt: null,
+  problem: null, // why the agent cannot serve, such as a full disk
+});
+
+const stream = new Stream("/v1/events", token, onEvent, onConnection, readNow);
+const tokens = addToken(document.getElementById("token"), document.getElementById("forget"), () => {
+  store.set({ state: null, rights: [], history: { points: [] }, waiting: [] });
+  stream.start();
+});
+
+/** Ask the agent for more, and store the answer; a refusal leaves what was known. */
+async function learn(call, changes) {
+  try {
+    store.set(changes(await call()));
+  } catch (failure) {
+    if (!(failure instanceof agent.CallFailed)) throw failure;
+  }
+}
+
+const learnHistory = () => learn(agent.history, (history) => ({ history }));
+const learnArms = () => learn(agent.arms, ({ waiting }) => ({ waiting }));
+
+/** What the stream would tell, where there is no place for it. */
+async function readNow() {
+  onEvent("state", await agent.state());
+  await learnHistory();
+}
+
+function onConnection(connection) {
+  const wasPolling = store.known.connection.kind === "polling";
+  const ahead = connection.ahead ?? store.known.ahead;
+  store.set({ connection, ahead, now: Date.now() / 1000 + ahead });
+  if (connection.kind === "live" || (connection.kind === "polling" && !wasPolling)) {
+    void learn(agent.rights, ({ rights }) => ({ rights }));
+    void learnHistory();
+    void learnArms();
+  } else if (connection.kind === "refused") {
+    if (connection.status === 401 || connection.status === 403) tokens.ask(connection.reason);
+  }
+}
+
+function onEvent(type, data) {
+  if (type === "state") {
+    const before = store.known.state;
+    store.set({ state: data, heardAt: Date.now() / 1000 });
+    const changed =
+      before !== null && (before.arms_version !== data.arms_version || before.arms_waiting !== data.arms_waiting);
+    if (changed) void learnArms();
+  } else if (type === "problem") {
+    store.set({ problem: data.message }); // null: it is over
+  } else if (type === "exchange") {
+    drawExchange(data);
+  } else if (type === "point") {
+    const { history } = store.known;
+    if (history.points.length >= MOST_POINTS) void learnHistory();
+    else if ((history.points.at(-1)?.at ?? 0) < data.at)
+      store.set({ history: { ...history, points: [...history.points, data] } });
+  }
+}
+
+function drawFrame(known) {
+  drawConnection(known);
+  tokens.draw();
+  const { state, connection } = known;
+  show(document.getElementById("content"), state !== null);
+  show(document.getElementById("loading"), state === null && connection.kind !== "refused");
+  if (state !== null) show(document.getElementById("token"), false);
+  if (state === null) return;
+  setText(document.getElementById("site"), state.name);
+  setText(document.getElementById("federation"), state.federation.name);
+  const { leader, chance } = state.answer;
+  const title = `${leader === null ? "" : `${shortened(leader, 40)}${chance === null ? "" : ` ${shortPercent(chance)}`} · `}${shortened(state.name, 40)} · fedbandit`;
+  if (document.title !== title) document.title = title; // axe and screen readers read it
+  for (const draw of [
+    drawAnswer,
+    drawFactsOfSite,
+    drawAttention,
+    drawArms,
+    drawNeighbours,
+    drawLinks,
+    drawDecisions,
+    drawPrivacy,
+    drawHistory,
+  ])
+    draw(known);
+  setText(document.getElementById("policy"), state.federation.policy);
+  setText(
+    document.getElementById("running"),
+    `fedbandit ${state.version}, running for ${duration(known.now - state.started)}`,
+  );
+  setText(document.getElementById("digest"), `terms ${state.federation.digest.slice(0, 12)}`);
+}
+
+store.onChange(drawFrame);
+addToggle(document.getElementById("theme"));
+document.addEventListener("visibilitychange", () => document.hidden || stream.hurry());
+addEventListener("online", () => stream.hurry());
+setInterval(() => store.set({ now: Date.now() / 1000 + store.known.ahead }), 1000);
+stream.start();
