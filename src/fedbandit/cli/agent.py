@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from fedbandit.checks import FileError
+from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.cli.errors import errors_exit_with_2
 from fedbandit.extras import needs
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedbandit.agent.config import SiteConfig
     from fedbandit.agent.rights import Right
 
-__all__ = ["SITE_FILE", "Config", "its_client", "live", "plain_errors"]
+__all__ = ["SITE_FILE", "Config", "its_client", "its_config", "live", "plain_errors"]
 
 live = typer.Typer()
 
@@ -42,28 +42,47 @@ def agent(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Gossip without certificates, on loopback only, for tests.")
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what would not work, and start and change nothing.")
+    ] = False,
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="Lines for people, or a JSON object per line.")
+    ] = "text",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], typer.Option(help="Log nothing below this level.")
+    ] = "info",
 ) -> None:
-    """Run the agent of one site: HTTP for its application, gossip over mutual TLS, state on disk. SIGTERM stops it."""
+    """Run the agent of one site: HTTP for its application, gossip over mutual TLS, state on disk. SIGTERM stops it.
+
+    With --check: exit code 0 if all would work, 1 if something would not, 2 if the file itself is wrong.
+    """
     needs("fedbandit agent", "agent")
     # An agent does not need NumPy. OpenDP would load an installed NumPy and never use it: 10 MB and a thread.
     sys.modules["numpy"] = cast(ModuleType, None)
+    if check:
+        _check(config, insecure)
+        return
     os.umask(0o077)  # the state holds raw rewards
     # Many systems allow 1,024 descriptors, which a few idle callers use up: then nobody is answered.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    from fedbandit.agent.log_lines import begin_log
+
+    begin_log(log_format, log_level)
+    with _last_words(in_json=log_format == "json"):
+        _run(config, insecure)
+
+
+def _run(config: Path, insecure: bool) -> None:
     import asyncio
 
-    from fedbandit.agent.config import check_insecure, read_config, read_tokens
+    from fedbandit.agent.config import check_insecure, read_tokens
     from fedbandit.agent.gossip.tls import read_tls
     from fedbandit.agent.http.snapshot import INSECURE
     from fedbandit.agent.runtime import Agent
     from fedbandit.agent.serve import serve
 
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z"
-    )
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its name alarms, and we log the same
-    site = read_config(config)
+    site = its_config(config)
     check_insecure(site, insecure)
     tls = None if insecure else read_tls(site, datetime.now(UTC))
     tokens = read_tokens(site)
@@ -80,6 +99,38 @@ def agent(
 
     with plain_errors():
         asyncio.run(until_stopped())
+
+
+@contextmanager
+def _last_words(in_json: bool) -> Generator[None]:
+    """Where the log is JSON, the reason why an agent ends is a line of it, too."""
+    try:
+        yield
+    except Exception as error:
+        if not in_json:
+            raise
+        known = isinstance(error, (InvalidArgument, FileError, OSError))
+        logging.getLogger("fedbandit.agent").error("%s", error, exc_info=not known)
+        raise typer.Exit(2 if known else 1) from None
+
+
+def _check(path: Path, insecure: bool) -> None:
+    import asyncio
+
+    from fedbandit.agent.check import check
+    from fedbandit.agent.config import check_insecure
+
+    site = its_config(path)
+    check_insecure(site, insecure)
+    found = asyncio.run(check(site, insecure, datetime.now(UTC)))
+    width = max(len(it.about) for it in found)
+    for it in found:
+        typer.echo(f"{'not checked' if it.level == 'unknown' else it.level:<11}  {it.about:<{width}}  {it.words}")
+    wrong = sum(it.level == "error" for it in found)
+    if wrong:
+        typer.echo(f"{wrong} of {len(found)} would not work")
+        raise typer.Exit(1)
+    typer.echo("nothing stands in the way of a start")
 
 
 @live.command(short_help="Drop the flow of a neighbour that has left for good.")
@@ -116,9 +167,8 @@ def confirm(config: Config = SITE_FILE) -> None:
     put back: use restore.
     """
     from fedbandit.agent.client import Unreachable
-    from fedbandit.agent.config import read_config
 
-    site = read_config(config)
+    site = its_config(config)
     with plain_errors():
         try:
             with its_client(site, config, "lives") as client:
@@ -138,11 +188,10 @@ def restore(config: Config = SITE_FILE) -> None:
     for files that the agent refuses to open.
     """
     from fedbandit.agent.client import Unreachable
-    from fedbandit.agent.config import read_config
     from fedbandit.agent.core.restore import Restored
     from fedbandit.agent.stopped import restore as restore_stopped
 
-    site = read_config(config)
+    site = its_config(config)
     with plain_errors():
         try:
             with its_client(site, config, "lives") as client:
@@ -164,9 +213,8 @@ def openapi() -> None:
 def _tell(path: Path, name: str, comes_back: bool) -> None:
     """Tell the running agent; if none runs, write to its state file."""
     from fedbandit.agent.client import Unreachable
-    from fedbandit.agent.config import read_config
 
-    site = read_config(path)
+    site = its_config(path)
     with plain_errors():
         try:
             with its_client(site, path, "neighbours") as client:
@@ -175,6 +223,15 @@ def _tell(path: Path, name: str, comes_back: bool) -> None:
             from fedbandit.agent.stopped import change_neighbour
 
             change_neighbour(site, name, comes_back)
+
+
+def its_config(path: Path) -> "SiteConfig":
+    """Read a site's file; says how to name another one if there is none in this folder."""
+    from fedbandit.agent.config import read_config
+
+    if path == SITE_FILE and not path.exists():
+        raise FileError(f"{path}: no such file in this folder: use -c FILE, such as -c /etc/fedbandit/site.toml")
+    return read_config(path)
 
 
 @contextmanager

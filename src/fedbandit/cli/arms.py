@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fedbandit.checks import FileError
-from fedbandit.cli.agent import SITE_FILE, Config, its_client, plain_errors
+from fedbandit.cli.agent import SITE_FILE, Config, its_client, its_config, plain_errors
 from fedbandit.cli.errors import errors_exit_with_2
 
 if TYPE_CHECKING:
@@ -97,9 +97,8 @@ def _told(it: "ArmChangeBody") -> str:
 @contextmanager
 def _agent(path: Path, right: "Right") -> Generator["Client"]:
     from fedbandit.agent.client import Unreachable
-    from fedbandit.agent.config import read_config
 
-    site = read_config(path)
+    site = its_config(path)
     with plain_errors():
         try:
             with its_client(site, path, right) as client:

@@ -13,7 +13,10 @@ import typer
 from fedbandit.cli.agent import live
 from fedbandit.cli.arms import arm
 from fedbandit.cli.certs import certs
-from fedbandit.cli.errors import errors_exit_with_2
+from fedbandit.cli.errors import errors_exit_with_2, quietly
+from fedbandit.cli.graph import describer, whole_steps
+from fedbandit.cli.plan import planner
+from fedbandit.cli.status import teller
 from fedbandit.cli.up import show_live, upper
 from fedbandit.extras import EXTRAS, missing, needs
 
@@ -31,13 +34,16 @@ app = typer.Typer(
 )
 app.add_typer(certs, name="certs")
 app.add_typer(live)
+app.add_typer(teller)
 app.add_typer(arm, name="arm")
 app.add_typer(upper)
+app.add_typer(planner)
+app.add_typer(describer)
 
 
 def main() -> None:
     """Run the command line."""
-    app()
+    quietly(app)
 
 
 def _say_version(wanted: bool) -> None:
@@ -84,7 +90,8 @@ def run(
 ) -> None:
     """Run an experiment file; print a table, and write the result, a figure and a copy of the file to a folder.
 
-    A file with lists is a sweep: all combinations run. Repeat the command to resume a run that was stopped.
+    A file with lists is a sweep: all combinations run. Lists within [[policies]] are variants of a policy, in one
+    result. Repeat the command to resume a run that was stopped.
     """
     if engine not in _ENGINES:
         raise _invalid("--engine", engine, f"one of {', '.join(_ENGINES)}")
@@ -103,7 +110,7 @@ def run(
     if folder.exists() and not folder.is_dir():
         raise _invalid("--output", str(folder), "a folder")
     changes: dict[str, Any] = {"trials": trials, "seed": seed}
-    changes["horizon"] = None if horizon is None else _whole("--horizon", horizon)
+    changes["horizon"] = None if horizon is None else whole_steps("--horizon", horizon)
     given = {name: value for name, value in changes.items() if value is not None}
     plans = read_sweep(experiment, given)
     chosen = chosen_engine(engine)
@@ -111,7 +118,7 @@ def run(
         files = run_files(plans, folder / run_folder.RUNS, show, chosen, address)
     options = "".join(f" --{name} {value}" for name, value in given.items())
     heading = f"# Run with{options} instead of the values below.\n" if given else ""
-    (folder / "experiment.toml").write_text(heading + plans[0].text, encoding="utf-8")
+    (folder / run_folder.EXPERIMENT).write_text(heading + plans[0].text, encoding="utf-8")
     if len(plans) == 1:
         result = load(files[0])
         run_folder.keep_result(plans[0], result, folder)
@@ -138,7 +145,7 @@ def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit r
         print_sweep(sweep)
         return
     result = run_folder.load_result(folder)
-    print_summary(result, str(folder))
+    print_summary(result, run_folder.title_of(folder))
     about = result.experiment
     rewards, (first, last) = about["problem"]["rewards"], about["trials"]
     typer.echo(
@@ -151,11 +158,18 @@ def show(folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit r
 @errors_exit_with_2
 def plot(
     folder: Annotated[Path, typer.Argument(help="A folder that 'fedbandit run' wrote.")],
-    band: Annotated[str, typer.Option(help="minmax (as in the paper), quantiles or none.")] = "minmax",
-    scale: Annotated[str, typer.Option(help="Time axis: linear, log or both.")] = "both",
+    band: Annotated[
+        str | None,
+        typer.Option(
+            help="Over trials: minmax (the default, as in the paper), quantiles, 'standard error' (the default of a "
+            "sweep), confidence (95 %) or none."
+        ),
+    ] = None,
+    scale: Annotated[str | None, typer.Option(help="Time axis: linear, log or both (the default).")] = None,
     regret: Annotated[
-        str, typer.Option(help="Regret axis: linear, log or auto (log if policies end 100 times apart).")
-    ] = "auto",
+        str | None,
+        typer.Option(help="Regret axis: linear, log or auto (the default: log if policies end 100 times apart)."),
+    ] = None,
     title: Annotated[str | None, typer.Option(help="A line above the figure.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File; .png, .pdf or .svg. Default: FOLDER/regret.png.")
@@ -169,95 +183,19 @@ def plot(
     target = output or folder / (run_folder.FIGURE if sweep is None else run_folder.SWEEP_FIGURE)
     if target.suffix not in (".png", ".pdf", ".svg"):
         raise _invalid("--output", str(target), "a file that ends in .png, .pdf or .svg")
+    given: dict[str, Any] = {"band": band and band.replace("-", " "), "scale": scale, "regret": regret, "title": title}
+    options = {name: value for name, value in given.items() if value is not None}
     if sweep is None:
-        figure = run_folder.load_result(folder).plot(band=band, scale=scale, title=title, regret=regret)
+        figure = run_folder.load_result(folder).plot(**options)
     else:
         from fedbandit.figures.sweep import sweep_figure
 
-        figure = sweep_figure(sweep)
+        for name in {"scale", "regret"} & set(options):
+            raise _invalid(f"--{name}", options[name], "left out for a sweep")
+        figure = sweep_figure(sweep, **options)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target)
     typer.echo(f"wrote {target}")
-
-
-def _mixing_horizon(graph: Any) -> str:
-    from fedbandit import theory
-
-    if graph.num_agents < 3:
-        return "the theorem needs 3 agents"
-    lambda2 = _lambda2(graph)
-    return "not found" if lambda2 is None else f"{theory.mixing_horizon(lambda2, graph.num_agents)}"
-
-
-def _lambda2(graph: Any) -> float | None:
-    """``None`` for a large graph that mixes so slowly that it cannot be found."""
-    from fedbandit.checks import InvalidArgument
-
-    try:
-        return graph.lambda2
-    except InvalidArgument:
-        return None
-
-
-def _said(lambda2: float | None, is_small: bool) -> str:
-    if lambda2 is None:
-        return "not found: the graph mixes too slowly"
-    return f"{lambda2:.5f}" if is_small else f"1 - {1.0 - lambda2:.3g}"
-
-
-@app.command()
-@errors_exit_with_2
-def graph(
-    spec: Annotated[
-        str,
-        typer.Argument(
-            help="Such as path:10, ring:20, complete:3, star:5, grid:3x4, erdos_renyi:20:0.3:7, random_regular:20:3:7, "
-            "small_world:20:4:0.1, geometric:20:0.4, scale_free:20:2."
-        ),
-    ],
-) -> None:
-    """Describe a graph: its size, diameter and lambda_2."""
-    needs("fedbandit graph", "sim")
-    from fedbandit.cli.tables import print_table
-    from fedbandit.graph import parse
-    from fedbandit.topology import MAX_DENSE
-
-    described = parse(spec)
-    is_small = described.num_agents <= MAX_DENSE
-    print_table(
-        described.name,
-        ["", ""],
-        [
-            ["agents", f"{described.num_agents}"],
-            ["edges", f"{described.num_edges}"],
-            ["neighbours per agent", f"{described.degrees.min()} to {described.degrees.max()}"],
-            ["diameter", f"{described.diameter}" if is_small else f"not computed beyond {MAX_DENSE:,} agents"],
-            ["lambda_2", _said(_lambda2(described), is_small)],
-            ["mixing horizon L", _mixing_horizon(described)],
-        ],
-    )
-
-
-@app.command("theory", short_help="Print the paper's constants and bounds for a setting.")
-@errors_exit_with_2
-def theory_command(
-    graph: Annotated[str, typer.Option(help="Such as path:10.")],
-    arms: Annotated[int, typer.Option(help="M.")],
-    horizon: Annotated[float, typer.Option(help="T, e.g. 1e6.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy of one reward, for Fed_UCB.")] = float("inf"),
-    gap: Annotated[float, typer.Option(help="Gap between the best arm and every other arm.")] = 0.1,
-) -> None:
-    """Print the paper's constants and bounds for a setting: L, the alphas, radii, Theorems 1 and 2."""
-    needs("fedbandit theory", "sim")
-    from fedbandit.checks import number_above, number_between, whole_number
-    from fedbandit.cli.tables import print_theory
-    from fedbandit.graph import parse
-
-    number_above("--epsilon", epsilon, 0.0, allow_inf=True)
-    g = parse(graph)
-    m, steps = whole_number("--arms", arms, 2, 10**4), _whole("--horizon", horizon)
-    gaps = [0.0] + [number_between("--gap", gap, 0.0, 1.0)] * (m - 1)
-    print_theory(g, m, steps, epsilon, gaps)
 
 
 @app.command(short_help="Reproduce the paper's Figure 2; write a report.")
@@ -377,10 +315,3 @@ def _invalid(argument: str, value: object, accepted: str) -> Exception:
     from fedbandit.checks import InvalidArgument
 
     return InvalidArgument(argument, value, accepted)
-
-
-def _whole(argument: str, value: float) -> int:
-    from fedbandit.checks import whole_number
-    from fedbandit.policies import MAX_HORIZON
-
-    return whole_number(argument, value, 1, MAX_HORIZON)

@@ -3,6 +3,9 @@
 Every command imports this file, so it imports nothing heavy.
 """
 
+import os
+import select
+import sys
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -13,7 +16,10 @@ import typer
 from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.extras import MissingExtra, extra_of
 
-__all__ = ["errors_exit_with_2"]
+__all__ = ["errors_exit_with_2", "quietly"]
+
+READER_GONE = 141
+"""What a shell sees of a command that SIGPIPE has ended: 128 + 13."""
 
 
 def errors_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
@@ -25,6 +31,8 @@ def errors_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **options)
         except (InvalidArgument, FileError, MissingExtra, OSError) as error:
+            if isinstance(error, BrokenPipeError) and _nobody_reads():
+                raise typer.Exit(1) from None  # ``quietly`` says it better
             _say(f"error: {error}")
             raise typer.Exit(2) from None
         except ImportError as error:
@@ -38,6 +46,46 @@ def errors_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(130) from None
 
     return wrapped
+
+
+def quietly(command: Callable[[], None]) -> None:
+    """Run the command line; if the reader of its output goes away, as ``head`` does, end without a word, and as usual.
+
+    Python ignores SIGPIPE, and a live agent must, since its neighbours may go at any time. Typer and Rich turn the
+    error into exit code 1. What stands in the buffer would fail later, while Python ends.
+    """
+    output = _place_of_output()
+    try:
+        try:
+            command()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _leave()
+    except SystemExit as end:
+        if end.code == 1 and (_nobody_reads() or _place_of_output() != output):  # Rich replaces an output that is gone
+            _leave()
+        raise
+
+
+def _place_of_output() -> tuple[int, int] | None:
+    try:
+        seen = os.fstat(1)
+    except OSError:
+        return None
+    return seen.st_dev, seen.st_ino
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output is a pipe whose other end is closed."""
+    poll = select.poll()
+    poll.register(1, 0)  # errors are always reported
+    return any(what & select.POLLERR for _, what in poll.poll(0))
+
+
+def _leave() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing fails while Python ends
+    sys.exit(READER_GONE)
 
 
 def _say(text: str) -> None:

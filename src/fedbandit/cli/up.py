@@ -42,37 +42,42 @@ def up(
     epsilon: Annotated[float, typer.Option(help="The privacy of one reward.")] = 1.0,
     rate: Annotated[float, typer.Option(help="Exchanges per second over each link, on average.")] = 2.0,
     seed: Annotated[int, typer.Option(help="Seed of means, patients and outcomes. Agents' draws have no seed.")] = 0,
+    port: Annotated[int, typer.Option(help="Port of the page with all sites side by side. Default: a free one.")] = 0,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder for result.json, live.png and the sites' files.")
     ] = Path("out/up"),
 ) -> None:
     """Run a whole federation on this machine: real agents with real certificates, and simulated patients.
 
-    Every run starts afresh, in its own folder of the output. Ctrl-C ends it with a table; exit code 1 if an agent
+    Open the first address that it prints in a browser: all sites side by side, with the true means. Every run starts
+    afresh, in its own folder of the output. Ctrl-C ends it with a table; exit code 1 if an agent
     dies.
     """
     needs("fedbandit up", "agent", "sim")
     from fedbandit.local.up import graph_of, setting_of
 
     seconds = None if duration is None else _seconds(duration)
-    show_live(setting_of(problem, graph_of(graph, agents), arms, epsilon, speed, rate, seed), seconds, output)
+    show_live(setting_of(problem, graph_of(graph, agents), arms, epsilon, speed, rate, seed), seconds, output, port)
 
 
-def show_live(setting: "Setting", seconds: float | None, output: Path) -> None:
+def show_live(setting: "Setting", seconds: float | None, output: Path, port: int = 0) -> None:
     """Run a setting, show it during and after the run; exit code 1 if an agent dies."""
     from rich.console import Console
 
     from fedbandit.cli.tables import fitting_table
     from fedbandit.local.figure import up_figure
+    from fedbandit.local.page_server import page_door
     from fedbandit.local.processes import AgentDied
-    from fedbandit.local.report import final_table, note, reading, write_numbers
+    from fedbandit.local.report import final_table, note, reading, shown, write_numbers
     from fedbandit.local.up import Killed, new_folder, run
 
-    folder = new_folder(output)
-    typer.echo(f"starting {len(setting.names)} agents, {setting.problem.graph.name}; their files are in {folder}")
     try:
-        with _Screen(seconds) as screen:
-            done = run(setting, folder, seconds, screen.began, screen.show)
+        with page_door(port) as door:  # before anything is made
+            folder = new_folder(output)
+            sites, graph = len(setting.names), setting.problem.graph.name
+            typer.echo(f"starting {sites} agents, {graph}; their files are in {folder}")
+            with _Screen(seconds) as screen:
+                done = run(setting, folder, seconds, screen.began, screen.show, (door, shown))
     except AgentDied as error:
         typer.echo(f"error: an agent died, so all were stopped. {error}", err=True)
         raise typer.Exit(1) from None
@@ -112,9 +117,10 @@ class _Screen:
         self._live.stop()
 
     def began(self, run: "Run") -> None:
-        """Print the agents' addresses."""
+        """Print the addresses of the pages: of the whole federation, then of each agent."""
+        typer.echo(f"  the whole federation: {run.page}")
         for name in run.setting.names:
-            typer.echo(f"  {name}: {run.federation.url(name)}/v1/state")
+            typer.echo(f"  {name}: {run.federation.url(name)}/")
         typer.echo("running until Ctrl-C" + ("" if self._seconds is None else f", at most {self._seconds:g} s"))
         if self._drawn:
             self._live.start()
@@ -135,7 +141,7 @@ class _Screen:
 def _seconds(text: str) -> float:
     from fedbandit.checks import InvalidArgument
 
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smh]?)", text.strip())
     value = float(found[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[found[2]] if found else 0.0
     if not 0.0 < value <= LONGEST:
         raise InvalidArgument("--for", text, "seconds, or a number with s, m or h, such as 30s, 2m, 1h; at most 720h")

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from fedbandit.figures.regret import COLOURS, DASHES, MARKERS, STYLE, plain_text
 from fedbandit.local.report import numbers, regret_over_time
@@ -33,7 +34,7 @@ def up_figure(run: "Run") -> Figure:
     import matplotlib as mpl
 
     found, setting = numbers(run), run.setting
-    many_arms = len(setting.arms) > 8
+    many_arms = len(found["true_means"]) > 8
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.6, 4.4), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.35, 1.0))
@@ -75,8 +76,7 @@ def _beliefs(axes: "Axes", found: dict[str, Any], many_arms: bool) -> None:
         axes.hlines(mean, k - 0.45, k + 0.45, color="0.35", linewidth=1.6, zorder=1)
     for i, site in enumerate(sites):
         x = np.arange(count) + SPREAD * ((i + 0.5) / len(sites) - 0.5)
-        own = np.array([np.nan if arm["own_mean"] is None else arm["own_mean"] for arm in site["arms"]])
-        together = np.array([np.nan if arm["estimate"] is None else arm["estimate"] for arm in site["arms"]])
+        own, together = _column(found, site, "own_mean"), _column(found, site, "estimate")
         look: dict[str, Any] = {"color": _colour(i), "marker": MARKERS[i % len(MARKERS)], "linestyle": "none"}
         if count * len(sites) > CROWD:
             look |= {"markersize": 2.5, "markeredgewidth": 0.6}
@@ -99,6 +99,12 @@ def _beliefs(axes: "Axes", found: dict[str, Any], many_arms: bool) -> None:
     axes.plot([], [], **grey, label="by gossip")
     axes.plot([], [], color="0.35", linewidth=1.6, label="true average")
     _explain(axes, 3)
+
+
+def _column(found: dict[str, Any], site: dict[str, Any], key: str) -> NDArray[np.float64]:
+    """A number of each arm at a site, which may know fewer of them or in another order; NaN where there is none."""
+    known = {arm["name"]: arm[key] for arm in site["arms"]}
+    return np.array([known.get(name) for name in found["true_means"]], dtype=np.float64)
 
 
 def _explain(axes: "Axes", columns: int) -> None:

@@ -1,4 +1,7 @@
-"""Summarises a run of ``fedbandit up`` in numbers, tables and words, from its visits and the agents' states."""
+"""Summarises a run of ``fedbandit up`` in numbers, tables and words, from its visits and the agents' states.
+
+An operator may add arms while it runs: they come after the problem's arms, at each site in an order of its own.
+"""
 
 import json
 from collections.abc import Sequence
@@ -9,9 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.agent.http.state import SiteState
+from fedbandit.checks import listed
+from fedbandit.local.page_server import FederationShown, GraphShown, SiteShown
 from fedbandit.local.up import Run
 
-__all__ = ["KEEPS_UP", "final_table", "live_table", "note", "numbers", "reading", "regret_over_time", "write_numbers"]
+__all__ = [
+    "KEEPS_UP",
+    "final_table",
+    "live_table",
+    "note",
+    "numbers",
+    "reading",
+    "regret_over_time",
+    "shown",
+    "write_numbers",
+]
 
 LATELY = 200
 """The number of a site's patients that count as the latest."""
@@ -39,8 +54,8 @@ def live_table(run: Run) -> Table:
                 f"{len(run.visits[i].arms):,}",
                 f"{_per_second(run, i):.1f}",
                 _percent(_share(lately, run.setting.problem.best_arm)),
-                _name(run, _alone(state)),
-                _name(run, _together(state)),
+                _name(run, i, _alone(state)),
+                _name(run, i, _together(state)),
                 f"{_regret(run, i):,.1f}",
                 neighbours,
                 exchanges,
@@ -48,6 +63,34 @@ def live_table(run: Run) -> Table:
         )
     headings = ["site", "patients", "per\nsecond", "best arm\nlately", "alone\nso far", "together\nso far", "regret"]
     return f"{run.seconds:.0f} s", [*headings, "neighbours", "exchanges"], rows
+
+
+def shown(run: Run) -> FederationShown:
+    """The federation as its page shows it while a run lasts."""
+    setting, problem, means = run.setting, run.setting.problem, _true_means(run)
+    return FederationShown(
+        title=setting.title,
+        graph=GraphShown(edges=[(int(i), int(j)) for i, j in problem.graph.edges]),
+        arms=list(means),
+        true_means=list(means.values()),
+        best_arm=int(problem.best_arm),
+        seconds=run.seconds,
+        epsilon=setting.epsilon,
+        sites=[
+            SiteShown(
+                name=name,
+                url=run.federation.url(name),
+                means=[setting.mean(i, k) for k in range(len(means))],
+                patients=len(run.visits[i].arms),
+                best_share=_share(np.asarray(run.visits[i].arms)[-LATELY:], problem.best_arm),
+                regret=_regret(run, i),
+                running=run.federation.is_running(name),
+                state=run.visits[i].state,
+                age=_age(run, i),
+            )
+            for i, name in enumerate(setting.names)
+        ],
+    )
 
 
 def final_table(run: Run) -> Table:
@@ -104,6 +147,9 @@ def note(run: Run) -> str:
     late = sum(visits.state.decisions.late for visits in run.visits if visits.state is not None)
     if late:
         lines.append(f"{late} rewards came after their window: they counted as {setting.terms.missing_reward:g}.")
+    added = [name for name in _true_means(run) if name not in setting.arms]
+    if added:
+        lines.append(f"Added during the run, with the average of the other arms as the true mean: {listed(added)}.")
     return "\n".join(lines)
 
 
@@ -116,20 +162,20 @@ def reading(run: Run) -> str:
     if undecided:
         lead, verb = float(np.sort(problem.gaps)[1]), "has" if len(undecided) == 1 else "have"
         words.append(
-            f"{_listed(undecided)} {verb} not found {best} yet, the best on average over all sites: it leads by "
+            f"{listed(undecided)} {verb} not found {best} yet, the best on average over all sites: it leads by "
             f"{lead:.3f}, which takes more patients to see."
         )
     else:
         words.append(f"Together all {len(sites)} sites have found {best}, the best on average over all of them.")
     misled = [site for site in sites if site["best_for_own_patients"] != best]
     if misled:
-        named = _listed([f"{site['name']} ({site['best_for_own_patients']})" for site in misled])
+        named = listed([f"{site['name']} ({site['best_for_own_patients']})" for site in misled])
         whose = "its" if len(misled) == 1 else "their"
         words.append(f"Alone, {named} would settle for ever on what is best for {whose} own patients only.")
         right = [site["name"] for site in misled if site["alone"] == best]
         if right:
             words.append(
-                f"So far the own numbers of {_listed(right)} also point to {best}: few patients there got another arm."
+                f"So far the own numbers of {listed(right)} also point to {best}: few patients there got another arm."
             )
     else:
         words.append("Alone, every site would eventually find the same arm: gossip only finds it sooner.")
@@ -149,16 +195,17 @@ def numbers(run: Run) -> dict[str, Any]:
         visits, state = run.visits[i], run.visits[i].state
         patients = len(visits.arms)
         arms, at = np.asarray(visits.arms), np.asarray(visits.at)
-        pulls = np.bincount(arms, minlength=problem.num_arms)
-        known = None if state is None else state.arms
+        names = _names(run, i)
+        pulls = np.bincount(arms, minlength=len(names))
+        known = [] if state is None else state.arms
         sites.append(
             {
                 "name": name,
                 "url": run.federation.url(name),
                 "patients": patients,
                 "patients_per_second": _per_second(run, i),
-                "alone": _arm(run, _alone(state)),
-                "together": _arm(run, _together(state)),
+                "alone": _arm(run, i, _alone(state)),
+                "together": _arm(run, i, _together(state)),
                 "best_for_own_patients": setting.arms[int(problem.means[i].argmax())],
                 "best_arm_share_last_quarter": _share(arms[at >= 0.75 * run.seconds], problem.best_arm),
                 "regret": _regret(run, i),
@@ -171,11 +218,11 @@ def numbers(run: Run) -> dict[str, Any]:
                     {
                         "name": arm,
                         "patients": int(pulls[k]),
-                        "true_mean_here": float(problem.means[i, k]),
-                        "own_mean": None if known is None else known[k].own_mean,
-                        "estimate": None if known is None else known[k].estimate,
+                        "true_mean_here": setting.mean(i, k),
+                        "own_mean": known[k].own_mean if k < len(known) else None,
+                        "estimate": known[k].estimate if k < len(known) else None,
                     }
-                    for k, arm in enumerate(setting.arms)
+                    for k, arm in enumerate(names)
                 ],
             }
         )
@@ -190,7 +237,7 @@ def numbers(run: Run) -> dict[str, Any]:
         "seconds": run.seconds,
         "state": str(run.federation.folder),
         "best_arm": setting.arms[problem.best_arm],
-        "true_means": {arm: float(mean) for arm, mean in zip(setting.arms, problem.arm_means, strict=True)},
+        "true_means": _true_means(run),
         "sites": sites,
     }
 
@@ -202,13 +249,40 @@ def write_numbers(run: Run, path: Path) -> None:
 
 def regret_over_time(run: Run, site: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The arrival times of a site's patients, and the regret by then."""
-    gaps = run.setting.problem.gaps[np.asarray(run.visits[site].arms, dtype=np.int64)]
-    return np.asarray(run.visits[site].at, dtype=np.float64), np.cumsum(gaps)
+    return np.asarray(run.visits[site].at, dtype=np.float64), np.cumsum(_lost(run, site))
 
 
 def _regret(run: Run, site: int) -> float:
-    pulls = np.bincount(np.asarray(run.visits[site].arms, dtype=np.int64), minlength=run.setting.problem.num_arms)
-    return float(pulls @ run.setting.problem.gaps)
+    return float(_lost(run, site).sum())
+
+
+def _lost(run: Run, site: int) -> NDArray[np.float64]:
+    """What each patient of a site has lost; with an arm that was added, what one given at random loses."""
+    gaps = run.setting.problem.gaps
+    arms = np.asarray(run.visits[site].arms, dtype=np.int64)
+    return np.append(gaps, gaps.mean())[np.minimum(arms, len(gaps))]
+
+
+def _names(run: Run, site: int) -> list[str]:
+    """The arms of a site in its own order: the problem's, those that its state tells, and those given since."""
+    state, given = run.visits[site].state, run.visits[site].arms
+    names = [*run.setting.arms]
+    if state is not None:
+        names += [arm.name for arm in state.arms[len(names) :]]
+    return names + [f"added arm {k + 1}" for k in range(len(names), max(given, default=-1) + 1)]
+
+
+def _true_means(run: Run) -> dict[str, float]:
+    """The mean of each arm over all sites: of the problem's, then of those that any site has added."""
+    problem, setting = run.setting.problem, run.setting
+    found = {arm: float(mean) for arm, mean in zip(setting.arms, problem.arm_means, strict=True)}
+    added = dict.fromkeys(name for i in range(len(setting.names)) for name in _names(run, i) if name not in found)
+    return found | dict.fromkeys(added, float(problem.arm_means.mean()))
+
+
+def _age(run: Run, site: int) -> float | None:
+    seen = run.visits[site].seen
+    return None if seen is None else max(0.0, run.seconds - seen)
 
 
 def _per_second(run: Run, site: int) -> float:
@@ -236,19 +310,13 @@ def _highest(values: Sequence[float | None]) -> int | None:
     return -max(known)[1] if known else None
 
 
-def _arm(run: Run, arm: int | None) -> str | None:
-    return None if arm is None else run.setting.arms[arm]
+def _arm(run: Run, site: int, arm: int | None) -> str | None:
+    return None if arm is None else _names(run, site)[arm]
 
 
-def _name(run: Run, arm: int | None) -> str:
-    return _arm(run, arm) or "–"
+def _name(run: Run, site: int, arm: int | None) -> str:
+    return _arm(run, site, arm) or "–"
 
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.0f} %"
-
-
-def _listed(names: list[str], most: int = 4) -> str:
-    if len(names) > most:
-        names = [*names[: most - 1], f"{len(names) - most + 1} others"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

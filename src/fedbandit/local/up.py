@@ -5,9 +5,10 @@ It uses only the agents' HTTP API. ``report`` summarises a run, ``figure`` draws
 
 import asyncio
 import signal
+import socket
 from array import array
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -20,11 +21,12 @@ from fedbandit.checks import InvalidArgument, number_between, whole_number
 from fedbandit.graph import Graph, parse
 from fedbandit.hospital import SHORT_ARM_NAMES
 from fedbandit.hospital import problem as hospital_problem
+from fedbandit.local.page_server import FederationShown, serving_page
 from fedbandit.local.processes import STARTS_WITHIN, AgentDied, LocalFederation
 from fedbandit.policies import FedBatch
 from fedbandit.problem import Problem
 
-__all__ = ["Killed", "Run", "Setting", "Visits", "graph_of", "new_folder", "run", "setting_of"]
+__all__ = ["Killed", "Page", "Run", "Setting", "Visits", "graph_of", "new_folder", "run", "setting_of"]
 
 MAX_AGENTS, MAX_ARMS = 64, 100  # an agent is a process of about 100 MB
 MAX_SPEED, MAX_RATE = 1000.0, 1000.0
@@ -77,6 +79,14 @@ class Setting:
         """The graph's edges; the first of a pair dials."""
         return [(self.names[i], self.names[j]) for i, j in self.problem.graph.edges]
 
+    def mean(self, site: int, arm: int) -> float:
+        """The chance of success of an arm at a site; of one that was added meanwhile: the average of the others.
+
+        So what an added arm costs is what arms given at random cost, and the best arm stays the best.
+        """
+        means = self.problem.means[site]
+        return float(means[arm] if arm < len(means) else means.mean())
+
 
 @dataclass
 class Visits:
@@ -84,22 +94,25 @@ class Visits:
 
     * ``at``, ``arms``: when each arrived, in seconds since the run began, and the arm given
     * ``unanswered``: calls that the agent did not answer
+    * ``seen``: when it told its state, in seconds since the run began
     """
 
     at: "array[float]" = field(default_factory=lambda: array("d"))
     arms: "array[int]" = field(default_factory=lambda: array("H"))
     unanswered: int = 0
     state: SiteState | None = None
+    seen: float | None = None
 
 
 @dataclass
 class Run:
-    """A run, during and after: a row of ``visits`` per site, and its length in seconds so far."""
+    """A run, during and after: a row of ``visits`` per site, its length in seconds so far, the address of its page."""
 
     setting: Setting
     federation: LocalFederation
     visits: list[Visits]
     seconds: float = 0.0
+    page: str | None = None
 
 
 def graph_of(text: str, agents: int | None) -> Graph:
@@ -157,8 +170,17 @@ def new_folder(output: Path) -> Path:
             number += 1
 
 
+Page = tuple[socket.socket, Callable[[Run], FederationShown]]
+"""Where the page of a federation is served, and what it shows."""
+
+
 def run(
-    setting: Setting, folder: Path, seconds: float | None, began: Callable[[Run], None], show: Callable[[Run], None]
+    setting: Setting,
+    folder: Path,
+    seconds: float | None,
+    began: Callable[[Run], None],
+    show: Callable[[Run], None],
+    page: Page | None = None,
 ) -> Run:
     """Start the agents, send patients for ``seconds`` or until a stop signal, stop the agents.
 
@@ -166,13 +188,19 @@ def run(
     after a second signal; whatever happens, no agent is left behind.
     """
     federation = LocalFederation(folder, setting.terms, setting.links, setting.rate)
-    return asyncio.run(_run(Run(setting, federation, [Visits() for _ in setting.names]), seconds, began, show))
+    return asyncio.run(_run(Run(setting, federation, [Visits() for _ in setting.names]), seconds, began, show, page))
 
 
-async def _run(run: Run, seconds: float | None, began: Callable[[Run], None], show: Callable[[Run], None]) -> Run:
+async def _run(
+    run: Run, seconds: float | None, began: Callable[[Run], None], show: Callable[[Run], None], page: Page | None
+) -> Run:
     federation = run.federation
     with _signals(federation) as asked:
+        stack = AsyncExitStack()
         try:
+            if page is not None:
+                door, shown = page
+                run.page = await stack.enter_async_context(serving_page(door, lambda: shown(run)))
             for name in federation.names:
                 federation.start(name)
             if await _ended(_all_ready(federation), asked):
@@ -182,7 +210,7 @@ async def _run(run: Run, seconds: float | None, began: Callable[[Run], None], sh
             if not asked.is_killed:
                 raise
         finally:
-            await asyncio.to_thread(federation.stop_all)
+            await asyncio.gather(stack.aclose(), asyncio.to_thread(federation.stop_all))
         if asked.is_killed:
             raise Killed
     return run
@@ -248,7 +276,7 @@ async def _serve(run: Run, seconds: float | None, asked: asyncio.Event, show: Ca
         await _ended(_busy(run, clients, began, show), asked, seconds)
         run.seconds = asyncio.get_running_loop().time() - began
         run.federation.check_running()
-        await asyncio.gather(*(_look(visits, client) for visits, client in zip(run.visits, clients, strict=True)))
+        await asyncio.gather(*(_look(run, site, client) for site, client in enumerate(clients)))
     finally:
         await asyncio.gather(*(client.close() for client in clients))
 
@@ -259,7 +287,7 @@ async def _busy(run: Run, clients: list[AsyncClient], began: float, show: Callab
     try:
         for site, client in enumerate(clients):
             tasks.append(asyncio.create_task(_stream(run, site, client, began)))
-            tasks.append(asyncio.create_task(_watch(run.visits[site], client)))
+            tasks.append(asyncio.create_task(_watch(run, site, client)))
         while True:
             await asyncio.wait(tasks, timeout=LOOK_EVERY, return_when=asyncio.FIRST_EXCEPTION)
             for task in tasks:
@@ -278,7 +306,6 @@ async def _stream(run: Run, site: int, client: AsyncClient, began: float) -> Non
     """Send the patients of one site, a Poisson stream. If all places are taken, a patient waits."""
     loop, setting, visits = asyncio.get_running_loop(), run.setting, run.visits[site]
     source = Random(f"{setting.seed} {site}")  # noqa: S311  # simulated patients: not a secret
-    means = [float(mean) for mean in setting.problem.means[site]]
     places, present, due = asyncio.Semaphore(IN_FLIGHT), set[asyncio.Task[None]](), began
 
     async def treat(luck: float) -> None:
@@ -286,7 +313,7 @@ async def _stream(run: Run, site: int, client: AsyncClient, began: float) -> Non
             decision = await client.decide()
             visits.at.append(loop.time() - began)
             visits.arms.append(decision.arm)
-            await client.reward(decision, float(luck < means[decision.arm]))
+            await client.reward(decision, float(luck < setting.mean(site, decision.arm)))
         except AgentError:
             visits.unanswered += 1
         finally:
@@ -307,13 +334,15 @@ async def _stream(run: Run, site: int, client: AsyncClient, began: float) -> Non
             patient.cancel()
 
 
-async def _watch(visits: Visits, client: AsyncClient) -> None:
+async def _watch(run: Run, site: int, client: AsyncClient) -> None:
     while True:
         await asyncio.sleep(2 * LOOK_EVERY)
-        await _look(visits, client)
+        await _look(run, site, client)
 
 
-async def _look(visits: Visits, client: AsyncClient) -> None:
+async def _look(run: Run, site: int, client: AsyncClient) -> None:
     """Store an agent's current state; if it does not answer, keep the last one."""
     with suppress(AgentError, TimeoutError):
-        visits.state = await asyncio.wait_for(client.state(), LAST_ANSWERS)
+        async with asyncio.timeout(LAST_ANSWERS):  # wait_for of Python 3.11 can lose a cancellation
+            run.visits[site].state = await client.state()
+        run.visits[site].seen = run.seconds

@@ -1,0 +1,132 @@
+"""The command ``status``: what an agent's page shows, in a terminal."""
+
+import sys
+import time  # noqa: TID251  # somebody watches
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedbandit.checks import FileError, InvalidArgument
+from fedbandit.cli.agent import SITE_FILE
+from fedbandit.cli.errors import errors_exit_with_2
+from fedbandit.extras import needs
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedbandit.cli.status_view import Seen
+
+__all__ = ["teller"]
+
+teller = typer.Typer()
+
+DEFAULT = "http://127.0.0.1:8400"
+
+EVERY = 2.0
+"""Seconds between two looks of ``--watch``."""
+
+
+@teller.command(short_help="Show what live agents know, and what needs a person.")
+@errors_exit_with_2
+def status(
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="[URL]...", help="Addresses of agents, such as http://127.0.0.1:8400.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("-c", "--config", help="The configuration of the agent's site. Default: site.toml.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="Holds a token that may view. Default: that of the site.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+) -> None:
+    """Show what live agents know, as their page does: answer, arms, neighbours, decisions, privacy and warnings.
+
+    Without URL: the agent of the site's configuration, or http://127.0.0.1:8400. Exit code 1 if something needs a
+    person: an agent that does not answer or serve, an unreachable neighbour, releases that are held, changes of arms
+    that wait, and warnings, except notes and those that follow from the terms and stay.
+    """
+    needs("fedbandit status", "agent")
+    from fedbandit.cli.status_view import seen_at
+
+    agents = _agents(urls or [], config, token_file)
+
+    def look() -> "list[Seen]":
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(16, len(agents))) as threads:
+            return list(threads.map(seen_at, [url for url, _ in agents], [token for _, token in agents]))
+
+    needed = _watch(look) if watch else _show(look(), _console())
+    if needed:
+        raise typer.Exit(1)
+
+
+def _agents(urls: list[str], config: Path | None, token_file: Path | None) -> list[tuple[str, str | None]]:
+    """Addresses, each with its token; mistakes are found before anybody is called."""
+    from fedbandit.agent.client import Client
+
+    if urls and config is not None:
+        raise InvalidArgument("--config", str(config), "left out where addresses are given")
+    token = None if token_file is None else _token(token_file)
+    if not urls and config is None and not SITE_FILE.exists():
+        urls = [DEFAULT]
+    if not urls:
+        from fedbandit.agent.config import read_config, token_with
+
+        site = read_config(config or SITE_FILE)
+        if site.http.port == 0:
+            raise FileError(f"{site.path}: listen.http: port 0 is any free one: give the address that the log names")
+        return [(f"http://{site.http}", token if token_file is not None else token_with(site, "view"))]
+    for url in urls:
+        Client(url, token).close()
+    return [(url, token) for url in urls]
+
+
+def _token(path: Path) -> str:
+    from fedbandit.agent.disk.secret_files import read_secret
+
+    try:
+        return read_secret(path).decode("ascii").strip()
+    except UnicodeDecodeError:
+        raise FileError(f"{path} holds no token") from None
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    # A pipe has no width: nothing is cut off, or wrapped where a program reads lines.
+    return Console(emoji=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+
+
+def _show(seen: "list[Seen]", console: "Console") -> bool:
+    from fedbandit.cli.status_view import printed, view
+
+    for part in printed(view(seen, console.width), console):
+        typer.echo(part)
+    return any(it.needs for it in seen)
+
+
+def _watch(look: "Callable[[], list[Seen]]") -> bool:
+    """Until Ctrl-C; whether something needed a person at last."""
+    from rich.live import Live
+
+    from fedbandit.cli.status_view import view
+
+    console, needed = _console(), False
+    try:
+        if not console.is_terminal:
+            while True:
+                needed = _show(look(), console)
+                typer.echo()
+                time.sleep(EVERY)
+        with Live(console=console, auto_refresh=False, screen=False) as live:
+            while True:
+                seen = look()
+                needed = any(it.needs for it in seen)
+                live.update(view(seen, console.width), refresh=True)
+                time.sleep(EVERY)
+    except KeyboardInterrupt:
+        return needed

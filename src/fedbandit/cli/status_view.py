@@ -1,0 +1,272 @@
+"""Draws the state of live agents for a terminal.
+
+Names and reasons come from other sites: they are shown as plain text, without control characters, and never parsed as
+markup.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from math import floor, isfinite
+from typing import NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedbandit.agent.client import AgentError, Client, Forbidden, Unauthorised
+from fedbandit.agent.http.attention import needs_a_person
+from fedbandit.agent.http.state import ArmState, NeighbourState, SiteState
+from fedbandit.checks import printable
+
+__all__ = ["Seen", "printed", "seen_at", "view"]
+
+PATIENCE = 5.0
+"""Seconds that an agent has to answer: somebody waits at a terminal."""
+
+_LONGEST = 4000
+"""Characters of a text that others have written."""
+
+_MOST = 500
+"""Rows of a table, and lines of a list."""
+
+_WIDE = 100
+"""Columns of a terminal from which all numbers of an arm have room."""
+
+
+class Seen(NamedTuple):
+    """What one agent answered: its state, if it did, and what needs a person."""
+
+    url: str
+    state: SiteState | None
+    needs: list[str]
+    at: float
+
+
+def seen_at(url: str, token: str | None) -> Seen:
+    """Ask an agent."""
+    at = datetime.now(UTC).timestamp()
+    with Client(url, token, timeout=PATIENCE, deadline=PATIENCE, retries=0) as client:
+        try:
+            state = client.state()
+        except AgentError as error:
+            return Seen(url, None, [_told(url, error)], at)
+        try:
+            client.ready()
+        except AgentError as error:
+            return Seen(url, state, [f"it does not serve: {error}", *needs_a_person(state)], at)
+    return Seen(url, state, needs_a_person(state), at)
+
+
+def _told(url: str, error: AgentError) -> str:
+    """Why there is no state, with the address."""
+    if isinstance(error, Unauthorised):
+        return f"{url} refuses: it requires a token (--token-file)"
+    if isinstance(error, Forbidden):
+        return f"{url} refuses: {error}"
+    return str(error) if url.rstrip("/") in str(error) else f"{url}: {error}"
+
+
+def printed(drawn: RenderableType, console: Console) -> Iterator[str]:
+    """Lines as a console would print them, without blanks at their ends."""
+    with console.capture() as capture:
+        console.print(drawn)
+    yield from (line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
+
+
+def view(seen: Sequence[Seen], width: int) -> RenderableType:
+    """All of it for a terminal of so many columns: with several agents, a row for each comes first."""
+    parts: list[RenderableType] = [] if len(seen) == 1 else [_overview(seen)]
+    for it in seen:
+        parts += [*([Text()] if parts else []), *_agent(it, width)]
+    promises: dict[str, list[str]] = {}
+    for state in (it.state for it in seen if it.state is not None):
+        promises.setdefault(f"{state.privacy.promise} {state.privacy.mechanism.capitalize()}.", []).append(state.name)
+    for promise, names in promises.items():
+        of = f" of {', '.join(names)}" if len(promises) > 1 else ""
+        parts += [*([Text()] if len(seen) > 1 else []), Text(_clean(f"privacy{of}: {promise}"))]
+    return Group(*parts)
+
+
+def _overview(seen: Sequence[Seen]) -> Table:
+    table = _table("agent", "site", "best so far", "neighbours >", "decisions >", "needs a person >")
+    for it in seen:
+        if it.state is None:
+            said = "refuses" if " refuses: " in it.needs[0] else "no answer"
+            row = [_plain(it.url), Text(said, "red"), *map(Text, ("-", "-", "-"))]
+        else:
+            links = [link for link in it.state.neighbours if not link.left]
+            reachable = Text(f"{sum(link.reachable for link in links)} of {len(links)}")
+            row = [_plain(it.url), _plain(it.state.name), _plain(_leader(it.state)), reachable]
+            row.append(Text(f"{it.state.decisions.handed_out:,}"))
+        table.add_row(*row, Text(str(len(it.needs)), "red" if it.needs else "green"))
+    return table
+
+
+def _agent(seen: Seen, width: int) -> Iterator[RenderableType]:
+    state = seen.state
+    if state is None:
+        yield from (Text(_clean(it), "bold red") for it in seen.needs)
+        return
+    federation = f"federation {state.federation.name}, {_sites(state)}, {state.federation.policy}"
+    yield Text.assemble((_clean(state.name), "bold"), f"  {_clean(federation)}, version {_clean(state.version)}")
+    yield Text(_clean(_leader(state) if state.answer is None else state.answer.words), "bold")
+    if seen.needs:
+        yield Text("needs a person:", "bold red")
+        yield from _lines("  ", seen.needs, "red")
+    yield from _lines("note: ", [it for it in state.notes if it not in seen.needs], "")
+    yield from _arms(state, width)
+    if state.neighbours:
+        yield from _neighbours(state, seen.at, width)
+    else:
+        yield Text("no neighbours: this site learns alone")
+    yield Text(_decisions(state))
+    if state.refused:
+        counts = ", ".join(f"{reason} {count:,}" for reason, count in state.refused.items())
+        yield Text(f"refused at the gossip port: {_clean(counts)}")
+    yield from _lines("from the terms: ", state.warnings_of_terms, "yellow")
+
+
+def _lines(before: str, texts: Sequence[str], style: str) -> Iterator[Text]:
+    yield from (Text(f"{before}{_clean(it)}", style) for it in texts[:_MOST])
+    yield from _more(texts)
+
+
+def _more(rows: Sequence[object]) -> Iterator[Text]:
+    if len(rows) > _MOST:
+        yield Text(f"... and {len(rows) - _MOST:,} more")
+
+
+def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
+    own, lost = (["this site alone >"], ["loses per 100\ndecisions >"]) if width >= _WIDE else ([], [])
+    table = _table("arm", "estimate", *own, "chance to be best >", *lost, "given here >", "")
+    leader = None if state.answer is None else state.answer.leader
+    arms = sorted(state.arms, key=lambda it: -float("inf") if it.estimate is None else it.estimate, reverse=True)
+    for arm in arms[:_MOST]:
+        status = "" if arm.status == "active" else f"{arm.status} by {arm.changed_by or 'nobody'}"
+        cells = [_estimate(arm), _number(arm.own_mean), _chance(arm.chance_best), _lost(arm, leader)]
+        cells = cells if width >= _WIDE else cells[::2]
+        table.add_row(_plain(arm.name), *map(Text, cells), Text(f"{arm.pulls:,}"), Text(_clean(status), "yellow"))
+    yield table
+    yield from _more(arms)
+
+
+def _neighbours(state: SiteState, now: float, width: int) -> Iterator[RenderableType]:
+    table = _table("neighbour", "", "last exchange >", "exchanges >", "failures >", "what it told us")
+    for link in state.neighbours[:_MOST]:
+        last = "none yet" if link.last_exchange is None else _ago(now - link.last_exchange)
+        told = max((it.share for it in link.flow), default=0.0)
+        how_much = f" ({_share(told)} of its bound)" if told > 0.0 and width >= _WIDE else ""
+        numbers = last, f"{link.exchanges:,}", f"{link.failures:,}", f"{_load(told)}{how_much}"
+        table.add_row(_plain(link.name), _reach(link), *map(Text, numbers))
+    yield table
+    yield from _more(state.neighbours)
+
+
+def _load(share: float) -> str:
+    """What a neighbour told this site, of the most that honest sites can tell. As on the page."""
+    if share == 0.0:
+        return "nothing yet"
+    return "normal" if share <= 0.5 else "near its bound" if share <= 0.9 else "too much"
+
+
+def _reach(link: NeighbourState) -> Text:
+    if link.left:
+        return Text("has left", "dim")
+    return Text("in reach", "green") if link.reachable else Text("unreachable", "red")
+
+
+def _decisions(state: SiteState) -> str:
+    it = state.decisions
+    said = f"decisions: {it.handed_out:,} handed out, {it.pending:,} without a reward"
+    if (rates := state.rates) is not None:
+        said += f", {rates.decisions_per_minute:.1f} per minute; {rates.rewards_per_minute:.1f} rewards per minute"
+    said += f", {it.waiting:,} rewards do not count yet, {it.late:,} came too late"
+    forgotten = sum(it.forgotten.values())
+    return said + (f", {forgotten:,} forgotten without a reward" if forgotten else "")
+
+
+def _sites(state: SiteState) -> str:
+    count = state.federation.num_agents
+    return f"{count:,} site{'' if count == 1 else 's'}"
+
+
+def _leader(state: SiteState) -> str:
+    answer = state.answer
+    if answer is None or answer.leader is None:
+        return "-" if answer is None else "nothing is known yet"
+    return answer.leader if answer.chance is None else f"{answer.leader} ({_chance(answer.chance)} sure)"
+
+
+def _estimate(arm: ArmState) -> str:
+    return (
+        "unknown" if arm.estimate is None else _with_error(arm.estimate, arm.radius if arm.error is None else arm.error)
+    )
+
+
+def _lost(arm: ArmState, leader: str | None) -> str:
+    """As on the page: reward that 100 decisions lose with an arm."""
+    if arm.name == leader:
+        return "nothing"
+    if arm.behind is None or not isfinite(arm.behind):
+        return "-"
+    shown = f"{100.0 * arm.behind:.1f}"
+    error = arm.behind_radius
+    return shown if error is None or not isfinite(error) else f"{shown} \N{PLUS-MINUS SIGN} {100.0 * error:.1f}"
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    shown = _number(value)
+    return shown if value is None or error is None else f"{shown} \N{PLUS-MINUS SIGN} {_number(error)}"
+
+
+def _chance(chance: float | None) -> str:
+    """As on the page: rounded down, since 99.6 % is not certain, and never 0 % or 100 %."""
+    if chance is None or not isfinite(chance):
+        return "-"
+    if not 0.01 <= chance <= 0.99:
+        return "> 99 %" if chance > 0.99 else "< 1 %"
+    return f"{floor(100.0 * chance)} %"
+
+
+def _share(share: float) -> str:
+    """As on the page; 0 % and 100 % are possible."""
+    if not isfinite(share):
+        return "-"
+    whole = 100.0 * share
+    if 0.0 < whole < 0.001:
+        return "< 0.001 %"
+    return f"{whole:.1g} %" if 0.0 < whole < 1.0 else f"{whole:.0f} %"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or not isfinite(value) else f"{value:.3f}"
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 120.0:
+        return f"{max(seconds, 0.0):.0f} s ago"
+    return f"{seconds / 60.0:.0f} min ago" if seconds < 7200.0 else f"{seconds / 3600.0:.0f} h ago"
+
+
+def _table(*headings: str) -> Table:
+    """``>``: a column of numbers. Only names are folded where there is no room."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for k, heading in enumerate(headings):
+        is_number = heading.endswith(">")
+        table.add_column(
+            heading.removesuffix(" >"),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=is_number or heading == "estimate",
+            min_width=8 if k == 0 else None,
+        )
+    return table
+
+
+def _clean(text: str) -> str:
+    return printable(text, _LONGEST)
+
+
+def _plain(text: str) -> Text:
+    return Text(_clean(text))
