@@ -65,6 +65,11 @@ class Growth:
         """The base with each value."""
         return [replace(self.base, **{self.field: value}) for value in self.values]
 
+    def shrunk(self, by: int) -> "Growth":
+        """The same with fewer rounds."""
+        values = tuple(value // by for value in self.values) if self.field == "rounds" else self.values
+        return replace(self, values=values, base=replace(self.base, rounds=self.base.rounds // by))
+
 
 GROWTHS = (
     Growth("agents N", "agents", (10, 30, 100, 300, 1000)),
@@ -83,9 +88,9 @@ def exponent(values: Sequence[float], costs: Sequence[float]) -> float:
     return above / sum((a - x_mean) ** 2 for a in x)
 
 
-def measured(growth: Growth, policy: Policy, runs: int, shrink: int) -> list[float]:
+def measured(growth: Growth, policy: Policy, runs: int) -> list[float]:
     """The least CPU seconds of each case, all cases in turns."""
-    cases = [replace(case, rounds=case.rounds // shrink) for case in growth.cases()]
+    cases = growth.cases()
     for case in cases:
         replace(case, rounds=10, trials=1).seconds(policy)  # compiles; another M again
     least = [math.inf] * len(cases)
@@ -135,21 +140,23 @@ def main() -> None:
     runs, shrink = (1, 10) if given.quick else (RUNS, 1)
     found: dict[tuple[str, str], list[float]] = {}
     rows: list[list[str]] = []
-    for growth in GROWTHS:
+    for growth in (each.shrunk(shrink) for each in GROWTHS):
         for name, policy in POLICIES.items():
-            found[growth.what, name] = costs = measured(growth, policy, runs, shrink)
+            found[growth.what, name] = costs = measured(growth, policy, runs)
             points = ", ".join(
                 f"{value:,}: {1e3 * cost:,.0f}" for value, cost in zip(growth.values, costs, strict=True)
             )
             rows.append([growth.what, name, points, f"{exponent(growth.values, costs):.2f}"])
             print(" | ".join(rows[-1]), flush=True)
-    base = Case()
+    base = Growth("", "", ()).shrunk(shrink).base
     text = (
         f"{markdown(['grows', 'policy', 'CPU milliseconds at each value', 'exponent'], rows, left=3)}\n\n"
         f"Base: {base.agents} agents on a ring, {base.arms} arms, {base.rounds:,} rounds, one trial, one thread, "
         f"unless the row says otherwise; the least of {runs} runs. {where_and_when()}."
     )
-    if not given.quick:
+    if given.quick:
+        print(text.rpartition("\n\n")[2])
+    else:
         write("growth", text)
         draw(found, FIGURE)
 

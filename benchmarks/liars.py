@@ -1,25 +1,35 @@
 """What a liar within all bounds can do to the mean and to the choices of honest sites (docs/liars.md).
 
     python benchmarks/liars.py
+    python benchmarks/liars.py invented
 
 Real sites in memory, in virtual time. Arms have means 0.2, 0.5 and 0.8; each site decides eight times a day. After
 ``CALM`` days the liars push the worst arm: they offer all the value that their links may carry, and in the last rows
 take away all the weight that they can, too. It prints the largest
 shift of an honest site's estimate of the worst arm, in ranges, the share of honest sites' decisions for it in the last
 quarter of the lie, and how many of them warn.
+
+``invented``: two arms that are alike, a ring of 8, 200 patients at each site; then a liar tells of 92 more sites, with
+10^9 rewards of each arm. It prints N at its neighbour, the typical error of the difference that this tells, against
+that without the lie, and at how many of 40 neighbours, one in each federation, the answer is settled.
 """
 
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from statistics import median
 
 from fedbandit import FedBatch
 from fedbandit.agent.core.bounds import DAY, Bounds
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.messages import Answer, Offer
+from fedbandit.agent.core.standings import Standing
 
 MEANS = 0.2, 0.5, 0.8
 PER_DAY, CALM, DAYS = 8, 25, 52
+BOUNDS = 16, 12, 8
 EXCHANGES_PER_DAY = 16
 
 
@@ -77,8 +87,51 @@ def play(
     return max(shifts), chosen.count(0) / len(chosen), warned
 
 
+def invent(terms: Federation, seed: int) -> Iterator[tuple[float, bool, int]]:
+    """The typical error of the difference, whether the answer is settled, and N, at a neighbour of the liar.
+
+    Without a lie, with one, and with one and each bound: on the same rewards.
+    """
+    links = links_of("ring", 8)
+    network, random = MemoryNetwork(terms, links, seed), Random(seed)
+    for patient in range(200):
+        network.now = patient / PER_DAY * DAY
+        for name in network.names:
+            network.report(name, network.decide(name).id, float(random.random() < 0.5))
+        _sweep(network, 1)
+    site, weight = network.site("s1"), network.site("s0").offer("s1").result.standings[0].weight
+    invented = tuple(Standing(f"x{i}", 1, 1, weight, (10**9,) * 2) for i in range(92))
+    for most_sites, lie in ((None, ()), (None, invented), *((most, ()) for most in BOUNDS)):
+        site.limit_sites(most_sites)
+        offer = network.site("s0").offer("s1").result
+        site.receive_offer(replace(offer, standings=(*offer.standings, *lie)))
+        _sweep(network, 40)  # estimates come to rest
+        yield max(it or 0.0 for it in site.answer.behind_radius), site.answer.settled, site.num_agents
+
+
+def _sweep(network: MemoryNetwork, times: int) -> None:
+    for a, b in network.links * times:
+        network.exchange(a, b)
+        network.run()
+
+
+def _invented() -> Iterator[str]:
+    base = Federation("liars", None, ("one", "other"), 0.0, 1.0, FedBatch(1.0))
+    yield "| counts | lie | most_sites | N | error | settled |\n|---|---|---|---|---|---|"
+    for terms in (replace(base, counts="sites"), replace(base, max_decisions_per_day=2.0 * PER_DAY)):
+        found = [[*invent(terms, seed)] for seed in range(40)]
+        for column, (lie, most) in enumerate((("no", "none"), ("yes", "none"), *(("yes", most) for most in BOUNDS))):
+            ratio = median(row[column][0] / row[0][0] for row in found)
+            settled = sum(row[column][1] for row in found)
+            yield f"| {terms.counted} | {lie} | {most} | {found[0][column][2]} | {ratio:.2f} | {settled} of 40 |"
+
+
 def main() -> None:
-    """Print the table of docs/liars.md."""
+    """Print the tables of docs/liars.md."""
+    if sys.argv[1:] == ["invented"]:
+        for line in _invented():
+            print(line, flush=True)
+        return
     print("| N | graph | counts | liars | limit of a link | shift | worst arm | warn |")
     print("|---|---|---|---|---|---|---|---|")
     for num_agents in (5, 20):

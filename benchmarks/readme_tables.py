@@ -4,6 +4,7 @@ import math
 import os
 import platform
 import statistics
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,12 +59,20 @@ def spread(values: Sequence[float], letters: bool = True) -> str:
     return f"{middle} ({low} to {high})"
 
 
+def wrapped(content: str) -> str:
+    """Lines of prose wrapped as those of other documents; rows of tables as they are."""
+    return "\n".join(
+        line if line.startswith("|") else textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)
+        for line in content.strip().splitlines()
+    )
+
+
 def replaced(text: str, name: str, content: str) -> str:
     """``text`` with this content between the markers of this name."""
     begin, end = f"<!-- {name}: written by a script -->", f"<!-- end of {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(end) < text.index(begin):
         raise ValueError(f"{README.name} must have {begin!r}, then {end!r}, once")
-    return text[: text.index(begin)] + f"{begin}\n\n{content.strip()}\n\n" + text[text.index(end) :]
+    return text[: text.index(begin)] + f"{begin}\n\n{wrapped(content)}\n\n" + text[text.index(end) :]
 
 
 def write(name: str, content: str) -> None:
