@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-wheel lint audit-dependencies lock openapi bench bench-peers reliability clean
+.PHONY: demo test test-all test-wheel lint audit-dependencies lock openapi docs figures bench bench-peers reliability clean
 
 demo: .venv/user
 	$(BIN)/fedbandit demo
@@ -35,6 +35,16 @@ audit-dependencies: .venv/developer
 # Writes requirements.lock from constraints.txt; downloads every wheel.
 lock: .venv/developer
 	$(BIN)/python scripts/lock.py
+
+# Builds the documentation into out/site; fails with any warning. Loads nothing from elsewhere.
+docs: .venv/developer
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open out/site/index.html, or, to search: $(BIN)/python -m http.server -d out/site"
+
+# Draws the figures of docs/concepts.md again, and the table of paths in docs/http-reference.md.
+figures: .venv/developer
+	$(BIN)/python scripts/figures.py
+	$(BIN)/python scripts/http_reference.py
 
 # Writes the OpenAPI document that the wheel ships, after a change of the HTTP API.
 openapi: .venv/developer

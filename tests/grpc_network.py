@@ -64,7 +64,7 @@ class GrpcNetwork:
             self._diallers[dials, listens] = Dialler(listens, address, tls[dials])
 
     def site(self, name: str) -> Site:
-        return self._sites[name].look()
+        return self._sites[name].in_memory
 
     def decide(self, name: str, draws: DecisionDraws) -> Decision:
         return self._loop.run_until_complete(self._sites[name].do(lambda site: site.decide(0.0, draws)))

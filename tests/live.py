@@ -7,8 +7,6 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 
-import uvicorn
-
 from fedbandit import FedBatch
 from fedbandit.agent.addresses import Address
 from fedbandit.agent.config import Neighbour, SiteConfig
@@ -16,9 +14,9 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
 from fedbandit.agent.http.api import make_app
-from fedbandit.agent.http.limits import BoundedHttp
 from fedbandit.agent.rights import ALL_RIGHTS
 from fedbandit.agent.runtime import Agent
+from fedbandit.agent.serve import http_server
 
 TERMS = Federation("trial", 3, ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4))
 NEIGHBOURS = ("east", "south")
@@ -58,11 +56,12 @@ class Driver(Agent):
     @property
     def file(self):
         """The open file."""
-        self.site.look()
+        self.site._commit()
+        self.site._loaded()
         return self.site._journal._file
 
-    def not_ready(self):
-        return self.reason or super().not_ready()
+    async def not_ready(self):
+        return self.reason or await super().not_ready()
 
     def fill_disk(self, full=True):
         """SQLite refuses to grow the file, as on a full disk; also when it is opened again."""
@@ -128,11 +127,7 @@ def serving(folder, token=None, terms=TERMS, port=0, tokens=None, **changes):
         try:
             driver = Driver(folder, terms, **changes)
             await driver.start()
-            config = uvicorn.Config(
-                make_app(driver, tokens), http=BoundedHttp, access_log=False, log_config=None, lifespan="off"
-            )
-            server = uvicorn.Server(config)
-            server.install_signal_handlers = lambda: None
+            server = http_server(make_app(driver, tokens))
             box.update(driver=driver, server=server, loop=asyncio.get_running_loop())
             task = asyncio.create_task(server.serve([bound]))
             while not server.started and not task.done():
@@ -148,6 +143,7 @@ def serving(folder, token=None, terms=TERMS, port=0, tokens=None, **changes):
     try:
         yield Served(f"http://127.0.0.1:{bound.getsockname()[1]}", box["driver"], box["loop"])
     finally:
+        box["loop"].call_soon_threadsafe(box["driver"].feed.close)
         box["server"].should_exit = True
         thread.join(10)
         bound.close()

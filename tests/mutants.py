@@ -14,6 +14,7 @@ class Mutant(NamedTuple):
     watchers: tuple[str, ...]
 
 
+BELIEVED = "test_liars.py::test_sites_that_are_invented_make_nobody_surer_than_its_operator_allows["
 LAG = "test_paper.py::test_algorithm_1_word_for_word_where_agents_lag"
 STREAMS = "test_simulate.py::test_the_engine_is_the_paper_on_its_own_streams"
 RATES = "test_simulate.py::test_agents_that_do_not_act_in_step_word_for_word"
@@ -136,7 +137,7 @@ PAPER = {
         ("test_paper.py::test_noise_of_a_prefix_costs_one_draw_and_is_algorithm_3",),
     ),
     "the engine draws no noise for the first pull": Mutant(
-        "simulation/phases.py",
+        "simulation/acting.py",
         "            due = noise_due(me, fixed, arm)\n",
         "            due = noise_due(me, fixed, arm) if turn.clock > 0 else 0\n",
         ("test_paper.py::test_no_raw_reward_is_published",),
@@ -160,7 +161,7 @@ PAPER = {
         (REPAIRED,),
     ),
     "noise is redrawn every time": Mutant(
-        "simulation/phases.py",
+        "simulation/acting.py",
         "i, arm, fixed.noise_scale, due)\n",
         "i, arm, fixed.noise_scale, turn.clock + 1)\n",
         ("test_simulate.py::test_noise_is_keyed_by_arm_and_pull",),
@@ -214,7 +215,7 @@ ENGINE = {
         ("test_streams.py::test_the_highest_draw_is_the_highest_of_all_normals_whoever_is_thought_likely",),
     ),
     "rewards drawn by round instead of by pull": Mutant(
-        "simulation/phases.py",
+        "simulation/acting.py",
         "draw(mine.rewards[arm], np.uint64(me.tried[arm]))",
         "draw(mine.rewards[arm], np.uint64(t))",
         (f"{STREAMS}[bernoulli]",),
@@ -225,9 +226,9 @@ ENGINE = {
         "means[i, arm] + standard_normal(bits)",
         (f"{STREAMS}[gaussian]",),
     ),
-    "slow agents act in every round": Mutant("simulation/phases.py", "< world.rates[i]\n", "< 1.0\n", (RATES,)),
+    "slow agents act in every round": Mutant("simulation/acting.py", "< world.rates[i]\n", "< 1.0\n", (RATES,)),
     "all agents share the fastest clock": Mutant(
-        "simulation/phases.py", "now = time_of(turn.clock)\n", "now = time_of(t)\n", (RATES,)
+        "simulation/acting.py", "now = time_of(turn.clock)\n", "now = time_of(t)\n", (RATES,)
     ),
     "a release does not change what its agent believes": Mutant(
         "simulation/phases.py",
@@ -392,13 +393,13 @@ DELAYS = {
         (SLOTS,),
     ),
     "an arm without a reward that counts is judged": Mutant(
-        "simulation/phases.py",
+        "simulation/acting.py",
         "elif waits and waiting.num_unobserved[i] > 0:",
         "elif waits and waiting.num_unobserved[i] > 10**6:",
         ("test_delays.py::test_rewards_that_never_count_leave_a_round_robin",),
     ),
     "a late reward is of the wrong slot's delay": Mutant(
-        "simulation/phases.py", "arm, me.tried[arm] - 1, t, reward)", "arm, me.tried[arm], t, reward)", (SLOTS,)
+        "simulation/acting.py", "arm, me.tried[arm] - 1, t, reward)", "arm, me.tried[arm], t, reward)", (SLOTS,)
     ),
     "late rewards are given to a policy that needs them at once": Mutant(
         "policies/adap_ucb.py",
@@ -416,7 +417,7 @@ OUTSIDE = {
         ("test_own_policy.py::test_an_edited_file_never_runs_stale",),
     ),
     "an arm that does not exist is pulled": Mutant(
-        "simulation/phases.py",
+        "simulation/acting.py",
         "if is_guarded and arm >= np.uint64(num_arms):",
         "if is_guarded and arm > np.uint64(10**6):",
         ("test_own_policy.py::test_an_arm_beyond_the_rows_stops_the_run",),
@@ -498,14 +499,14 @@ FED_BATCH = {
     ),
     "too few patients are not told": Mutant(
         "agent/core/notices.py",
-        "        said += [] if few is None else [few]\n",
-        "",
+        "(*([] if few is None else [few]), *said)",
+        "tuple(said)",
         ("test_few_patients.py::test_the_operator_is_warned",),
     ),
     "warnings are not logged at the start": Mutant(
         "agent/warning_log.py",
-        '                self._log.warning("%s", warning)\n',
-        "                pass\n",
+        'self._log.log(logging.INFO if isinstance(warning, Note) else logging.WARNING, "%s", warning)',
+        "pass",
         ("test_few_patients.py::test_the_log_and_the_state_say_so_at_the_start",),
     ),
     "the epsilon that would do is rounded to the nearest": Mutant(
@@ -948,8 +949,8 @@ DISK = {
     ),
     "what is shown is not on disk": Mutant(
         "agent/disk/durable_site.py",
-        "        self._commit()\n        return self._loaded()\n",
-        "        return self._loaded()\n",
+        "            await self._on_disk(())  # also the reason of a refusal must survive a crash\n",
+        "            pass\n",
         ("test_durable_site.py::test_what_is_shown_is_on_disk",),
     ),
     "memory survives a disk that failed": Mutant(
@@ -964,11 +965,29 @@ DISK = {
         "",
         ("test_durable_site.py::test_an_event_that_breaks_leaves_nothing_behind",),
     ),
-    "who looks does not wait for the thread": Mutant(
+    "who reads makes all others wait": Mutant(
+        "agent/disk/durable_site.py",
+        "            await self._on_disk(())  # also the reason of a refusal must survive a crash\n",
+        "            self._commit()\n",
+        ("test_durable_site.py::test_who_reads_waits_for_the_disk_and_makes_nobody_wait",),
+    ),
+    "who closes does not wait for the thread": Mutant(
         "agent/disk/durable_site.py",
         "        self._join()\n        if self._waiting:\n",
         "        if self._waiting:\n",
-        ("test_durable_site.py::test_who_looks_waits_for_the_thread",),
+        ("test_durable_site.py::test_it_closes_when_the_thread_has_written",),
+    ),
+    "who erases makes all others wait": Mutant(
+        "agent/disk/durable_site.py",
+        "if self._journal is None or self._pace <= SLOW:",
+        "if True:",
+        ("test_durable_site.py::test_others_go_on_while_a_slow_disk_is_erased",),
+    ),
+    "an erasure that fails undoes events": Mutant(
+        "agent/disk/durable_site.py",
+        "        if error is not None and erases:",
+        "        if False:",
+        ("test_durable_site.py::test_others_go_on_while_a_slow_disk_is_erased",),
     ),
     "events after a write that failed have happened": Mutant(
         "agent/disk/durable_site.py",
@@ -990,8 +1009,8 @@ DISK = {
     ),
     "callers are told when the thread begins to write": Mutant(
         "agent/disk/durable_site.py",
-        "        self._writing = _Writing(group, self._loaded().arms, done)\n",
-        "        self._writing = _Writing(group, self._loaded().arms, done)\n        _resume(group)\n",
+        "        self._writing = _Writing(group, arms, done, erases)\n",
+        "        self._writing = _Writing(group, arms, done, erases)\n        _resume(group)\n",
         ("test_durable_site.py::test_a_hundred_callers_share_one_commit",),
     ),
     "records of an event are written one by one": Mutant(
@@ -1026,13 +1045,13 @@ DISK = {
         ("test_site.py::test_an_interval_is_written_once",),
     ),
     "the file of other terms is opened": Mutant(
-        "agent/disk/journal.py",
+        "agent/disk/examination.py",
         "if its_digest != terms.digest():",
         "if False:",
         ("test_site.py::test_a_file_that_does_not_fit_is_refused_with_the_reason",),
     ),
     "the file of another site is opened": Mutant(
-        "agent/disk/journal.py",
+        "agent/disk/examination.py",
         "if its_name != name:",
         "if False:",
         ("test_site.py::test_a_file_that_does_not_fit_is_refused_with_the_reason",),
@@ -1087,7 +1106,7 @@ DISK = {
     ),
     "a running agent erases nothing": Mutant(
         "agent/runtime.py",
-        "                self.site.erase()\n",
+        "                await self.site.erase()\n",
         "",
         ("test_raw_rewards.py::test_a_running_agent_erases_by_itself",),
     ),
@@ -1271,8 +1290,8 @@ LATE = {
     ),
     "a reward settles what is due": Mutant(
         "agent/runtime.py",
-        "await self.site.take(lambda site: site.report(",
-        "await self.site.do(lambda site: site.report(",
+        "self.site.take(lambda site: site.report(",
+        "self.site.do(lambda site: site.report(",
         (WHEN_THEY_COME,),
     ),
     "a reward moves the clock": Mutant(
@@ -1445,6 +1464,42 @@ CLAMPED = "test_agent_policies.py::test_numbers_of_any_size_are_clamped_to_what_
 CLAIMS = "test_liars.py::test_counts_beyond_what_time_allows_are_capped_and_said"
 JUMPED = "test_liars.py::test_numbers_that_jump_without_a_release_are_seen"
 LIARS = {
+    "invented sites make people surer": Mutant(
+        "agent/core/believed_sites.py",
+        "    return num_agents if most_sites is None else min(num_agents, most_sites)\n",
+        "    return num_agents\n",
+        (BELIEVED + "sites]",),
+    ),
+    "a bound moves estimates": Mutant(
+        "agent/core/site_view.py",
+        "        player.count(num_agents, self._standings",
+        "        player.count(self._standings.believed, self._standings",
+        (BELIEVED + "safe]",),
+    ),
+    "one that joins is told to know nothing": Mutant(
+        "agent/core/unequal_sites.py",
+        "        elif it.own.released[k] * it.own.weight == 0 and",
+        "        elif it.own.weight == 0 and",
+        ("test_sites_come_and_go.py::test_its_uncertainty_is_that_of_the_networks_mean",),
+    ),
+    "nobody hears of sites that are not believed": Mutant(
+        "agent/core/standings.py",
+        "        is_more = self.num_agents > self.believed and tellers\n",
+        "        is_more = False\n",
+        (BELIEVED + "sites]",),
+    ),
+    "invented sites hide those that know little": Mutant(
+        "rules/belief.py",
+        "key=lambda i: ratio * parts[i][0] - parts[i][1])",
+        "key=lambda i: parts[i][1])",
+        ("test_liars.py::test_invented_sites_hide_none_that_knows_little",),
+    ),
+    "a changed bound waits for a restart": Mutant(
+        "agent/runtime.py",
+        "            await self.site.do(lambda site: site.limit_sites(config.most_sites))\n",
+        "",
+        ("test_agent_tasks.py::test_house_keeping_outlives_a_mistake",),
+    ),
     "an answer is not clamped": Mutant(
         "rules/flow.py",
         "    return clamped(moved(flow, gossiped(rest, [flow]), there), limits), (stamp[0] + 1, writer)\n",
@@ -1777,9 +1832,9 @@ REQUESTS = {
         "agent/disk/journal.py", "self.was_migrated = found < 5", "self.was_migrated = True", (SCHEMA_5,)
     ),
     "a damaged file of schema 5 is migrated": Mutant(
-        "agent/disk/journal.py",
-        "            rows.check()\n        except",
-        "            version == 5 or rows.check()\n        except",
+        "agent/disk/examination.py",
+        "        rows.check()\n    except",
+        "        version == 5 or rows.check()\n    except",
         ("test_schema5.py::test_a_damaged_file_is_refused_and_not_migrated",),
     ),
     "one bad reward stops the others": Mutant(
@@ -1876,6 +1931,36 @@ SAME_RELEASES = "test_arms.py::test_another_arm_changes_no_release_and_draws_no_
 SPREADS = "test_arms_live.py::test_a_stop_is_everywhere_at_once_whoever_dials"
 
 ARMS = {
+    "a letter that looks like a Latin one tells arms apart": Mutant(
+        "agent/core/arm_names.py",
+        "return text.casefold().translate(_AS_LATIN), text.translate(_AS_LATIN).casefold()",
+        "return text.casefold(), text.casefold()",
+        ("test_arms.py::test_names_that_look_alike",),
+    ),
+    "upper case in Cyrillic tells arms apart": Mutant(
+        "agent/core/arm_names.py",
+        "return text.casefold().translate(_AS_LATIN), text",
+        "return text, text",
+        ("test_arms.py::test_names_that_people_take_for_one",),
+    ),
+    "an arm may have a name with a variation selector": Mutant(
+        "agent/core/arm_names.py",
+        "_can_be_read(found) or not _is_plain(found):",
+        "_can_be_read(found):",
+        ("test_arms.py::test_what_fonts_ignore_is_not_added",),
+    ),
+    "an arm may have a name with marks from right to left": Mutant(
+        "agent/core/arm_names.py",
+        "_BLANK and name.isprintable() and",
+        "_BLANK and",
+        ("test_config.py::test_arms_whose_names_cannot_be_read",),
+    ),
+    "an arm may have a name that nobody sees": Mutant(
+        "agent/core/arm_names.py",
+        "not set(name) & _BLANK and ",
+        "",
+        ("test_arms.py::test_names_that_cannot_be_read_are_not_added",),
+    ),
     "a stop waits for consent": Mutant(
         "agent/core/arms.py",
         "        if it.change.is_stop and (_is_final(it) or",
@@ -2072,12 +2157,12 @@ CLIENT = {
     ),
     "a call for asyncio is bounded per read": Mutant(
         "agent/client.py",
-        "async with self._connection() as pool, asyncio.timeout(within):",
-        "async with self._connection() as pool:",
+        "                    asyncio.timeout(within),\n",
+        "",
         ("test_client_faults.py::test_a_call_ends_by_its_deadline[drip_head-asyncio]",),
     ),
     "a deadline bounds one attempt": Mutant(
-        "agent/client.py",
+        "agent/client_settings.py",
         "if attempt < self.retries and wait < left and (",
         "if attempt < self.retries and (",
         ("test_client_faults.py::test_a_call_ends_by_its_deadline[reset-blocking]",),
@@ -2090,16 +2175,16 @@ CLIENT = {
     ),
     "a repeated request has another key": Mutant(
         "agent/client.py",
-        "                    answer = pool.request(**settings.request(call, within))\n",
-        "                    if attempt and call.path == '/v1/decisions':\n"
-        "                        call = calls.decide()\n"
-        "                    answer = pool.request(**settings.request(call, within))\n",
+        "                with (\n                    self._connection() as pool,\n                    self._network",
+        "                if attempt and call.path == '/v1/decisions':\n"
+        "                    call = calls.decide()\n"
+        "                with (\n                    self._connection() as pool,\n                    self._network",
         ("test_client.py::test_a_decision_is_asked_for_again_with_its_key[503-blocking]",),
     ),
     "what may have happened is repeated": Mutant(
         "agent/client_calls.py",
-        "RestoredBody.model_validate_json, repeats=False)",
-        "RestoredBody.model_validate_json)",
+        "_model(RestoredBody), repeats=False)",
+        "_model(RestoredBody))",
         ("test_client.py::test_a_new_life_that_may_have_begun_is_not_asked_for_again[blocking]",),
     ),
     "an error has no field": Mutant(
@@ -2128,7 +2213,7 @@ CLIENT = {
     ),
     "operations have no tags": Mutant(
         "agent/http/openapi.py",
-        '            operation["tags"] = [_TAGS[right]]\n',
+        '            operation["tags"] = [_TAGS[right] if is_open or right is not None else "viewer"]\n',
         "",
         ("test_openapi.py::test_the_shipped_document_is_that_of_the_server",),
     ),
@@ -2150,7 +2235,7 @@ SITES = {
         (COME_AND_GO + "test_one_site_too_many_is_said_and_works",),
     ),
     "who has released nothing does not count": Mutant(
-        "agent/core/site_view.py",
+        "agent/core/site_answers.py",
         '        weight = max(getattr(player.me, "share", 1.0), LEAST_WEIGHT)  # 0 says that a site has left\n',
         '        weight = getattr(player.me, "share", 1.0)\n',
         (COME_AND_GO + "test_one_that_has_released_nothing_counts_too",),
@@ -2299,7 +2384,7 @@ MILLION = {
         ("test_million.py::test_components_are_those_of_networkx", "test_million.py::test_large_graphs"),
     ),
     "one diagonal neighbour of a cell is forgotten": Mutant(
-        "random_graphs.py",
+        "random_edges.py",
         "((0, 0), (0, 1), (1, -1), (1, 0), (1, 1))",
         "((0, 0), (0, 1), (1, 0), (1, 1))",
         ("test_million.py::test_cells_find_every_close_pair",),
@@ -2493,6 +2578,425 @@ GPU = {
     ),
 }
 
+PAGE = {
+    "a stopped arm may be the best": Mutant(
+        "agent/core/answer.py",
+        "active = [k for k in range(num_arms) if belief.active[k]]",
+        "active = list(range(num_arms))",
+        ("test_answer.py::test_a_stopped_arm_is_no_candidate",),
+    ),
+    "an arm of which nothing is known leaves the others' chances as they are": Mutant(
+        "agent/core/answer.py",
+        "    if len(spreads) < len(active):",
+        "    if not spreads:",
+        ("test_answer.py::test_an_unknown_arm_leaves_the_chance_open",),
+    ),
+    "a margin counts as a typical error": Mutant(
+        "agent/core/site_answers.py",
+        "it.theta, self._errors(it), it.weights",
+        "it.theta, self.radius, it.weights",
+        ("test_answer.py::test_a_margin_is_no_typical_error",),
+    ),
+    "a site that knows little is taken for one that knows as much": Mutant(
+        "rules/belief.py",
+        "sqrt(max(1.0, variance_of_all / (taken * own_variance)))",
+        "1.0",
+        ("test_patients.py::test_what_others_do_not_know_counts",),
+    ),
+    "who is cut off is moved by its own patients": Mutant(
+        "agent/core/decisions.py",
+        "        self._remember()\n",
+        "",
+        ("test_answer.py::test_the_answer_is_that_of_the_last_exchange",),
+    ),
+    "an exchange leaves the answer as it was": Mutant(
+        "agent/core/site.py",
+        "            self._at_exchange, self._has_exchanged = None, True\n",
+        "            self._has_exchanged = True\n",
+        ("test_answer.py::test_the_answer_is_that_of_the_last_exchange",),
+    ),
+    "an answer that comes twice counts as an exchange": Mutant(
+        "agent/core/site.py",
+        "if link.register[1] != stamp:",
+        "if True:",
+        ("test_answer.py::test_an_answer_that_was_lost_is_no_exchange",),
+    ),
+    "what was known before a start is told after it": Mutant(
+        "agent/core/site_answers.py",
+        "if not is_alone and not self._has_exchanged and sum(active) > 1:",
+        "if False:",
+        ("test_answer.py::test_who_has_not_exchanged_since_the_start_says_nothing",),
+    ),
+    "95 percent settle it": Mutant(
+        "rules/belief.py",
+        "SURE = 0.99",
+        "SURE = 0.95",
+        ("test_answer.py::test_95_percent_settle_nothing",),
+    ),
+    "what exchanges still move is settled": Mutant(
+        "agent/core/player.py",
+        "return self.exchanges >= ENOUGH_EXCHANGES and self.unrest <= RESTLESS",
+        "return self.exchanges >= ENOUGH_EXCHANGES",
+        ("test_answer.py::test_while_exchanges_move_estimates_nothing_is_settled",),
+    ),
+    "the first exchanges settle it": Mutant(
+        "agent/core/player.py",
+        "return self.exchanges >= ENOUGH_EXCHANGES and self.unrest <= RESTLESS",
+        "return self.unrest <= RESTLESS",
+        ("test_answer.py::test_who_has_not_exchanged_since_the_start_says_nothing",),
+    ),
+    "a part of the network settles it": Mutant(
+        "agent/core/site_answers.py",
+        "(player.is_mixed and self._standings.is_whole)",
+        "player.is_mixed",
+        ("test_answer.py::test_while_the_network_is_parted_nothing_is_settled",),
+    ),
+    "a liar's sites have released what they like": Mutant(
+        "agent/core/standings.py",
+        "_at_most(it.standing, most) for it",
+        "it.standing for it",
+        ("test_answer.py::test_invented_sites_can_be_counted_and_claim_no_more_than_time_allows",),
+    ),
+    "nobody is told how many sites count": Mutant(
+        "agent/core/answer.py",
+        'else f"over all patients of {num_agents} sites"',
+        'else "over all patients"',
+        ("test_answer.py::test_invented_sites_can_be_counted_and_claim_no_more_than_time_allows",),
+    ),
+    "the loss is as fine with many arms as with few": Mutant(
+        "rules/belief.py",
+        "max(_PER_CELL, _PER_ARM * len(means))",
+        "_PER_CELL",
+        ("test_answer.py::test_the_loss_takes_no_more_time_with_many_arms_than_it_must",),
+    ),
+    "warnings work out an answer every second": Mutant(
+        "agent/core/site_answers.py",
+        "return None if found is None or self.answer.settled else found",
+        "return None if self.answer.settled or found is None else found",
+        ("test_answer.py::test_warnings_ask_for_an_answer_only_where_one_matters",),
+    ),
+    "only the JSON of a state counts as work": Mutant(
+        "agent/http/feed.py",
+        "reading + writing",
+        "writing",
+        ("test_events.py::test_a_state_that_takes_long_to_read_is_read_rarely",),
+    ),
+    "nobody measures how long a state takes to read": Mutant(
+        "agent/runtime.py",
+        "timed(lambda: self._shown(site))",
+        "(self._shown(site), 0.0)",
+        ("test_events.py::test_how_long_others_wait_for_a_state_is_measured_where_it_is_read",),
+    ),
+    "a problem never ends": Mutant(
+        "agent/http/feed.py",
+        "if said != self.last_problem:",
+        "if said != self.last_problem and said is not None:",
+        ("test_events.py::test_a_problem_is_told_once_also_when_it_is_over_and_a_state_follows",),
+    ),
+    "chances are rounded up": Mutant(
+        "agent/core/answer.py",
+        'f"{floor(100.0 * chance)} %"',
+        'f"{round(100.0 * chance)} %"',
+        ("test_answer.py::test_nobody_is_told_more_than_is_known",),
+    ),
+    "errors of two arms add up instead of their squares": Mutant(
+        "rules/belief.py",
+        "return sqrt(spread * spread + other * other)",
+        "return spread + other",
+        ("test_answer.py::test_chances_and_loss_against_brute_force",),
+    ),
+    "the loss forgets how sure the leader is": Mutant(
+        "rules/belief.py",
+        "return _below(x, means[leader], spreads[leader]), 1.0 - below_all",
+        "return float(x >= means[leader]), 1.0 - below_all",
+        ("test_answer.py::test_two_arms_have_a_closed_form",),
+    ),
+    "the history shows the open batch": Mutant(
+        "agent/http/snapshot.py",
+        "return Point(at, site.theta, radii, site.own_means,",
+        "return Point(at, site.theta, radii, tuple(map(float, site._player.me.total)),",
+        ("test_events.py::test_an_unreleased_reward_changes_no_byte_of_what_viewers_see",),
+    ),
+    "the history forgets how it began": Mutant(
+        "agent/core/history.py",
+        "range(1, len(points) - 1),",
+        "range(len(points) - 1),",
+        ("test_events.py::test_the_whole_run_stays_visible",),
+    ),
+    "any number of streams": Mutant(
+        "agent/http/feed.py",
+        "if len(self._streams) >= MAX_STREAMS:",
+        "if False:",
+        ("test_events.py::test_the_17th_stream_is_refused_in_words_and_a_place_is_free_again",),
+    ),
+    "who vanishes keeps a place": Mutant(
+        "agent/http/feed.py",
+        "        self._streams.discard(stream)\n",
+        "",
+        ("test_events.py::test_the_17th_stream_is_refused_in_words_and_a_place_is_free_again",),
+    ),
+    "all that a slow reader has missed waits for it": Mutant(
+        "agent/http/feed.py",
+        "self._points: deque[bytes] = deque(maxlen=POINTS_WAITING)",
+        "self._points: deque[bytes] = deque()",
+        ("test_events.py::test_a_reader_that_does_not_read_holds_little_and_is_dropped",),
+    ),
+    "streams outlive the agent": Mutant(
+        "agent/http/feed.py",
+        "            stream.end()\n",
+        "            pass\n",
+        ("test_events.py::test_a_stopping_agent_ends_streams_at_once",),
+    ),
+    "the page's errors have no policy": Mutant(
+        "agent/serve.py",
+        "headers=list(PAGE_HEADERS.items())",
+        "headers=[]",
+        ("test_events.py::test_every_answer_has_the_strict_headers",),
+    ),
+    "an unreadable request is answered without a policy": Mutant(
+        "agent/http/limits.py",
+        "            *self.server_state.default_headers,  # those of every answer\n",
+        "",
+        ("test_api.py::test_what_is_no_http_is_told_in_the_form_of_all_errors",),
+    ),
+    "anything that begins like the page needs no token": Mutant(
+        "agent/http/page_files.py",
+        'path.startswith("/page/")',
+        'path.startswith("/page")',
+        ("test_events.py::test_files_need_no_token_but_the_host_must_be_ours",),
+    ),
+    "a page of another site frames an agent": Mutant(
+        "agent/http/access.py",
+        'kind == (b"navigate", b"document")',
+        'kind[0] == b"navigate"',
+        ("test_events.py::test_pages_of_others_may_open_the_page_and_nothing_else",),
+    ),
+    "small states vanish in the system's buffers": Mutant(
+        "agent/http/event_stream.py",
+        "            narrow()",
+        "            pass",
+        ("test_events.py::test_readers_of_small_states_that_do_not_read_are_dropped_soon",),
+    ),
+    "who may only report may watch": Mutant(
+        "agent/http/access.py",
+        '    "events": "view",\n',
+        '    "events": None,\n',
+        ("test_events.py::test_without_the_right_to_view_nobody_watches",),
+    ),
+}
+
+NOTEBOOK = {
+    "a notebook shows no picture": Mutant(
+        "figures/shown.py",
+        "def _repr_png_(",
+        "def _picture(",
+        ("test_notebook.py::test_figures_show_themselves",),
+    ),
+    "labels reach a notebook as HTML": Mutant(
+        "notebook.py",
+        "{escape(cell)}",
+        "{cell}",
+        ("test_notebook.py::test_html_is_small_escaped_and_without_colours",),
+    ),
+    "a notebook is flooded with progress": Mutant(
+        "progress.py",
+        "now - self.said < self.between",
+        "False",
+        ("test_notebook.py::test_a_bar_in_a_notebook",),
+    ),
+    "a confidence interval as if trials were many": Mutant(
+        "figures/bands.py",
+        "_student(trials - 1)",
+        "1.96",
+        ("test_plot.py::test_bands_of_the_mean",),
+    ),
+    "a policy that depends on what is swept becomes a reference line": Mutant(
+        "figures/sweep.py",
+        "np.ptp(means) <= 1e-9 * means.max()",
+        "True",
+        ("test_notebook.py::test_policies_that_depend_on_what_is_swept_stay_curves",),
+    ),
+    "of two seeds one is lost": Mutant(
+        "experiments/sweep.py",
+        'return "problem_seed" if swept == "problem.seed" else swept',
+        "return swept",
+        ("test_notebook.py::test_seeds_can_be_swept",),
+    ),
+    "a reader that goes away is an error": Mutant(
+        "cli/errors.py",
+        "if end.code == 1 and (",
+        "if end.code == 3 and (",
+        ("test_cli.py::test_a_reader_that_goes_away",),
+    ),
+    "parts that keep different things differ in all": Mutant(
+        "simulation/parts.py",
+        '        "keep": about.pop("keep", "agents"),\n',
+        "",
+        ("test_notebook.py::test_parts_that_keep_different_things",),
+    ),
+}
+
+NEEDED = "test_status.py::test_what_needs_a_person"
+UNREACHED = "test_status.py::test_an_unreachable_neighbour_and_an_agent_that_does_not_serve"
+LEFT_ALONE = "test_check.py::test_a_state_that_can_be_used_is_looked_at_and_left_alone"
+HELD_BY = "test_check.py::test_a_state_that_another_process_has_open_and_one_that_was_killed"
+
+OPERATORS = {
+    "a repeated report is another reward per minute": Mutant(
+        "agent/core/decisions.py",
+        "        if decision.rewarded:\n            return Step(True)\n",
+        "        if decision.rewarded:\n            self.reported += 1\n            return Step(True)\n",
+        ("test_events.py::test_the_rate_of_rewards_counts_each_once",),
+    ),
+    "nobody tells of one that was removed without leave": Mutant(
+        "agent/core/notices.py",
+        "        if not it.left and it.neighbour not in there and any(it.register[0])\n",
+        "        if False\n",
+        ("test_neighbour_status.py::TestState",),
+    ),
+    "what follows from the terms needs a person": Mutant(
+        "agent/http/attention.py", "(*state.warnings_of_terms, *state.notes)]", "state.notes]", (NEEDED,)
+    ),
+    "a note needs a person": Mutant(
+        "agent/http/attention.py", "(*state.warnings_of_terms, *state.notes)]", "state.warnings_of_terms]", (NEEDED,)
+    ),
+    "a suspended arm is no note": Mutant(
+        "agent/core/notices.py",
+        'said.append(Note(f"arms are stopped',
+        'said.append(str(f"arms are stopped',
+        ("test_status.py::test_a_suspended_arm_is_a_note_and_a_change_that_waits_needs_a_person",),
+    ),
+    "an answer without end is read": Mutant(
+        "agent/client_settings.py",
+        "_LONGEST = 32_000_000\n",
+        "_LONGEST = 200_000_000\n",
+        ("test_status.py::test_an_answer_without_end_is_not_read",),
+    ),
+    "a tunnel forgets a connection that is being accepted": Mutant(
+        "agent/gossip/dialled.py",
+        "            await asyncio.sleep(0)  # asyncio would",
+        "            # asyncio would",
+        ("test_check.py::test_a_tunnel_that_is_closed_leaves_no_connection",),
+    ),
+    "gRPC logs its details": Mutant(
+        "agent/log_lines.py", '"asyncio", "grpc"', '"asyncio"', ("test_logs.py::test_libraries_do_not_log_details",)
+    ),
+    "a neighbour that has left needs a person": Mutant(
+        "agent/http/attention.py",
+        "if not it.reachable and not it.left]",
+        "if not it.reachable]",
+        ("test_status.py::test_a_neighbour_needs_a_person_unless_it_is_reachable_or_has_left",),
+    ),
+    "status always exits with 0": Mutant(
+        "cli/status.py", "    if needed:\n        raise typer.Exit(1)", "    needed = False", (UNREACHED,)
+    ),
+    "status does not ask whether an agent serves": Mutant(
+        "cli/status_view.py", "            client.ready()\n", "            pass\n", (UNREACHED,)
+    ),
+    "status sends no token of the site": Mutant(
+        "cli/status.py", 'else token_with(site, "view"))', "else None)", ("test_status.py::test_tokens",)
+    ),
+    "control characters of others reach the terminal": Mutant(
+        "checks.py",
+        'letter if letter.isprintable() else "?" for',
+        "letter for",
+        ("test_status.py::test_texts_of_others_are_neither_markup_nor_control_characters",),
+    ),
+    "status has the width of a terminal in a pipe": Mutant(
+        "cli/status.py",
+        "width=None if sys.stdout.isatty() else 10_000",
+        "width=80",
+        ("test_status.py::test_nothing_is_cut_off_in_a_pipe",),
+    ),
+    "the check does not notice who has the state open": Mutant(
+        "agent/disk/examination.py", "None if kind == fcntl.F_UNLCK else process", "None", (HELD_BY,)
+    ),
+    "the check leaves files beside the state": Mutant(
+        "agent/disk/examination.py", "?mode=ro&immutable=1", "?mode=ro", (HELD_BY, LEFT_ALONE)
+    ),
+    "the check does not compare terms": Mutant(
+        "agent/check.py",
+        "if differences := terms.difference(theirs):",
+        "if differences := terms.difference(terms.terms()):",
+        ("test_check.py::test_a_neighbour_with_other_terms",),
+    ),
+    "the check does not look at the clock": Mutant(
+        "agent/check.py",
+        "if now < last - SMALL_STEP:",
+        "if now < last - 1e9:",
+        ("test_check.py::test_a_clock_behind_the_last_time_of_the_state",),
+    ),
+    "the check always exits with 0": Mutant(
+        "cli/agent.py",
+        'would not work")\n        raise typer.Exit(1)',
+        'would not work")\n        return',
+        ("test_check.py::test_exit_codes",),
+    ),
+    "a line of the log is not ASCII": Mutant(
+        "agent/log_lines.py",
+        "json.dumps(line)",
+        "json.dumps(line, ensure_ascii=False)",
+        ("test_logs.py::test_a_message_of_several_lines_and_an_exception_are_one_line",),
+    ),
+    "the last words are not JSON": Mutant(
+        "cli/agent.py",
+        "        if not in_json:\n",
+        "        if True:\n",
+        ("test_logs.py::test_the_last_words_of_an_agent_that_cannot_start_are_a_line_too",),
+    ),
+    "putting the terms back is not logged": Mutant(
+        "agent/warning_log.py",
+        'elif "terms" in before:',
+        "elif not before:",
+        ("test_logs.py::test_what_a_changed_file_needs_a_restart_for",),
+    ),
+    "a metric of the status of an arm is the same for all": Mutant(
+        "agent/http/metrics.py",
+        "float(arm.status == status)",
+        'float(arm.status != "active")',
+        ("test_api.py::test_metrics_agree_with_the_state",),
+    ),
+}
+
+PLANNING = {
+    "an arm that leads once counts as found": Mutant(
+        "planning/trials.py",
+        "np.logical_and.accumulate(leads[..., ::-1] == 1.0, axis=-1)[..., ::-1].astype(np.float64)",
+        "leads",
+        ("test_plan.py::test_found_means_that_the_best_arm_leads_and_keeps_the_lead",),
+    ),
+    "who knows nothing has found the best arm": Mutant(
+        "planning/question.py",
+        "        return self.arms - 1\n",
+        "        return 0\n",
+        ("test_plan.py::test_before_the_first_releases_nobody_has_found_anything",),
+    ),
+    "biases that help every site": Mutant(
+        "planning/question.py",
+        "np.linspace(-question.bias, question.bias, question.sites)",
+        "np.linspace(0.0, question.bias, question.sites)",
+        ("test_plan.py::test_biases_are_evenly_spread_and_sum_to_zero",),
+    ),
+    "a bound for one site": Mutant(
+        "planning/bounds.py",
+        "    return needed / (question.sites * largest)\n",
+        "    return needed / largest\n",
+        ("test_plan.py::test_no_way_finds_the_best_arm_with_fewer_patients_than_the_bound",),
+    ),
+    "the radius of one site": Mutant(
+        "planning/bounds.py",
+        "radii.deviation(own / question.sites)",
+        "radii.deviation(own)",
+        ("test_plan.py::test_the_radius_is_that_of_the_page",),
+    ),
+    "nothing is hopeless": Mutant(
+        "planning/words.py",
+        "    if low <= guess:\n",
+        "    if low < 0.0:\n",
+        ("test_plan.py::test_words_say_when_it_is_hopeless",),
+    ),
+}
+
 AREAS = {
     "the paper": PAPER,
     "the engine": ENGINE,
@@ -2520,5 +3024,9 @@ AREAS = {
     "a million agents": MILLION,
     "many machines": MANY_MACHINES,
     "the GPU": GPU,
+    "the page": PAGE,
+    "notebooks and figures": NOTEBOOK,
+    "what operators see": OPERATORS,
+    "planning": PLANNING,
 }
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

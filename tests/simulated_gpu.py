@@ -10,7 +10,6 @@ ones then. Those that exist only compiled get their engine's version here.
 """
 
 import sys
-import threading
 from collections import namedtuple
 from contextlib import contextmanager
 from functools import cache
@@ -18,6 +17,7 @@ from types import SimpleNamespace
 
 import numba
 import numpy as np
+from greenlet import getcurrent, greenlet
 from numba import cuda, types
 
 __all__ = ["install", "silent_errors"]
@@ -32,20 +32,19 @@ class _Ended(BaseException):
     """Another thread has failed."""
 
 
-class _Thread(threading.Thread):
+class _Thread(greenlet):
+    """Runs until it waits, and then gives the turn back to its grid."""
+
     def __init__(self, grid, block, place):
-        super().__init__(daemon=True)
+        super().__init__()
         self.grid, self.block, self.place = grid, block, place
-        self.turn, self.barrier, self.vote, self.answer = threading.Lock(), None, False, False
+        self.barrier, self.vote, self.answer = None, False, False
         self.is_done, self.error = False, None
-        self.turn.acquire()
 
     def run(self):
-        self.turn.acquire()
         try:
-            if not self.grid.has_failed:
-                with np.errstate(over="raise"):
-                    self.grid.play()
+            with np.errstate(over="raise"):
+                self.grid.play()
         except _Ended:
             pass
         except IndexError as error:
@@ -53,12 +52,10 @@ class _Thread(threading.Thread):
         except BaseException as error:
             self.error = error
         self.is_done, self.barrier = True, None
-        self.grid.back.release()
 
     def wait(self, barrier, vote=False):
         self.barrier, self.vote = barrier, bool(vote)
-        self.grid.back.release()
-        self.turn.acquire()
+        self.parent.switch()
         if self.grid.has_failed:
             raise _Ended
         return self.answer
@@ -72,7 +69,7 @@ class _Grid:
 
     def __init__(self, play, blocks, size, shared_bytes):
         self.play, self.size, self.num_blocks = play, size, len(blocks)
-        self.back, self.has_failed = threading.Semaphore(0), False
+        self.has_failed = False
         self.shared = {block: np.zeros(shared_bytes // 8, np.float64) for block in blocks}
         self.threads = [_Thread(self, block, place) for block in blocks for place in range(size)]
         self.members = {}
@@ -81,13 +78,10 @@ class _Grid:
                 self.members.setdefault(barrier, []).append(thread)
 
     def run(self):
-        for thread in self.threads:
-            thread.start()
         ready, is_forward = list(self.threads), True
         while ready:
             for thread in ready if is_forward else reversed(ready):
-                thread.turn.release()
-                self.back.acquire()
+                thread.switch()
                 if thread.error is not None:
                     self._end()
                     raise thread.error
@@ -112,12 +106,12 @@ class _Grid:
     def _end(self):
         self.has_failed = True
         for thread in self.threads:
-            if not thread.is_done:
-                thread.turn.release()
+            if thread and not thread.is_done:  # it has begun
+                thread.switch()
 
 
 def _me():
-    return threading.current_thread()
+    return getcurrent()
 
 
 _errors = SimpleNamespace(are_silent=False)

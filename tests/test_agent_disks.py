@@ -27,8 +27,6 @@ from processes import (
     wait_until,
 )
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 
 def fill(path):
     """Take all that is left of a disk."""

@@ -37,8 +37,6 @@ from processes import (
 )
 from strangers import Certificates, Crowd, client_hello, dns, silent_calls
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 WINDOW = 40.0
 """Seconds in which a few exchanges must come through; without a crowd they take less than one."""
 

@@ -22,14 +22,12 @@ def check(outcome):
     assert outcome.disagreement() <= 1e-6
 
 
-@pytest.mark.xdist_group("processes")
 def test_seconds_of_kills_and_pauses(tmp_path):
     """Five agents, so that it fits beside other tests; seed 3 has both kinds of faults in its first seconds."""
     check(run_with_faults(tmp_path, num_agents=5, seconds=8.0, seed=3, quiet=7.0))
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_minute_of_kills_and_pauses(tmp_path, seed):
     check(run_with_faults(tmp_path, num_agents=8, seconds=60.0, seed=seed, quiet=10.0))

@@ -57,7 +57,7 @@ WORLDS = {  # graph, range, sigma, epsilon, first batch
     "ring": (graph.ring(5), (-0.5, 1.5), None, 4.0, 3),  # (high - low)^2 / 4 = 1, the tape's: the variance is learnt
 }
 
-MORE = ("safe", "complete"), ("kl", "complete")  # with make test-all
+MORE = ("safe", "complete"), ("kl", "complete"), ("thompson", "complete"), ("ucb", "complete"), ("ucb", "ring")  # slow
 
 
 @pytest.mark.parametrize(

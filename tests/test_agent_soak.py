@@ -24,7 +24,6 @@ def used(federation, name):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("processes")
 def test_nothing_grows(tmp_path):
     """Full load for two minutes, a window, room for 1,000 decisions, a neighbour that dies and returns all the time."""
     windowed = replace(terms(3), reward_window=1.0)

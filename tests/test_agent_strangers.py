@@ -53,8 +53,6 @@ from strangers import (
     without_a_good_certificate,
 )
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 
 @pytest.fixture(scope="module")
 def north(tmp_path_factory):

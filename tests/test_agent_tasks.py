@@ -104,14 +104,19 @@ def test_house_keeping_outlives_a_mistake(config, caplog, monkeypatch):
         await asyncio.sleep(0.2)
         assert not any(task.done() for task in agent._tasks)
         agent._look_at_disk, agent._take_over = look, take_over
-        config.path.write_text(config.path.read_text().replace('name = "east"', 'name = "west"'))
+        changed = config.path.read_text().replace('name = "east"', 'name = "west"')
+        config.path.write_text(f"most_sites = 3\n{changed}")
         await asyncio.sleep(0.3)
         assert list(agent.links.statuses) == ["west"]
+        now = agent.site.in_memory
+        assert now._standings.most_sites == agent._make_site(now.stored)._most_sites == 3
         await agent.stop()
 
     with caplog.at_level(logging.INFO):
         asyncio.run(scenario())
     assert caplog.text.count("Traceback") == 2, "each once"
+    assert "applied most_sites in site.toml" in caplog.text
+    assert "restart to apply" not in caplog.text
 
 
 def test_what_waits_is_told_what_the_disk_said(config):
@@ -125,7 +130,7 @@ def test_what_waits_is_told_what_the_disk_said(config):
         assert site.problem is not None
         assert "readonly" in str(site.problem.__cause__)
         await site.do(lambda s: s.join("west"))  # the file was opened again
-        assert site.look().neighbours == ("east", "west")
+        assert site.in_memory.neighbours == ("east", "west")
         site.close()
 
     asyncio.run(scenario())

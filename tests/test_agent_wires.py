@@ -7,8 +7,6 @@ from fedbandit.agent.core.memory_network import imbalance
 from fedbandit.local.processes import LocalFederation
 from processes import decide_and_reward, exchanges, neighbour, read, terms, wait_until
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 
 @pytest.mark.slow
 def test_a_link_outlives_a_bad_wire(tmp_path):

@@ -5,7 +5,9 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +17,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedbandit import FedBatch, InvalidArgument
+from fedbandit.agent.disk import durable_site
+from fedbandit.agent.disk.durable_site import DurableSite
+from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.http import limits
 from fedbandit.agent.http.api import make_app
+from fedbandit.agent.http.page_files import PAGE_HEADERS
 from fedbandit.agent.http.state import SiteState
 from fedbandit.agent.rights import ALL_RIGHTS
 from live import TERMS, serving
@@ -244,6 +250,8 @@ def test_a_line_without_end_is_not_kept(served, start):
 def test_what_is_no_http_is_told_in_the_form_of_all_errors(served):
     heard, _ = raw(served, b"\x16\x03\x01\x00\xff\r\n\r\n")
     assert heard.startswith(b"HTTP/1.1 400 ")
+    assert all(f"\r\n{name.lower()}: {value}\r\n".encode() in heard for name, value in PAGE_HEADERS.items())
+    assert b"\r\ncache-control: no-store\r\n" in heard
     assert set(json.loads(heard.partition(b"\r\n\r\n")[2])["error"]) == {"code", "message", "field", "accepted"}
 
 
@@ -321,7 +329,7 @@ def test_another_method_is_405(http, method, path, allowed):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/", "/v1/state/", "/v1/decisions/x/y", "/docs", "/redoc", "/v1/neighbours/", "/..%2f"]
+    "path", ["/page", "/v1", "/v1/", "/v1/state/", "/v1/decisions/x/y", "/docs", "/redoc", "/v1/neighbours/", "/..%2f"]
 )
 def test_an_unknown_path_is_404(http, path):
     answer = http.get(path)
@@ -385,6 +393,34 @@ def test_ready_or_why_not(tmp_path):
         assert error_of(answer)["message"] == "the journal is full"
         assert http.get("/healthz").status_code == 200
         assert "fedbandit_ready 0.0" in http.get("/metrics").text
+
+
+def test_who_reads_waits_for_a_slow_disk_and_holds_up_nobody(served, http, monkeypatch):
+    """On the way to the disk is a decision: what shows it waits for it, and all else is answered meanwhile."""
+    gate, begun, commit = threading.Event(), threading.Event(), SqliteJournal.commit
+
+    def waits(journal, records):
+        begun.set()
+        assert gate.wait(10)
+        commit(journal, records)
+
+    paths = "/v1/state", "/v1/federation", "/v1/arms", "/v1/history", "/readyz", "/metrics"
+    monkeypatch.setattr(durable_site, "SLOW", -1.0)  # each commit in the thread
+    monkeypatch.setattr(DurableSite, "erase", lambda _: None)  # which waits for it, once a second
+    monkeypatch.setattr(SqliteJournal, "commit", waits)
+    try:
+        with ThreadPoolExecutor(1 + len(paths)) as callers:
+            deciding = callers.submit(httpx.post, f"{served.url}/v1/decisions", trust_env=False)
+            assert begun.wait(10)
+            reading = [callers.submit(httpx.get, f"{served.url}{path}", trust_env=False) for path in paths]
+            for _ in range(3):
+                assert http.get("/healthz", timeout=3.0).status_code == 200
+                time.sleep(0.05)
+            assert not any(it.done() for it in (deciding, *reading))
+            gate.set()
+            assert [it.result().status_code for it in (deciding, *reading)] == [201, *[200] * len(paths)]
+    finally:
+        gate.set()
 
 
 def test_a_mistake_of_the_agent_is_500_without_its_words(tmp_path):
@@ -545,10 +581,14 @@ def test_metrics_agree_with_the_state(tmp_path):
     assert seen[("fedbandit_decisions_remembered",)] == state.decisions.remembered == 5
     assert seen[("fedbandit_privacy_epsilon",)] == 2.0
     assert seen[("fedbandit_ready",)] == 1.0
-    assert seen[("fedbandit_warnings",)] == 1.0
+    assert seen[("fedbandit_warnings", "terms")] == len(state.warnings_of_terms) == 1.0  # without certificates
+    assert seen[("fedbandit_warnings", "other")] == 0.0
+    assert seen[("fedbandit_settled",)] == state.answer.settled
+    assert seen[("fedbandit_reward_window_seconds",)] == 0.0
     assert seen[("fedbandit_refused_total", "certificate")] == 3.0
     for arm in state.arms:
         assert seen[("fedbandit_arm_pulls", arm.name)] == arm.pulls
+        assert [seen[("fedbandit_arm_status", arm.name, it)] for it in ("active", "suspended", "retired")] == [1, 0, 0]
         assert seen[("fedbandit_arm_rewards_total", arm.name)] == arm.rewards > 0
         assert seen[("fedbandit_arm_releases_total", arm.name)] == arm.releases > 0
         assert seen[("fedbandit_arm_estimate", arm.name)] == arm.estimate
@@ -599,6 +639,9 @@ def test_the_document(http):
         "confirm",
         "restore",
         "state",
+        "history",
+        "events",
+        "rights",
         "healthz",
         "readyz",
         "metrics",
@@ -616,16 +659,19 @@ def test_the_document(http):
     assert (value["minimum"], value["maximum"]) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("token", [pytest.param(None, marks=pytest.mark.slow), "t0ken"])
+@pytest.mark.parametrize(
+    ("token", "examples"),
+    [("t0ken", 20), *(pytest.param(it, 50, marks=pytest.mark.slow) for it in ("t0ken", None))],
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_server_is_what_the_document_says(tmp_path, token):
+def test_the_server_is_what_the_document_says(tmp_path, token, examples):
     """schemathesis, with all its checks: valid and invalid requests to every operation."""
     import schemathesis
     from schemathesis.specs.openapi.checks import use_after_free
 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     some = settings(
-        max_examples=50,
+        max_examples=examples,
         derandomize=True,
         deadline=None,
         database=None,
@@ -634,6 +680,7 @@ def test_the_server_is_what_the_document_says(tmp_path, token):
     )
     with serving(tmp_path, token=token) as agent:
         schema = schemathesis.openapi.from_url(f"{agent.url}/openapi.json", headers=headers)
+        schema = schema.exclude(path="/v1/events")  # it never ends: see test_events.py
         tried = set()
         for found in schema.get_all_operations():
             operation = found.ok()

@@ -145,7 +145,7 @@ def test_a_damaged_change_does_not_keep_the_true_one_out(site, monkeypatch):
         assert answer.refused == {spoilt.key}
         assert not answer.known
         await spread.answer(news(true))
-        assert site.look().stopped == {0}
+        assert site.in_memory.stopped == {0}
 
     asyncio.run(scenario())
 
@@ -193,7 +193,7 @@ def test_changes_come_in_parts(site):
 
     heard = polled(site, Scripted(answer), 1.5)
     assert len(heard) == 4
-    assert site.look().arms.version == len(many)
+    assert site.in_memory.arms.version == len(many)
 
 
 def test_of_a_message_no_more_is_read_than_one_may_bring():
@@ -225,7 +225,7 @@ def test_a_stop_is_kept_though_the_rest_of_its_message_breaks_the_site(site, mon
         await spread.accept("anyone")
         with pytest.raises(IndexError, match="planted"):
             await spread._take(news(ArmChange(1, "add", "new", "east", 0, TERMS.digest()), stop()))
-        return site.look().stopped
+        return site.in_memory.stopped
 
     assert asyncio.run(scenario()) == {0}
 

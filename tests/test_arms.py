@@ -10,6 +10,7 @@ import pytest
 from fedbandit import FedBatch, FedUCB, GossipUCB, Shares
 from fedbandit.agent.core.aligned_rows import aligned, widened
 from fedbandit.agent.core.arm_changes import KEPT_FOR_STOPS, MAX_ADDED, MAX_CHANGES, ArmChange, change_from
+from fedbandit.agent.core.arm_names import remarks_on_names, same_to_readers
 from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.choice import choice, draws_for
 from fedbandit.agent.core.events import HorizonReached, NoArm
@@ -17,6 +18,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_arms import ArmNews, simulated_signature
 from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
 from fedbandit.agent.core.messages import Answer
+from fedbandit.agent.core.notices import Note, warnings_of_arms
 from fedbandit.agent.core.records import ArmChanged
 from fedbandit.agent.core.requests import Request
 from fedbandit.checks import InvalidArgument
@@ -153,6 +155,88 @@ def test_rows_are_put_into_the_own_order():
 def test_names_that_nobody_adds_are_refused(names):
     with pytest.raises(InvalidArgument):
         Answer("1", "0", 1, 1, "d", (0.0,) * (4 + 2 * len(names)), (1, "1"), arms=names)
+
+
+HIDDEN = ["\u3164", "a\u2800", "\u115f\u1160", "a\u034fb", "\u0301", "a" + 30 * "\u0301\u0302"]
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_names_that_cannot_be_read_are_not_added(name):
+    with pytest.raises(InvalidArgument, match="arm must be"):
+        Arms.of(("a", "b"), {}).next_change("add", name, "north", 0, "digest")
+    # Another version has added it: its files open, its gossip is read, and it can be stopped.
+    change = ArmChange(1, "add", name, "north", 0, "digest")
+    arms = Arms.of(("a", "b"), {change.id: ArmChanged(change, 1)})
+    assert arms.names == ("a", "b", name)
+    assert arms.next_change("suspend", name, "north", 0, "digest").arm == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("naïve", "\u0939\u093f\u0928\u094d\u0926\u0940", "\u0e17\u0e35\u0e48", "\u2764\ufe0f", "治療 A"),
+        *("\u0410\u0441\u043f\u0438\u0440\u0438\u043d C", "IFN\u03b3 1\u03b1", "\u0391\u03c3\u03c0"),
+    ],
+)
+def test_names_of_other_scripts_are_added(name):
+    assert Arms.of(("a", "b"), {}).next_change("add", name, "north", 0, "digest").arm == name
+    assert remarks_on_names(("a", "b", name)) == ()
+
+
+@pytest.mark.parametrize("name", ["a\ufe0f", "insulin\U000e0100", "\u2764\ufe01", "1\u2764 \ufe0f"])
+def test_what_fonts_ignore_is_not_added(name):
+    with pytest.raises(InvalidArgument, match="without invisible characters"):
+        Arms.of(("c", "b"), {}).next_change("add", name, "north", 0, "digest")
+    assert "nobody sees" in remarks_on_names((name,))[0], "terms may have it"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("insulin", "insulin\ufe0f"), ("in\u00adsulin", "insulin"), ("\u2764", "\u2764\ufe0f")),
+        *(("\u0410\u0421\u041f\u0418\u0420\u0418\u041d", "\u0430\u0441\u043f\u0438\u0440\u0438\u043d"),),
+        *(("A\u0421\u041f\u0418\u0420\u0418\u041d", "\u0430\u0441\u043f\u0438\u0440\u0438\u043d"),),
+        *(("\u0391\u03a3\u03a0", "\u03b1\u03c3\u03c0"), ("INSULI\u039d", "insulin"), ("\ufb01n", "fin")),
+        *((f"IL{hyphen}6", "IL-6") for hyphen in "\u2010\u2013\u2212"),
+        ("Crohn\u2019s", "Crohn's"),
+    ],
+)
+def test_names_that_people_take_for_one(one, other):
+    assert same_to_readers((one, "b", other)) == same_to_readers((other, "b", one)) == (0, 2)
+
+
+@pytest.mark.parametrize(("one", "other"), [("10\u00b2", "102"), ("Arm \u2460", "Arm 1"), ("H\u2082O", "H2O")])
+def test_names_that_people_tell_apart(one, other):
+    assert same_to_readers((one, other)) is None
+
+
+def test_remarks_on_names_are_few():
+    said = remarks_on_names(tuple(f"p\u0430racetamol {k}" for k in range(100)))
+    assert (len(said), said[-1]) == (6, "and 95 more remarks on the names of arms.")
+
+
+def test_names_that_look_alike():
+    """A name with a Cyrillic letter among Latin ones is remarked on; one that looks like another arm's is not added."""
+    arms = Arms.of(("aspirin", "b"), {})
+    mixed = arms.next_change("add", "p\u0430racetamol", "north", 0, "digest")
+    for there in (0, 1):  # it waits, or counts
+        seen = Arms.of(arms.names, {mixed.id: ArmChanged(mixed, there)})
+        (said,) = [it for it in warnings_of_arms(seen, None) if "cyrillic small letter a" in it]
+        assert isinstance(said, Note)
+    for name in ("Aspirin", "\u0430spirin", "\uff41spirin", "a\u0455pirin"):
+        with pytest.raises(InvalidArgument, match="'aspirin' is there already, and people cannot tell them apart"):
+            arms.next_change("add", name, "north", 0, "digest")
+        told = ArmChange(1, "add", name, "east", 0, "digest")  # by a site that does not mind
+        said = warnings_of_arms(Arms.of(arms.names, {told.id: ArmChanged(told, 0)}), None)
+        assert any(f"cannot tell the arms 'aspirin' and {name!r} apart" in it for it in said)
+
+
+def test_two_ways_to_write_one_name_are_one_name():
+    arms = Arms.of(("caf\u00e9", "b"), {})
+    assert arms.next_change("add", "th\u0065\u0301", "north", 0, "digest").arm == "th\u00e9"
+    for there in (arms, Arms.of(("cafe\u0301", "b"), {})):
+        with pytest.raises(InvalidArgument, match="is there already"):
+            there.next_change("add", "cafe\u0301", "north", 0, "digest")
 
 
 # ---------------------------------------------------------------- sites

@@ -130,7 +130,7 @@ def test_coop_ucb2_is_biased_when_agents_see_different_means():
     assert (errors[1][1] < 0.015).all()
 
 
-@pytest.mark.parametrize("index", ["ucb", "thompson", "kl"])
+@pytest.mark.parametrize("index", ["ucb", *(pytest.param(it, marks=pytest.mark.slow) for it in ("thompson", "kl"))])
 def test_the_ceiling_with_every_index(index):
     """All pooled, every index finds the best arm, and learning the variance saves UCB regret.
 

@@ -38,7 +38,7 @@ from fedbandit import (
 )
 from fedbandit.experiments.experiment import read_experiment
 from fedbandit.simulation.layout import new_population, no_tape, world_of
-from fedbandit.simulation.run import plan_of
+from fedbandit.simulation.run import check_call, plan_of
 
 MEANS = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.8], [0.0, 0.6]])
 SWAPPED = MEANS[:, ::-1]
@@ -385,12 +385,12 @@ def test_a_contact_list_that_ends_early_is_said():
 def test_many_agents_with_one_edge_per_round_are_told_of_matchings():
     means = np.full((21, 3), 0.5)
     with pytest.warns(UserWarning, match='21 agents, one edge per round: .* edges_per_round="matching"') as told:
-        simulate(Problem.bernoulli(means, "path:21"), [GossipUCB(), FedBatch(1.0)], 5, trials=1)
+        check_call(Problem.bernoulli(means, "path:21"), [GossipUCB(), FedBatch(1.0)], 5, 1, 0, 5)
     assert len(told) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        simulate(Problem.bernoulli(means, "path:21"), LocalUCB(), 5, trials=1)
-        simulate(Problem.bernoulli(means, "path:21", edges_per_round=0.5), GossipUCB(), 5, trials=1)
+        check_call(Problem.bernoulli(means, "path:21"), LocalUCB(), 5, 1, 0, 5)
+        check_call(Problem.bernoulli(means, "path:21", edges_per_round=0.5), GossipUCB(), 5, 1, 0, 5)
 
 
 # ---------------------------------------------------------------- files

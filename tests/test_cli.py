@@ -1,5 +1,6 @@
 """The command line as a person uses it, in a process of its own where exit codes matter."""
 
+import os
 import re
 import subprocess
 import sys
@@ -62,6 +63,7 @@ def test_run_show_plot(good, tmp_path):
     shown = invoke("show", folder)
     assert shown.exit_code == 0
     assert "Fed_UCB, eps=2" in shown.output
+    assert shown.output.splitlines()[0] == ran.output.splitlines()[0], "the name of the experiment"
     assert "path:4, bernoulli rewards, horizon 1000, trials 0 to 2, seed 5" in shown.output
 
     drawn = invoke("plot", folder, "--band", "quantiles", "--scale", "log", "-o", tmp_path / "figure.pdf")
@@ -129,6 +131,14 @@ def test_options_replace_the_file(good, tmp_path):
         ('"path:4"', '"path:4"\nnum_agents = 4', "graph must be a bare name like 'path' where num_agents is given"),
         ("seed = 5", "seed = 5\n[broken", "Expected ']'"),
         ("num_arms = 3", "means = [[0.1, nan]]", "means[0, 1] must be finite"),
+        (
+            "[[policies]]",
+            "[policies]",
+            "line 16 has another 'policies'. Where there may be several, all of them begin",
+        ),
+        ("seed = 2", "seed = 2\n[problem]", "small.toml: line 12 has another 'problem'"),
+        ("num_arms = 3", "num_arms = 3\n[problem.changes]", "write [[problem.changes]], with two brackets"),
+        ("[problem]", "[[problem]]", "there is one 'problem': write [problem], with one bracket, and only once"),
         ("num_arms = 3", "num_arms = 3\nsigma = 2.0", "problem.sigma must be left out unless problem.rewards is"),
     ],
 )
@@ -138,6 +148,12 @@ def test_a_mistake_in_the_file_is_named(good, tmp_path, before, after, message):
     assert ran.exit_code == 2
     assert message in ran.output
     assert not (tmp_path / "out").exists(), "something was half-written"
+
+
+def test_one_policy_with_one_bracket(good):
+    good.write_text(GOOD[: GOOD.index("[[policies]]")] + '[policies]\nkind = "gossip_ucb"\n')
+    with pytest.raises(ExperimentError, match=r"\[policies\] stands for one of several: write \[\[policies\]\]"):
+        read_experiment(good)
 
 
 def test_all_mistakes_at_once(good):
@@ -156,9 +172,10 @@ def test_a_graph_by_its_edges(good):
     ("arguments", "message"),
     [
         (["run", "missing.toml"], "no such file"),
-        (["show", "missing"], "FOLDER must be a folder with a result.nc"),
+        (["show", "missing"], "FOLDER must be a folder that exists, not 'missing'"),
         (["plot", "missing"], "FOLDER must be"),
-        (["plot", "missing", "-o", "figure.jpeg"], "--output must be a file that ends in"),
+        (["show", "/"], "FOLDER must be a folder with a result.nc that 'fedbandit run' wrote"),
+        (["plot", "/", "-o", "figure.jpeg"], "--output must be a file that ends in"),
         (["graph", "path:0"], "num_agents must be a whole number from 1"),
         (["theory", "--graph", "path:10", "--arms", "1", "--horizon", "1e6"], "--arms must be"),
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "0"], "--horizon must be"),
@@ -173,6 +190,29 @@ def test_bad_arguments_exit_with_2(arguments, message):
     ran = invoke(*arguments)
     assert ran.exit_code == 2
     assert message in ran.output
+
+
+@pytest.mark.parametrize("arguments", [["show", "FOLDER"], ["graph", "path:4"], ["--help"], ["openapi"], ["run", "-h"]])
+def test_a_reader_that_goes_away(good, tmp_path, arguments):
+    """As ``| head`` does: nothing on standard error, and the code that a shell shows for SIGPIPE."""
+    if "FOLDER" in arguments:
+        assert invoke("run", good, "-o", tmp_path / "out", "-q").exit_code == 0
+        arguments = ["show", str(tmp_path / "out")]
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "fedbandit", *arguments]
+    try:
+        ran = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writer)
+    assert (ran.stderr, ran.returncode) == ("", 141)
+
+
+def test_other_ends_keep_their_code(tmp_path):
+    with Path(os.devnull).open("w") as nowhere:
+        for arguments, code in ((["graph", "path:4"], 0), (["show", str(tmp_path / "missing")], 2)):
+            command = [sys.executable, "-m", "fedbandit", *arguments]
+            assert subprocess.run(command, stdout=nowhere, stderr=nowhere, check=False).returncode == code
 
 
 def test_graph():

@@ -11,6 +11,7 @@ import pytest
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.addresses import Address, address, listening_address, site_name
 from fedbandit.agent.config import ConfigError, Neighbour, Tls, check_insecure, read_config, read_tokens, token_with
+from fedbandit.agent.core.arm_names import remarks_on_names
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.rights import ALL_RIGHTS
@@ -264,7 +265,7 @@ def test_a_mistake_is_named(write, before, after, message):
         (
             "[[neighbors]]\nname = 'east'",
             "unknown key 'neighbors'. Did you mean 'neighbours'? "
-            "Known: name, data, trust_policy, federation, tls, listen, tokens, decisions, arms, neighbours",
+            "Known: name, data, most_sites, trust_policy, federation, tls, listen, tokens, decisions, arms, neighbours",
         ),
     ],
 )
@@ -456,7 +457,7 @@ def test_tokens_of_roles(write, tmp_path):
     config = read_config(write(LEAST + sections))
     assert read_tokens(config) == {
         "token-of-everybody": ALL_RIGHTS,
-        "token-of-the-application": {"decide", "report"},
+        "token-of-the-application": {"decide", "report", "view"},
         "token-of-the-viewer": {"view"},
         "token-of-the-operator": {"view", "neighbours", "lives", "arms", "log"},
     }
@@ -570,3 +571,39 @@ def test_whose_changes_of_the_arms_are_accepted(write, given, accepts):
 def test_a_mistake_in_whom_to_accept_is_named(write, given):
     path = write(f"{LEAST}[arms]\naccept = {given}\n")
     assert "arms.accept" in mistakes(path)[0]
+
+
+def test_brackets_without_end(write):
+    assert mistakes(write(f"x = {'[' * 3000}")) == ["brackets are nested too deeply"]
+    assert mistakes(write(f"name{'.a' * 3000} = 1")) == ["keys are nested too deeply"]
+
+
+def test_how_many_sites_there_can_be(write):
+    assert read_config(write(LEAST)).most_sites is None
+    assert read_config(write("most_sites = 12\n" + LEAST)).most_sites == 12
+    for wrong in ("1", "0", "1000001", "2.5", "true", "'12'"):
+        (said,) = mistakes(write(f"most_sites = {wrong}\n{LEAST}"))
+        assert said.startswith("most_sites must be a"), said
+    neighbours = "".join(f"[[neighbours]]\nname = '{name}'\naddress = '{name}:1'\n" for name in ("east", "south"))
+    said = "most_sites must be at least 3: this site and its neighbours, not 2"
+    assert mistakes(write(f"most_sites = 2\n{LEAST}{neighbours}")) == [said]
+
+
+@pytest.mark.parametrize("name", ["\u3164", " ", "a\u2800", "a" + 9 * "\u0301", "a\u200bb", "a\u202eb", "\ufeff"])
+def test_arms_whose_names_cannot_be_read(write, tmp_path, name):
+    path = write(LEAST.replace('"metformin"', f'"{name}"'))
+    (said,) = mistakes(path)
+    assert said.startswith("federation.arms[1] must be a name that can be read")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "state.sqlite").touch()  # it has begun with that name
+    assert read_config(path).terms.arms == ("insulin", name)
+
+
+@pytest.mark.parametrize("name", ["Insulin", "insulin ", "\uff49nsulin", "\u0456nsulin", "INSULI\u039d"])
+def test_arms_that_look_alike_may_be_terms(write, name):
+    """Nobody can rename an arm of the terms: a site that has lost its disk, or joins, begins with them."""
+    path = write(LEAST.replace('"metformin"', f'"{name}"'))
+    assert read_config(path).terms.arms == ("insulin", name)
+    assert "cannot tell the arms 'insulin'" in remarks_on_names(("insulin", name))[0]
+    (said,) = mistakes(write(LEAST.replace('"metformin"', '"insulin"')))
+    assert "federation.arms" in said

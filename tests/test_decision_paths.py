@@ -144,7 +144,7 @@ def test_refusals_of_a_request(served, http):
 def test_a_stopped_arm_over_http(tmp_path, monkeypatch):
     with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
         told = made(http, key="k")
-        site = agent.driver.site.look()
+        site = agent.driver.site.in_memory
         monkeypatch.setattr(type(site), "stopped", property(lambda _: frozenset({told["arm"]})))
         answer = ask(http, key="k")
         assert (answer.status_code, error_of(answer)["code"]) == (409, "arm_stopped")
@@ -467,7 +467,7 @@ def test_a_clock_that_jumps_ahead_by_a_month_for_four_seconds_forgets_nothing(tm
         await machine.boot()
         for _ in range(3 * int(LASTS)):
             await machine.second()
-        seen = machine.agent.site.look()
+        seen = machine.agent.site.in_memory
         assert seen.remembered == 6
         assert machine.agent._forgotten.counts == {"time": 0, "keep": 0}
         if not restarts:
@@ -481,7 +481,7 @@ def test_a_clock_that_jumps_ahead_by_a_month_for_four_seconds_forgets_nothing(tm
             machine.ahead = month + 3600.0
             for _ in range(int(LASTS) + 2):
                 await machine.second()
-            assert machine.agent.site.look().remembered == 0, "a jump that lasts is believed"
+            assert machine.agent.site.in_memory.remembered == 0, "a jump that lasts is believed"
         await machine.agent.stop()
 
     asyncio.run(play())
@@ -495,12 +495,12 @@ def test_what_is_forgotten_is_counted_said_and_shown(tmp_path, monkeypatch, capl
         await machine.boot()
         for _ in range(15):
             await machine.agent.decide()
-        shown = machine.agent.state()
+        shown = await machine.agent.state()
         assert any("decisions.keep is 10" in it for it in shown.warnings)
         await machine.second()
         for _ in range(1100):
             await machine.second()
-        shown = machine.agent.state().decisions
+        shown = (await machine.agent.state()).decisions
         assert (shown.forgotten, shown.remembered) == ({"time": 10, "keep": 5}, 0)
         assert (shown.keep, shown.expire_after) == (10, 1000.0)
         await machine.agent.stop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import ClassVar
 
 import pytest
 
@@ -22,6 +23,9 @@ class Disk(SqliteJournal):
     commits = 0
     gate = None
     """Commits begin when it is open."""
+    erasing_fails = False
+    erased_after: ClassVar = []
+    """How much was written when each erasure began."""
 
     def commit(self, records):
         if Disk.gate is not None:
@@ -33,9 +37,19 @@ class Disk(SqliteJournal):
         Disk.written += len(records)
         Disk.commits += 1
 
+    def erase(self):
+        if Disk.gate is not None:
+            assert threading.current_thread() is not threading.main_thread()
+            assert Disk.gate.wait(10)
+        Disk.erased_after.append(Disk.written)
+        if Disk.erasing_fails:
+            raise JournalError("no room")
+        super().erase()
+
 
 def make_site(tmp_path):
     Disk.fails, Disk.written, Disk.commits, Disk.gate = False, 0, 0, None
+    Disk.erasing_fails, Disk.erased_after = False, []
     return DurableSite(
         lambda: Disk(tmp_path / "here.db", "here", TERMS, 1),
         lambda stored: Site("here", TERMS, stored, lambda epsilon, count: [0] * count),
@@ -104,7 +118,7 @@ def test_what_is_shown_is_on_disk(site):
         task = asyncio.create_task(site.do(decide))
         await asyncio.sleep(0)  # the event has run; its records wait
         assert Disk.written == 0
-        assert site.look().decided == 1
+        assert await site.shown(lambda it: it.decided) == 1
         assert site._journal.load().life.decisions == 1
         await task
 
@@ -133,7 +147,7 @@ def test_what_a_failed_disk_has_not_taken_has_not_happened(site):
         with pytest.raises(JournalError, match="full"):
             await site.do(decide)
         Disk.fails = False
-        assert site.look().decided == 0
+        assert site.in_memory.decided == 0
         assert (await site.do(decide)).number == 1
 
     asyncio.run(scenario())
@@ -151,8 +165,8 @@ def test_an_event_that_breaks_leaves_nothing_behind(site):
         with pytest.raises(ZeroDivisionError):
             await asyncio.create_task(site.do(breaks))
         assert (await whole).number == 1
-        assert site.look().decided == 1
-        assert len(site.look().stored.decisions) == 1
+        assert site.in_memory.decided == 1
+        assert len(site.in_memory.stored.decisions) == 1
 
     asyncio.run(scenario())
 
@@ -206,29 +220,82 @@ def test_what_ran_after_a_write_that_failed_has_not_happened(slow):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_who_looks_waits_for_the_thread(slow, fails):
-    """And sees nothing that the disk has not taken."""
+def test_who_reads_waits_for_the_disk_and_makes_nobody_wait(slow, fails):
+    """He sees nothing that the disk has not taken; the loop goes on, and commits stay in the thread (``Disk.gate``)."""
 
     async def scenario():
         tasks = [await being_written(slow), asyncio.create_task(slow.do(decide))]
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        reading = asyncio.create_task(slow.shown(lambda it: it.decided))
+        await asyncio.sleep(0.05)
+        assert slow.in_memory.decided == 2
+        assert not reading.done()
         Disk.fails = fails
-        gate, Disk.gate = Disk.gate, None  # the second commit is made by who looks
-        threading.Timer(0.1, gate.set).start()
+        gate.set()
         if fails:
             with pytest.raises(JournalError, match="full"):
-                slow.look()
-            Disk.fails = False
-            assert slow.look().decided == 0
+                await reading
             assert all(isinstance(it, JournalError) for it in await asyncio.gather(*tasks, return_exceptions=True))
+            Disk.fails = False
+            assert await slow.shown(lambda it: it.decided) == 0
         else:
-            assert slow.look().decided == 2
+            assert await reading == 2
             assert len(slow._journal.load().decisions) == 2
             assert [decision.number for decision in await asyncio.gather(*tasks)] == [1, 2]
 
     gate = Disk.gate
     asyncio.run(scenario())
-    Disk.gate = gate
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_erases_waits_for_what_is_being_written(slow, fails):
+    """In the thread, with the loop free; what has gathered is written first."""
+
+    async def scenario():
+        tasks = [await being_written(slow), asyncio.create_task(slow.do(decide))]
+        await asyncio.sleep(0)
+        erasing = asyncio.create_task(slow.erase())
+        await asyncio.sleep(0.05)
+        assert not erasing.done()
+        Disk.fails = fails
+        Disk.gate.set()
+        if fails:
+            with pytest.raises(JournalError, match="full"):
+                await erasing
+            Disk.fails = False
+            assert all(isinstance(it, JournalError) for it in await asyncio.gather(*tasks, return_exceptions=True))
+        else:
+            await erasing
+            assert (Disk.commits, Disk.erased_after) == (2, [Disk.written])
+            assert [decision.number for decision in await asyncio.gather(*tasks)] == [1, 2]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_others_go_on_while_a_slow_disk_is_erased(slow, fails):
+    """They are written after it, also if it fails: they have nothing to do with it."""
+
+    async def scenario():
+        Disk.gate.set()
+        await slow.do(decide)
+        Disk.gate.clear()
+        erasing = asyncio.create_task(slow.erase())
+        task = asyncio.create_task(slow.do(decide))
+        again = asyncio.create_task(slow.erase())
+        await asyncio.sleep(0.05)
+        assert slow.in_memory.decided == 2
+        assert not erasing.done()
+        assert not task.done()
+        Disk.erasing_fails = fails
+        Disk.gate.set()
+        said = await asyncio.gather(erasing, again, return_exceptions=True)
+        assert [str(it) for it in said] == ["no room" if fails else "None"] * 2
+        assert (await task).number == 2
+        assert slow.problem is None
+        assert len(slow._journal.load().decisions) == 2
+
+    asyncio.run(scenario())
 
 
 def test_a_refusal_waits_for_what_it_tells_of(slow):

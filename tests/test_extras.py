@@ -64,7 +64,6 @@ def test_the_base_says_what_to_install(without):
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.xdist_group("processes")
 def test_a_live_site_runs_without_the_simulators_packages(without):
     ran = without(SIMULATOR, ROOT / "scripts" / "extras" / "agent.py")
     assert ran.returncode == 0, ran.stderr

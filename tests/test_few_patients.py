@@ -182,7 +182,7 @@ def test_the_log_and_the_state_say_so_at_the_start(tmp_path, caplog, policy):
     async def scenario():
         agent = runtime.Agent(config, None)
         await agent.start()
-        warnings = agent.state().warnings
+        warnings = (await agent.state()).warnings
         await agent.stop()
         return warnings
 

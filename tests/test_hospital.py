@@ -84,7 +84,7 @@ def test_zip_and_csv_are_the_same(table, tmp_path):
 
 
 def test_bad_files_say_where_the_data_is(tmp_path):
-    with pytest.raises(InvalidArgument, match=r"UCI Machine Learning Repository.*No such file"):
+    with pytest.raises(InvalidArgument, match=r"path must be a file that exists.*UCI Machine Learning Repository"):
         hospital.load(tmp_path / "missing.zip")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InvalidArgument, match="unchanged, with the sha256 0689e7ec"):

@@ -82,7 +82,7 @@ def played(machine, events, delays, rewards, look=lambda *_: None):
                 coming.append((now + delays[len(decided)], decision.id, rewards[len(decided)]))
                 decided.append(decision)
                 seen.append((decision.number, decision.arm, decision.at))  # ids depend on the key of the file
-            site = machine.agent.site.look()
+            site = machine.agent.site.in_memory
             if kind == "offer":
                 offer = await machine.offer()
                 seen.append((offer.gossiped, offer.n_max))
@@ -104,7 +104,7 @@ def test_what_is_due_counts_before_anything_leaves(event, tmp_path, monkeypatch)
         machine.true += 10.0
         events = {"decide": machine.agent.decide, "offer": machine.offer, "keep house": machine.keep_house}
         told = await events[event]()
-        assert machine.agent.site.look().releases == (1, 0, 0)
+        assert machine.agent.site.in_memory.releases == (1, 0, 0)
         if event == "offer":
             assert told.gossiped[:3] == (0.5 * told.gossiped[3], 0.0, 0.0), "it is in the very message"
         await machine.agent.stop()

@@ -38,8 +38,7 @@ class Caller:
 
     def metric(self, name):
         families = text_string_to_metric_families(self.http.get("/metrics").text)
-        (value,) = [sample.value for family in families for sample in family.samples if sample.name == name]
-        return value
+        return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
     def settle(self):
         """What the agent does once a second, now."""
@@ -53,7 +52,7 @@ class Caller:
 
     def total(self, arm=0):
         """The raw sum of an arm since its last release."""
-        return self.served.call(lambda driver: driver.site.look().stored.known[arm]["total"]) / 2**16
+        return self.served.call(lambda driver: driver.site.in_memory.stored.known[arm]["total"]) / 2**16
 
 
 @pytest.fixture
@@ -208,7 +207,7 @@ def test_without_a_window_a_missing_reward_is_named_and_expires_with_the_default
             f"4 rewards of a wait for that of the decision of {handed_out:%F %T}+00:00, "
             "which came before them; when it expires without one, the default counts. A reward_window would not wait."
         )
-        assert "if when a reward is reported does not depend on its value" in state["privacy"]["promise"]
+        assert "provided that the time of a report does not depend on the reward" in state["privacy"]["promise"]
         assert caller.metric("fedbandit_warnings") == len(state["warnings"])
         clock[0] += 31 * 86_400.0
         before = clock[0] - 30 * 86_400.0

@@ -18,16 +18,19 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # The layers, lowest first: a room imports itself and the rooms above its line, never one below it.
 ROOMS = {
     "rules": ["rules"],  # formulas; first, since a problem asks the rules for the variance of its rewards
-    "checks": ["checks", "extras", "regular_files", "toml_files", "progress", "shares"],
+    "checks": ["checks", "extras", "regular_files", "toml_files", "progress", "shares", "notebook"],
     "world": [
         "array_checks",
         "edge_arrays",
-        "random_graphs",
         "topology",
+        "random_edges",
+        "random_graphs",
         "graph",
         "rewards",
         "samples",
         "delays",
+        "changing_means",
+        "edges_per_round",
         "problem",
         "hospital",
     ],
@@ -45,6 +48,7 @@ ROOMS = {
     # Figures know a result by its type alone; so ``Result.plot`` may draw itself.
     "figures": ["figures"],
     "simulation": ["simulation"],
+    "planning": ["planning"],
     "testing": ["testing"],  # of policies from outside
     "experiments": ["experiments"],
     "audit": ["audit"],  # attacks the simulator and the site
@@ -90,7 +94,7 @@ def test_a_room_imports_only_rooms_before_it(path):
     assert not later, f"{here} must not import {later}"
 
 
-@pytest.mark.parametrize("room", ["figures", "simulation", "experiments"])
+@pytest.mark.parametrize("room", ["figures", "simulation", "planning", "experiments"])
 def test_the_simulator_does_not_import_the_agent(room):
     """Nor what protects real data: the two branches share rules, world and policies, and nothing else."""
     for path in (SOURCE / room).rglob("*.py"):
@@ -222,7 +226,7 @@ def test_a_live_agent_is_light():
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"simulation/{part}.py" for part in ("cpu", "draws", "network", "round")),
+        *(f"simulation/{part}.py" for part in ("acting", "cpu", "draws", "network", "phases", "round")),
         *(f"agent/core/{part}.py" for part in ("bounds", "choice", "notices", "player", "site")),
         "agent/disk/migration.py",
     ],
@@ -230,3 +234,44 @@ def test_a_live_agent_is_light():
 def test_no_formula_stands_twice(name):
     """Radii and averages are computed in ``rules`` alone: rounds and sites have no root, no halving, no exponent."""
     assert not re.search(r"sqrt|exp\(|[^/]/ 2|0\.5|[\w)] ?\*\* ?\d", (SOURCE / name).read_text())
+
+
+# ---------------------------------------------------------------- documents
+
+ROOT = SOURCE.parents[1]
+DOCUMENTS = sorted(
+    path
+    for folder in (".", "benchmarks", "docs", "examples", "monitoring", "tests")
+    for path in (ROOT / folder).glob("*.md")
+) + sorted(SOURCE.rglob("*.md"))
+
+
+def wide_lines(text):
+    """Numbers of lines of prose beyond 120 characters: not in tables, code, or a word or link that cannot be broken."""
+    fence, may_indent = "", False  # in lists and admonitions, text is indented as code is elsewhere
+    for number, line in enumerate(text.splitlines(), 1):
+        if mark := re.match(r"\s*(```+|~~~+)", line):
+            fence = "" if mark[1] == fence else fence or mark[1]
+        elif line[:1].strip():
+            may_indent = bool(re.match(r"([*+-]|\d+\.) |!!!|\?\?\?", line))
+        code = fence or (line.startswith("    ") and not may_indent)
+        words = re.sub(r"`[^`]*`", "code", line.strip()).split()
+        if len(line) > 120 and not code and not line.lstrip().startswith("|") and len(words) > 1:
+            yield number
+
+
+def test_documents_are_no_wider_than_120():
+    wide = [f"{path.relative_to(ROOT)}:{number}" for path in DOCUMENTS for number in wide_lines(path.read_text())]
+    assert wide == []
+    assert len(DOCUMENTS) > 40, "can it fail? It must find them,"
+    long = "a word and " * 12
+    planted = [long, f"* {long}", f"* item\n\n    {long}", f"!!! note\n    {long}", f"> {long}", f"```\n```\n{long}"]
+    assert all(list(wide_lines(text)) for text in planted), "and wide lines in them"
+    allowed = [
+        f"| {long} |",
+        f"```\n{long}\n```",
+        f"~~~~\n```\n{long}",
+        f"Text:\n\n    {long}",
+        f"[x](http://{'x' * 120})",
+    ]
+    assert not any(list(wide_lines(text)) for text in allowed)

@@ -16,11 +16,13 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.link_watch import PATIENCE, SAID, LinkWatch
 from fedbandit.agent.core.memory_network import MemoryNetwork, disagreement, imbalance
 from fedbandit.agent.core.messages import Offer
+from fedbandit.agent.core.notices import Note
 from fedbandit.agent.core.player import MIXED
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.standings import STALE, Standing, Standings
+from fedbandit.agent.core.unequal_sites import Estimates, errors_of
 from fedbandit.checks import InvalidArgument
 from test_agent_simulation import SWEEPS, TERMS, WINDOW, Story, Watched, check_releases, check_rewards, until_all_agree
 
@@ -281,6 +283,75 @@ def test_counts_of_others_that_a_liar_forges_are_answered():
     assert {it.site for site in network.honest() for it in site._standings.all(site._standing) if it.weight} == {
         *HONEST
     }
+
+
+# ---------------------------------------------------------------- sites that are invented
+
+SAFE = replace(BATCHES, policy=FedBatch(1000.0, "ucb", "safe", first_batch=2))
+
+
+def invent(message):
+    """92 sites more, which know everything."""
+    weight = message.standings[0].weight
+    invented = (Standing(f"x{i}", 1, 1, weight, (10**9,) * 3) for i in range(92))
+    return replace(message, standings=(*message.standings, *invented))
+
+
+@pytest.mark.parametrize("terms", [BATCHES, PATIENTS, SAFE], ids=["sites", "patients", "safe"])
+def test_sites_that_are_invented_make_nobody_surer_than_its_operator_allows(terms):
+    """All honest sites know alike: errors fall with the root of N, and of the bound where N is beyond it."""
+    network = mixed(replace(terms, num_agents=None))
+    site = network.site("a")
+    honest, radius, drawn = site.errors, site.radius, terms is not SAFE  # Thompson's radius is the deviation
+    site.limit_sites(5)
+    assert (site.errors, site.radius) == (honest, radius), "N is not beyond it: nothing changes"
+    assert not any("most_sites" in text for text in warnings(network).values())
+    network.lie = invent
+    network.sweep(2)
+    assert site.num_agents == 97
+    for most, root in ((None, sqrt(5 / 97)), (20, sqrt(5 / 20)), (5, 1.0), (100, sqrt(5 / 97))):
+        site.limit_sites(most)
+        assert site.errors == pytest.approx([root * it for it in honest], rel=1e-3)
+        if drawn:
+            assert site.radius == pytest.approx([sqrt(5 / 97) * it for it in radius], rel=1e-3), "the index keeps N"
+        else:
+            assert min(new / old for new, old in zip(site.radius, radius, strict=True)) > 4.0, "it grows with N"
+    site.limit_sites(5)
+    assert "over all 97 sites" in site.answer.words or "over all patients of 97 sites" in site.answer.words
+    said = [it for it in site.warnings() if "97 sites are counted, where most_sites in this site's file is 5" in it]
+    assert len(said) == 1
+    assert not isinstance(said[0], Note), "it needs a person"
+    assert "liar tells of most of them" in said[0]
+    assert not any("most_sites" in it for it in network.site("b").warnings()), "its operator has said nothing"
+    network.leave("liar")
+    assert not any("most_sites" in it for it in site.warnings())
+
+
+@pytest.mark.parametrize("invented", [0, 20, 10**9])
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 1.0), (5.0, 1.0, 0.2, 30.0)], ids=["sites", "patients"])
+def test_invented_sites_hide_none_that_knows_little(invented, weights):
+    """What real ones do not know counts in full, whatever is claimed; where sites count, also for one that joins."""
+    by_sites = len(set(weights)) == 1
+    page_terms = (BATCHES if by_sites else PATIENTS).page_terms
+    released = 900, 700, 4, 0
+    real = [Standing(f"s{i}", 1, 1, w, (n,) * 3) for i, (w, n) in enumerate(zip(weights, released, strict=True))]
+    lies = [Standing(f"x{i}", 1, 1, weights[i % 4], (invented,) * 3) for i in range(92)]
+    gone = Standing("gone", 1, 1, 0.0, (0,) * 3)
+    known = Estimates((0.5,) * 3, (0.1,) * 3, (1.0,) * 3, True, real[0], 4)
+    honest = errors_of(known, real, page_terms, 1.0)
+    assert honest[0] > 0.1
+    assert errors_of(known, [*real, gone], page_terms, 1.0, 4) == honest
+    bounded = errors_of(known, [*real, gone, *lies], page_terms, 1.0, 4)
+    assert bounded[0] >= honest[0] * (1.0 - 1e-9)
+    if invented == 10**9:
+        assert bounded == pytest.approx(honest, rel=0.02)
+        assert errors_of(known, [*real, *lies], page_terms, 1.0)[0] < 0.8 * honest[0], "without a bound they would"
+    if not by_sites:
+        return  # names that claim to be large make one surer that has released nothing yet
+    newcomer = replace(real[0], released=(0,) * 3)
+    joined = known._replace(own=newcomer, deviation=(1e-9,) * 3)
+    honest = errors_of(joined, [newcomer, *real[1:]], page_terms, 1.0)
+    assert errors_of(joined, [newcomer, *real[1:], *lies], page_terms, 1.0, 4)[0] >= honest[0] * (1.0 - 1e-9)
 
 
 # ---------------------------------------------------------------- seen

@@ -12,7 +12,7 @@ import pytest
 from fedbandit import GossipUCB, InvalidArgument, LocalUCB, Problem, Result, graph, load, simulate, topology
 from fedbandit.edge_arrays import components, smallest_mode
 from fedbandit.experiments import sweep
-from fedbandit.random_graphs import geometric_edges, independent_edges
+from fedbandit.random_edges import geometric_edges, independent_edges
 from fedbandit.simulation import cpu, run
 from fedbandit.simulation.compiled import compile_driver
 from fedbandit.simulation.layout import new_population, no_tape, setting_of, settings_of, with_own_scratch, world_of
@@ -118,7 +118,7 @@ def test_a_large_graph_of_networkx():
         (lambda: graph.scale_free(10, 10), "links must be a whole number from 1 to 9"),
         (lambda: graph.parse("small_world:20"), "graph must be small_world:N:DEGREE:P"),
         (lambda: graph.from_edges(np.array([[0, 1], [1, -2]])), r"edges must be pairs .* not \(1, -2\)"),
-        (lambda: graph.from_edges([(0, 1), (1, True)]), "edges must be a whole number"),
+        (lambda: graph.from_edges([(0, 1), (1, True)]), "edges must be pairs of whole numbers"),
         (lambda: setattr(graph.ring(3), "name", "x"), "never changes"),
     ],
 )
@@ -182,7 +182,7 @@ def test_any_number_of_threads_computes_the_same(monkeypatch, links, rates):
         )
 
 
-@pytest.mark.parametrize("rates", [None, np.linspace(0.02, 0.4, 60)])
+@pytest.mark.parametrize("rates", [pytest.param(None, marks=pytest.mark.slow), np.linspace(0.02, 0.4, 60)])
 def test_many_agents_are_played_as_few_are(monkeypatch, rates):
     """With many, n~ lies apart and is heard where it changed, and an agent acts as soon as it has learnt."""
     few = simulate(world(rates=rates), GossipUCB(), 3000, trials=1, checkpoints=4)

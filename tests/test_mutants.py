@@ -118,6 +118,7 @@ def run(folder, watchers):
         "NUMBA_CACHE_DIR": str(folder / "numba"),
     }
     options = ["-x", "-q", "-p", "no:cacheprovider", "--color=no", "--hypothesis-profile=unshrunk"]
+    options += ["--fault-seeds=200"]  # a rare fault needs many schedules
     options += ["-W", "ignore::hypothesis.errors.HypothesisWarning"]  # examples are large if they are not shrunk
     return subprocess.run(
         [sys.executable, "-c", RUN, str(folder), *options, *(f"tests/{watcher}" for watcher in watchers)],

@@ -1,12 +1,15 @@
 """What an operator is told of a neighbour: in the log, and in the state."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from fedbandit.agent.config import Neighbour
+from fedbandit.agent.core.records import Link
 from fedbandit.agent.gossip.neighbour_status import SILENT_AFTER, NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.rules import flow
 from live import Driver
 
 
@@ -75,20 +78,41 @@ class TestState:
         agent.links.statuses["south"] = status = NeighbourStatus(Neighbour("south", None, 1.0))
         status.heard_from(9)
         status.heard_from(5)
-        assert any("earlier life" in warning for warning in agent.state().warnings)
+        assert any("earlier life" in warning for warning in asyncio.run(agent.state()).warnings)
+
+    def test_one_that_was_removed_without_leave_is_told_of_until_it_has_left(self, agent):
+        """Its flow is still in the sums. One that never sent any, or has left, says nothing."""
+
+        async def scenario():
+            await agent.site.do(lambda site: site.join("west"))
+            said = [await agent.state()]
+            register = (0.25, *[0.0] * 5), flow.empty(3)[1]
+            await agent.site.do(lambda site: site._linked(None, Link("west", 1, register)))
+            said.append(await agent.state())
+            await agent.leave("west")
+            return *said, await agent.state()
+
+        def told(state):
+            return [it for it in state.needs_person if "'fedbandit leave west'" in it]
+
+        before, unlisted, after = asyncio.run(scenario())
+        assert not told(before)
+        assert not told(after)
+        assert len(told(unlisted)) == 1
+        assert set(told(unlisted)) < set(unlisted.warnings)
 
     @pytest.mark.parametrize(
         ("days", "words"), [(29.2, "expires in 29 days"), (0.6, "expires in 1 days"), (-1, "has expired")]
     )
     def test_a_certificate_that_ends_soon_is_warned_of(self, agent, days, words, caplog):
         self.expiring_in(agent, days)
-        assert agent.state().warnings == [f"the certificate {words}"]
+        assert asyncio.run(agent.state()).warnings == [f"the certificate {words}"]
         for _ in range(3):
             agent._notice_expiry()
         assert caplog.messages == [f"the certificate {words}"]
 
     def test_one_that_does_not_is_not(self, agent):
-        state = self.expiring_in(agent, 31).state()
+        state = asyncio.run(self.expiring_in(agent, 31).state())
         assert state.warnings == []
         assert state.certificate_until == agent._tls.until.timestamp()
 

@@ -23,8 +23,6 @@ from processes import (
     wait_until,
 )
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 LINKS = [("a", "b"), ("b", "c")]
 
 

@@ -601,7 +601,9 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("case", LATE)
+@pytest.mark.parametrize(
+    "case", [pytest.param(it, marks=pytest.mark.slow) if it == "an index far beyond" else it for it in LATE]
+)
 def test_what_goes_wrong_late_stops_the_run(written, case):
     """After 100 rewards of an arm, where no rehearsal has been: no memory is overwritten, nothing runs on."""
     body, words = LATE[case]
@@ -646,5 +648,5 @@ def test_a_repeated_call_costs_next_to_nothing(greedy, monkeypatch):
 
 
 def test_a_policy_is_an_instance():
-    with pytest.raises(InvalidArgument, match=r"FedBatch is the class: write FedBatch\(\.\.\.\)"):
+    with pytest.raises(InvalidArgument, match=r"FedBatch is a class: write FedBatch\(\.\.\.\)"):
         simulate(PROBLEM, FedBatch, 10, 1)

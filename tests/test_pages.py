@@ -99,9 +99,14 @@ LIVE = {
 }
 
 
-def each(cases):
-    """As parameters of a test: one worker plays, and compiles, all of a case."""
-    return [pytest.param(case, marks=groups.of_page(case)) for case in cases]
+# Further indices of pages that another case plays: each compiles for several seconds.
+MORE = {
+    "fed_batch, ucb, catching up",
+    "fed_batch, safe, catching up",
+    "fed_batch, kl, catching up",
+    "central_ucb, thompson",
+    "central_ucb, kl",
+}
 
 
 def made(policy):
@@ -164,7 +169,7 @@ def assert_same(where, what, expected, actual, most=1e-9):
 
 
 @pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")
-@pytest.mark.parametrize("case", each(CASES))
+@pytest.mark.parametrize("case", groups.of_pages(CASES, slow=MORE))
 def test_a_page_plays_the_same_compiled(case):
     """The same arms; estimates, own means and averages to 1e-9; n~ exactly."""
     num_arms, policies = CASES[case]
@@ -207,7 +212,7 @@ def assert_much_was_compared(engines):
 UNIT, OTHER = (graph.path(4), 0.0, 1.0), (graph.star(4), -1.0, 3.0)
 
 
-@pytest.mark.parametrize("case", each(LIVE))
+@pytest.mark.parametrize("case", groups.of_pages(LIVE))
 def test_a_page_plays_the_same_at_live_sites(case):
     """On the same tape the same arms, also compiled; estimates and margins to 1e-9; n~ exactly.
 

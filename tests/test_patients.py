@@ -34,6 +34,7 @@ from fedbandit.agent.core.player import ENOUGH_EXCHANGES, LEAST_ELAPSED
 from fedbandit.agent.core.records import Known, Life, Stored
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.core.standings import MOST_NUMBERS, Standing, Standings
+from fedbandit.agent.core.unequal_sites import widening
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.rules.batch import batch_size, release_variance, scheduled_variance
 from fedbandit.simulation.layout import new_population, no_tape, setting_of, with_own_scratch, world_of
@@ -183,7 +184,7 @@ def test_the_safe_radius_is_for_weights_that_are_known():
         simulate(problem, FedBatch(1.0, index="ucb", radius="safe"), horizon=10, trials=1)
 
 
-@pytest.mark.parametrize("index", ["kl", "ucb"])
+@pytest.mark.parametrize("index", [pytest.param("kl", marks=pytest.mark.slow), "ucb"])
 def test_every_index_learns_with_a_tiny_site(index):
     problem = Problem.bernoulli(GAP, "complete:3", rates=[1, 1, 0.001], counts="patients")
     result = simulate(problem, FedBatch(1.0, index=index), horizon=20_000, trials=5, seed=2, checkpoints=[20_000])
@@ -435,7 +436,9 @@ def test_every_site_says_so_whoever_it_talks_to():
         exchange(sites["middle"], sites["far"])
     said = "clinic-7 has released 2 rewards of"
     for site in sites.values():
-        assert any(said in it and "it alone leaves the answer open" in it for it in site.warnings()), site.name
+        assert any(said in it and "the main reason why the answer is not surer" in it for it in site.warnings()), (
+            site.name
+        )
     again = sites["far"] = new_site("far", (), terms, sites["far"].stored)
     assert not any(said in warning for warning in again.warnings())
     exchange(sites["middle"], again)
@@ -593,3 +596,39 @@ def test_a_site_that_follows_the_network_does_not_blame_gossip():
 def test_settings_say_what_counts():
     problem = Problem.bernoulli(GAP, "path:3", rates=[1, 1, 0.5], counts="patients")
     assert setting_of(problem, 10).counts == "patients"
+
+
+def unequal(terms):
+    """A site with 1,000 rewards of each arm and one with 2, after gossip; rewards 0.45 and 0.55 in [0, 1]."""
+    few, many = new_site("few", ("many",), terms), new_site("many", ("few",), terms)
+    for t in range(2000):
+        decision = many.decide(0.0, DecisionDraws(((t % 2) * 9.0, 0.0), 0.5)).result
+        many.report(decision.id, (0.45, 0.55)[decision.arm], 0.0)
+    while 0 in few.releases:
+        pull(few, 0.0, (0.45, 0.55))
+    for _ in range(30):
+        exchange(few, many)
+    return few, many
+
+
+def test_what_others_do_not_know_counts():
+    """The index of a large site is sure, since its own pulls can settle nothing more; what people are told is not.
+
+    Half of the mean is that of two rewards: its standard deviation is at least sqrt(0.25 / 2) / 2 = 0.18, not 0.01.
+    """
+    few, many = unequal(replace(TERMS, counts="sites", policy=FedBatch(8.0, first_batch=2)))
+    assert max(many.radius) < 0.02
+    assert 0.17 < min(many.errors) <= max(many.errors) < 0.25
+    assert many.answer.chance < 0.8
+    assert not many.answer.settled
+    assert few.errors == pytest.approx(few.radius), "whoever knows least takes the others for no better"
+    assert any("few has released 2 rewards" in warning for warning in many.warnings())
+
+
+def test_where_all_know_as_much_the_error_is_that_of_the_index():
+    rows = [standing(name, 500, 500) for name in "abc"]
+    for by_rate in (False, True):
+        terms = replace(TERMS, counts="patients" if by_rate else "sites").page_terms
+        assert widening(rows, 0, terms) == pytest.approx(1.0)
+        assert widening([rows[0], standing("z", 10**6, 10**6)], 0, terms) == 1.0, "claims make nobody surer"
+        assert widening([rows[0], standing("z", 0, 0)], 0, terms) > 5.0

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedbandit import CentralUCB, FedBatch, FedUCB, GossipUCB, InvalidArgument, LocalUCB, Problem, simulate
+from fedbandit import CentralUCB, FedBatch, FedUCB, GossipUCB, InvalidArgument, LocalUCB, Problem, Result, simulate
 from fedbandit.figures.regret import agents_figure
 
 
@@ -27,6 +27,30 @@ def test_the_band_is_named(result):
     assert "10 % to 90 % of 6 trials" in result.plot(band="quantiles", title="mine").get_suptitle()
 
 
+def test_bands_of_the_mean(result):
+    """Six trials: Student's quantile with five degrees of freedom is 2.5706, that of a normal one would be 1.96."""
+    per_trial = result.regret.isel(policy=0).mean("agent").values[:, -1]
+    error = per_trial.std(ddof=1) / np.sqrt(6)
+    for band, errors, words in (
+        ("standard error", 1.0, "band: standard error of the mean of 6 trials"),
+        ("confidence", 2.5706, "band: 95 % confidence interval of the mean of 6 trials"),
+    ):
+        figure = result.plot(band=band, scale="linear")
+        (drawn,) = figure.axes[0].collections[0].get_paths()
+        at_end = drawn.vertices[drawn.vertices[:, 0] == 3000][:, 1]
+        expected = per_trial.mean() + errors * error * np.array([-1.0, 1.0])
+        np.testing.assert_allclose([at_end.min(), at_end.max()], expected, rtol=1e-4)
+        assert words in figure.get_suptitle()
+
+
+def test_one_trial_has_no_band(result):
+    one = Result(result.dataset.isel(trial=[0]))
+    for band in ("minmax", "standard error", "confidence"):
+        figure = one.plot(band=band)
+        assert not figure.axes[0].collections
+        assert "one trial, no band" in figure.get_suptitle()
+
+
 def test_axes(result):
     both = result.plot()
     assert [axes.get_xscale() for axes in both.axes] == ["linear", "log"]
@@ -42,7 +66,9 @@ def test_curves_can_be_told_apart_without_colour(result):
 
 
 def test_bad_choices(result):
-    with pytest.raises(InvalidArgument, match="band must be one of minmax, quantiles, none"):
+    with pytest.raises(
+        InvalidArgument, match="band must be one of minmax, quantiles, standard error, confidence, none"
+    ):
         result.plot(band="sd")
     with pytest.raises(InvalidArgument, match="scale must be one of"):
         result.plot(scale="cubic")

@@ -25,8 +25,6 @@ from fedbandit.simulation import cluster, cluster_connection, parts
 from fedbandit.simulation.cluster_connection import ClusterError
 from fedbandit.simulation.result import load
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 FILE = """
 graph = ["path:3", "complete:3"]
 horizon = {horizon}
@@ -243,6 +241,7 @@ def run_and_kill(long_run, folder, kill):
     xr.testing.assert_identical(load(path).dataset, expected)
 
 
+@pytest.mark.slow  # a node that dies takes its workers along
 @pytest.mark.usefixtures("two_nodes", "file")
 def test_a_worker_dies(long_run, tmp_path):
     run_and_kill(long_run, tmp_path, lambda: os.kill(tasks()[0], signal.SIGKILL))

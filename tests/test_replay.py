@@ -219,7 +219,7 @@ def test_the_document_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys
     names = {}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(compile(block, "docs/replay.md", "exec"), names)  # noqa: S102
-    (shown,) = re.findall(r"```\n(round .*?)```", page, re.DOTALL)
+    (shown,) = re.findall(r"```text\n(round .*?)```", page, re.DOTALL)
     assert shown in capsys.readouterr().out
     for field in fields(Tape):
         assert f"| `{field.name}" in page, f"{field.name} is not explained"

@@ -59,7 +59,7 @@ def drawn(problem, i, arm, count):
 # ---------------------------------------------------------------- any family
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [pytest.param("student_t", marks=pytest.mark.slow), "empirical", "own"])
 def test_private_policies_and_threads(family, tmp_path):
     """Privacy needs a declared range; a clamped run is the same on any number of threads, and in its file."""
     with pytest.raises(InvalidArgument, match=r"reward_range must be declared for FedBatch .* unbounded unless"):

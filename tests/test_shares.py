@@ -84,7 +84,7 @@ def compiled_arms(tape, policy, shares, draws):
     "policy",
     [
         pytest.param(THOMPSON, id="thompson"),
-        pytest.param(KL, id="kl"),
+        pytest.param(KL, id="kl", marks=pytest.mark.slow),
         pytest.param(GossipUCB(), id="gossip_ucb", marks=pytest.mark.slow),
     ],
 )

@@ -374,7 +374,7 @@ def test_save_and_load(result, tmp_path):
 
 
 def test_load_refuses_what_is_not_a_result(tmp_path):
-    with pytest.raises(InvalidArgument, match="path must be a file written by"):
+    with pytest.raises(InvalidArgument, match="path must be a file or folder that exists"):
         load(tmp_path / "missing.nc")
     (tmp_path / "text.nc").write_text("no")
     with pytest.raises(InvalidArgument, match="path must be a file written by"):

@@ -260,6 +260,8 @@ def test_its_uncertainty_is_that_of_the_networks_mean(counts):
         ]
         parts.append(own * own * 0.25 / PRIOR_REWARDS)
         assert late.radius[k] == pytest.approx(sqrt(sum(parts)) / (sum(weights) + own), rel=1e-9)
+        assert late.errors[k] == pytest.approx(late.radius[k], rel=1e-9), "and so people are told, with or without"
+        late.limit_sites(20)
 
 
 def test_half_of_the_others_must_have_released_an_arm():

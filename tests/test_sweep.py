@@ -90,7 +90,6 @@ def test_each_loop_is_compiled_once_and_the_largest_parts_start_first(file, tmp_
     assert [part.pulls for part in parts] != [part.pulls for part in played], "nothing had to be put in order"
 
 
-@pytest.mark.xdist_group("processes")
 @pytest.mark.slow
 def test_a_sweep_is_what_its_experiments_are(file, tmp_path):
     experiments = read_sweep(file)
@@ -109,7 +108,6 @@ def test_a_sweep_is_what_its_experiments_are(file, tmp_path):
     assert tuple(np.round(means[[0, 1], 0].values, 6)) in drawn  # Gossip_UCB on paths of 3 and 5
 
 
-@pytest.mark.xdist_group("processes")
 @pytest.mark.slow
 def test_finished_parts_are_not_run_again(file, tmp_path, monkeypatch):
     monkeypatch.setattr(parts_of_runs, "PULLS_PER_PART", 2000)  # several parts each
@@ -134,7 +132,6 @@ def test_finished_parts_are_not_run_again(file, tmp_path, monkeypatch):
     assert ran == []
 
 
-@pytest.mark.xdist_group("processes")
 @pytest.mark.slow
 def test_a_damaged_file_is_made_anew(file, tmp_path):
     experiments = read_sweep(file)[:1]
@@ -147,7 +144,6 @@ def test_a_damaged_file_is_made_anew(file, tmp_path):
     xr.testing.assert_identical(run_all(experiments, tmp_path / "runs")[0].dataset, whole.dataset)
 
 
-@pytest.mark.xdist_group("processes")
 def test_the_same_experiment_twice(file, tmp_path):
     one = read_sweep(file)[0]
     first, second = run_all([one, one], tmp_path / "runs")
@@ -190,7 +186,6 @@ def children_of(pid):
     return [child for child, parent in pairs if parent == pid]
 
 
-@pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 @pytest.mark.slow
 def test_kill_and_resume(file, tmp_path, how):
@@ -261,7 +256,6 @@ kind = "central_ucb"
 """
 
 
-@pytest.mark.xdist_group("processes")
 @pytest.mark.slow
 def test_means_drawn_anew_in_a_sweep_of_cases(tmp_path):
     """Trial r has the means of seed + r, alike for all agents in one case; a policy is a row of the figure."""

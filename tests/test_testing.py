@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import groups
-from fedbandit import AdaPUCB, Client, FedBatch, FedUCB, PrivacyWarning, graph
+from fedbandit import AdaPUCB, Client, FedBatch, FedUCB, PrivacyWarning, Problem, graph, simulate
 from fedbandit.agent.config import ConfigError, read_config
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
@@ -56,6 +56,16 @@ def test_the_tutorial_runs_as_printed(tutorial, capsys):
     assert regret["EpsilonGreedy"] < regret["Gossip_UCB"]
 
 
+def test_the_tutorials_draws_are_fed_batchs(tutorial):
+    """As wide as FedBatch's they choose the same arms."""
+    (tutorial / "bold_as_batch.py").write_text(MODULES["bold_batch"].replace("WIDTH = 0.5", "WIDTH = 1.0"))
+    importlib.invalidate_caches()
+    as_wide = importlib.import_module("bold_as_batch").BoldBatch(1.0)
+    problem = Problem.bernoulli([[0.4, 0.6, 0.5], [0.5, 0.4, 0.6]], "path:2")
+    found = simulate(problem, {"FedBatch": FedBatch(1.0), "bold": as_wide}, horizon=2000, trials=2).pulls
+    assert (found.sel(policy="bold") == found.sel(policy="FedBatch")).all()
+
+
 # ---------------------------------------------------------------- built-in policies
 
 PRIVATE = {
@@ -68,7 +78,7 @@ PRIVATE = {
 }
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=groups.of_page(case)) for case in PRIVATE])
+@pytest.mark.parametrize("case", groups.of_pages(PRIVATE, slow={"fed_batch, ucb", "fed_batch, safe", "fed_batch, kl"}))
 def test_private_policies_keep_their_epsilon(case):
     check_policy(PRIVATE[case](), seeds=[3], horizon=50)
 
@@ -356,7 +366,6 @@ def test_a_site_file_loads_nothing_that_it_does_not_trust(tmp_path):
         sys.path.remove(str(tmp_path))
 
 
-@pytest.mark.xdist_group("processes")
 def test_a_real_process_plays_it(tutorial, tmp_path):
     terms = Federation("f", 2, ("a", "b"), 0.0, 1.0, policy_of(GREEDY)(0.2), GREEDY)
     federation = LocalFederation(tmp_path, terms, [("north", "east")], rate=20.0, secure=False)

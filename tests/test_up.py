@@ -1,5 +1,6 @@
 """A federation on this machine: real agents, real certificates, simulated patients; nothing is left running."""
 
+import asyncio
 import json
 import os
 import re
@@ -7,23 +8,27 @@ import signal
 import subprocess
 import sys
 import time
+from array import array
 from math import sqrt
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from typer.testing import CliRunner
 
+from fedbandit.agent.client import Decision
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.http.page_files import PAGE, PAGE_HEADERS
 from fedbandit.agent.http.state import ArmState, DecisionState, FederationState, PrivacyState, SiteState
 from fedbandit.cli import app
 from fedbandit.cli import up as cli_up
 from fedbandit.local import demo, report, up
 from fedbandit.local.figure import up_figure
+from fedbandit.local.page_server import OWN, FederationShown, page_door, serving_page
 from fedbandit.local.processes import LocalFederation
-
-processes = pytest.mark.xdist_group("processes")
 
 
 def invoke(*arguments):
@@ -54,6 +59,8 @@ def start(tmp_path):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
         for line in process.stdout:
+            if line.startswith("  the whole federation: "):
+                process.page = line.split(": ", 1)[1].strip()
             if line.startswith("running"):
                 return process
         raise AssertionError(process.stderr.read())
@@ -70,14 +77,15 @@ def start(tmp_path):
 # ---------------------------------------------------------------- real runs
 
 
-@processes
 def test_a_short_run(tmp_path):
     ran = invoke("--for", "4s", "--speed", 15, "--seed", 3, "-o", tmp_path)
     assert ran.exit_code == 0, ran.output
     assert agents_of(tmp_path) == []
     for name in ("hospital-1", "hospital-2", "hospital-3"):
-        assert re.search(rf"{name}: http://127\.0\.0\.1:\d+/v1/state", ran.output)
+        assert re.search(rf"{name}: http://127\.0\.0\.1:\d+/\n", ran.output)
         assert (tmp_path / "sites-1" / name / "agent.log").exists()
+    addresses = re.findall(r"^  (.+): http", ran.output, re.MULTILINE)
+    assert addresses == ["the whole federation", "hospital-1", "hospital-2", "hospital-3"]
     assert "Best on average over all: glipizide+" in ran.output
     assert (tmp_path / "live.png").stat().st_size > 10_000
 
@@ -109,7 +117,6 @@ def decisions_on_disk(folder, name, terms):
         journal.close()
 
 
-@processes
 @pytest.mark.slow
 def test_ctrl_c_ends_it_with_the_table(start, tmp_path):
     process = start("--speed", 5)
@@ -122,9 +129,17 @@ def test_ctrl_c_ends_it_with_the_table(start, tmp_path):
     assert agents_of(tmp_path) == []
 
 
-@processes
 def test_a_second_ctrl_c_kills(start, tmp_path):
     process = start("--speed", 5)
+    with httpx.stream("GET", f"{process.page}v1/federation-events", trust_env=False, timeout=30) as stream:
+        lines = stream.iter_lines()  # a page that is open delays nothing
+        assert next(lines) == "event: federation"
+        sites = json.loads(next(lines).removeprefix("data: "))["sites"]
+        assert [(site["name"], site["running"]) for site in sites] == [(f"hospital-{i}", True) for i in (1, 2, 3)]
+        kill_in_earnest(process, tmp_path)
+
+
+def kill_in_earnest(process, tmp_path):
     for pid in agents_of(tmp_path):
         os.kill(pid, signal.SIGSTOP)  # none will stop in order
     process.send_signal(signal.SIGTERM)
@@ -136,7 +151,6 @@ def test_a_second_ctrl_c_kills(start, tmp_path):
     assert agents_of(tmp_path) == []
 
 
-@processes
 @pytest.mark.slow
 def test_an_agent_that_dies_is_named_and_all_are_stopped(start, tmp_path):
     process = start("--speed", 5)
@@ -172,6 +186,8 @@ def test_an_agent_that_dies_is_named_and_all_are_stopped(start, tmp_path):
         (["--epsilon", -1], "--epsilon must be a number above 0"),
         (["--rate", 0], "--rate must be a number above 0"),
         (["--seed", -1], "--seed must be a whole number"),
+        (["--port", 65_536], "--port must be a whole number from 0 to 65535"),
+        (["--port", -1], "--port must be a whole number from 0 to 65535"),
         (["-o", "/dev/null/x"], "error: [Errno"),
     ],
 )
@@ -180,6 +196,15 @@ def test_bad_options_exit_with_2(options, message, tmp_path, monkeypatch):
     ran = invoke(*options)
     assert ran.exit_code == 2, ran.output
     assert message in ran.output
+    assert not list(tmp_path.iterdir()), "nothing was made"
+
+
+def test_a_port_that_is_taken_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with page_door(0) as taken:
+        ran = invoke("--port", taken.getsockname()[1])
+    assert ran.exit_code == 2
+    assert "--port must be a free port of this machine" in ran.output
     assert not list(tmp_path.iterdir()), "nothing was made"
 
 
@@ -264,6 +289,123 @@ def test_the_numbers_of_a_run(finished):
     assert report.regret_over_time(finished, 1)[1][-1] == pytest.approx(site["regret"])
 
 
+def test_arms_that_are_added_during_a_run(finished, tmp_path):
+    """Each site has its own, in its own order; hospital-3 has given one that its last state does not tell of."""
+    setting, problem = finished.setting, finished.setting.problem
+    for visits, names in zip(finished.visits, (["x", "y"], ["y"], []), strict=True):
+        arms = visits.state.arms
+        added = [arms[0].model_copy(update={"name": it, "own_mean": 2.0, "estimate": 0.0}) for it in names]
+        visits.state = visits.state.model_copy(update={"arms": [*arms, *added]})
+        visits.arms[-10:] = array("H", [5] * 10)
+    assert setting.mean(1, 5) == pytest.approx(problem.means[1].mean())
+    found = report.numbers(finished)
+    assert [*found["true_means"]][5:] == ["x", "y", "added arm 6"]
+    assert found["true_means"]["y"] == pytest.approx(problem.arm_means.mean())
+    assert found["best_arm"] == "arm 5"
+    first, second, third = found["sites"]
+    assert [(arm["name"], arm["patients"]) for arm in first["arms"][5:]] == [("x", 10), ("y", 0)]
+    assert [(arm["name"], arm["patients"]) for arm in third["arms"][5:]] == [("added arm 6", 10)]
+    assert (second["alone"], second["together"]) == ("y", "arm 5")
+    assert second["regret"] == pytest.approx(30 * problem.gaps[:4].sum() + 10 * problem.gaps.mean())
+    assert report.regret_over_time(finished, 1)[1][-1] == pytest.approx(second["regret"])
+    seen = report.shown(finished)
+    assert seen.arms == [*found["true_means"]]
+    assert {len(seen.true_means), *(len(site.means) for site in seen.sites)} == {8}
+    assert report.live_table(finished)[2][1][4] == "y"
+    assert "Added during the run" in report.note(finished)
+    assert "hospital" in report.reading(finished)
+    left = up_figure(finished).axes[0]
+    assert [tick.get_text() for tick in left.get_xticklabels()][5:7] == ["x", "y"]
+
+
+def test_patients_get_an_arm_that_was_added(finished):
+    class Agent:
+        rewards = 0
+
+        async def decide(self):
+            return Decision(id="d", arm=5, name="x")
+
+        async def reward(self, decision, reward):
+            Agent.rewards += 1
+
+    async def stream():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(up._stream(finished, 0, Agent(), asyncio.get_running_loop().time()), 0.2)
+
+    finished.visits[0] = up.Visits()
+    asyncio.run(stream())
+    assert Agent.rewards == len(finished.visits[0].arms) > 0
+
+
+# ---------------------------------------------------------------- the page of the whole federation
+
+
+def test_the_page_shows_all_sites_with_the_true_means(finished):
+    seen = report.shown(finished)
+    problem = finished.setting.problem
+    assert seen.true_means == pytest.approx(problem.arm_means)
+    assert (seen.best_arm, seen.arms, seen.graph.edges) == (4, list(finished.setting.arms), [(0, 1), (0, 2), (1, 2)])
+    for i, site in enumerate(seen.sites):
+        assert site.means == pytest.approx(problem.means[i])
+        assert (site.name, site.patients, site.running) == (f"hospital-{i + 1}", len(finished.visits[i].arms), False)
+        assert site.regret == report.numbers(finished)["sites"][i]["regret"]
+        assert site.state == finished.visits[i].state
+        assert site.age is None
+    finished.visits[1].seen = 4.0
+    assert report.shown(finished).sites[1].age == 6.0, "an agent that hangs is not shown as it was"
+
+
+def served_page(run, story):
+    """Run a story with a client of the page of a run."""
+
+    async def tell():
+        async with (
+            serving_page(page_door(0), lambda: report.shown(run)) as url,
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=10.0) as client,
+        ):
+            return await story(client)
+
+    return asyncio.run(tell())
+
+
+def test_its_files_and_those_of_the_agents_page_are_served(finished):
+    async def story(http):
+        shared = {f"/page/{name}": file for name, file in PAGE.items()}
+        own = {f"/local/{name}": file for name, file in OWN.items()}
+        for path, file in {"/": OWN["index.html"], **shared, **own}.items():
+            answer = await http.get(path)
+            assert (answer.status_code, answer.content) == (200, file.content), path
+            assert all(answer.headers[name] == value for name, value in PAGE_HEADERS.items())
+            assert (await http.head(path)).status_code == 200
+        for path in ("/local/..%2fup.py", "/local/nothing.js", "/page/%2e%2e/state.py", "/v1/state"):
+            assert (await http.get(path)).status_code == 404, path
+        assert (await http.post("/")).status_code == 405
+        assert (await http.head("/v1/federation-events")).status_code == 405
+        for path in ("/", "/v1/federation-events"):
+            assert (await http.get(path, headers={"Host": "evil.example"})).status_code == 421
+
+    served_page(finished, story)
+
+
+def test_its_stream_shows_the_run_and_ends_with_it(finished):
+    began = time.monotonic()
+
+    async def story(http):
+        async with http.stream("GET", "/v1/federation-events") as stream:
+            assert all(stream.headers[name] == value for name, value in PAGE_HEADERS.items())
+            lines = stream.aiter_lines()
+            assert await anext(lines) == "event: federation"
+            seen = FederationShown.model_validate_json((await anext(lines)).removeprefix("data: "))
+            assert seen == report.shown(finished)
+            finished.seconds += 1.0
+            while not (line := await anext(lines)).startswith("data: "):
+                pass
+            return json.loads(line.removeprefix("data: "))["seconds"]
+
+    assert served_page(finished, story) == finished.seconds
+    assert time.monotonic() - began < 5.0
+
+
 def test_the_reading_is_honest(finished):
     setting = finished.setting
     said = report.reading(finished)
@@ -319,3 +461,20 @@ def test_the_live_demo_has_the_means_of_the_simulated_one():
     np.testing.assert_array_equal(setting.problem.means, demo.problem().means)
     assert isinstance(setting.terms, Federation)
     assert all(means.argmax() != setting.problem.best_arm for means in setting.problem.means), "each alone is wrong"
+
+
+def test_who_watches_an_agent_stops_when_it_is_told_to():
+    """Also if that is while an answer arrives: ``asyncio.wait_for`` of Python 3.11 forgets it then."""
+
+    async def scenario():
+        class Answers:
+            async def state(self):
+                asyncio.get_running_loop().call_soon(watch.cancel)
+                return {}
+
+        run = SimpleNamespace(visits=[SimpleNamespace(state=None, seen=0.0)], seconds=1.0)
+        watch = asyncio.create_task(up._watch(run, 0, Answers()))
+        await asyncio.wait([watch], timeout=6 * up.LOOK_EVERY)
+        assert watch.cancelled()
+
+    asyncio.run(scenario())

@@ -63,6 +63,8 @@ def test_random_graphs_depend_on_their_seed():
         (lambda: graph.parse("pth:10"), "graph must be one of .* Did you mean 'path'"),
         (lambda: graph.parse("path"), "graph must be path:N"),
         (lambda: graph.parse("path:ten"), "graph must be path:N"),
+        *((lambda it=it: graph.parse(f"ring:{it}"), "graph must be ring:N") for it in ("\u0663", "1_0")),
+        (lambda: graph.parse("erdos_renyi:9:0.\u0663"), "graph must be erdos_renyi:N:P"),
         (lambda: graph.parse("grid:3"), "graph must be grid:RxC"),
     ],
 )

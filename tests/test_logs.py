@@ -1,0 +1,183 @@
+"""The log of an agent: JSON lines, levels, and what it says of a configuration that changes; a site that departs."""
+
+import json
+import logging
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedbandit import Client
+from fedbandit.agent.config import read_config
+from fedbandit.agent.core.notices import Note
+from fedbandit.agent.log_lines import _JsonLines
+from fedbandit.agent.warning_log import RestartLog, WarningLog
+from fedbandit.local.processes import LocalFederation
+from processes import spawn, terms, told, wait_until
+
+TOKEN = "a-token-that-nobody-may-see"  # noqa: S105
+
+
+@pytest.fixture(scope="module")
+def north(tmp_path_factory):
+    """North, whose neighbour east does not run, logs JSON at the level debug."""
+    federation = LocalFederation(tmp_path_factory.mktemp("log"), terms(), [("north", "east"), ("north", "south")])
+    config, token = federation.config("north"), federation.folder / "north" / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    config.write_text(config.read_text().replace("[listen]", '[listen]\ntoken_file = "token"'))
+    try:
+        federation.start("north", "--log-format", "json", "--log-level", "debug")
+        federation.wait_ready("north", within=120.0)
+        yield federation
+    finally:
+        federation.stop_all()
+
+
+def lines(federation):
+    """What north has logged; every line must be JSON."""
+    return [json.loads(line) for line in federation.log("north").read_text().splitlines(keepends=True) if "\n" in line]
+
+
+def says(federation, words):
+    return [it for it in lines(federation) if words in it["message"]]
+
+
+def wait_for(condition):
+    """As long as a busy machine may need."""
+    wait_until(condition, within=60.0)
+
+
+def test_every_line_is_json(north):
+    wait_for(lambda: says(north, "east: no exchange"))
+    for line in lines(north):
+        assert set(line) - {"exception"} == {"ts", "level", "logger", "message"}
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["ts"])
+        assert line["level"] in ("debug", "info", "warning", "error")
+    (ready,) = says(north, "ready: http://")
+    assert (ready["level"], ready["logger"]) == ("info", "fedbandit.agent")
+    assert says(north, "east: no exchange")[0]["level"] == "warning"
+    (began,) = says(north, "no state yet")
+    assert began["level"] == "info"
+    assert {line["logger"].partition(".")[0] for line in lines(north)} == {"fedbandit"}, "libraries are quiet"
+
+
+def test_a_changed_federation_that_is_put_back(north):
+    config = north.config("north")
+    text = config.read_text()
+    config.write_text(text.replace("epsilon = 1.0", "epsilon = 2.0"))
+    wait_for(lambda: says(north, "the [federation] section has changed"))
+    config.write_text(text)
+    wait_for(lambda: says(north, "the [federation] section is again the one that this agent runs with"))
+    config.write_text("name = 3")
+    wait_for(lambda: says(north, "the changed configuration was not applied"))
+    config.write_text(text)
+    wait_for(lambda: says(north, "site.toml is in order again"))
+
+
+def test_a_site_that_has_left_is_shown_until_it_is_removed_from_the_file(north):
+    """The state file remembers it: listed again, it stays refused until it rejoins."""
+    config = north.config("north")
+    text = config.read_text()
+
+    def shown():
+        with Client(north.url("north"), TOKEN, timeout=20.0, deadline=60.0) as client:
+            return {it.name: it.left for it in client.state().neighbours}
+
+    with Client(north.url("north"), TOKEN, timeout=20.0, deadline=60.0) as client:
+        client.leave("east")
+    assert shown() == {"east": True, "south": False}
+    section = re.search(r'\[\[neighbours\]\]\nname = "east".*?\n\n', text, re.DOTALL)[0]
+    config.write_text(text.replace(section, ""))
+    wait_for(lambda: shown() == {"south": False})
+    config.write_text(text)
+    wait_for(lambda: shown() == {"east": True, "south": False})
+    assert says(north, "east: has left and stays refused until 'fedbandit rejoin'")
+
+
+def test_no_token_is_logged(north):
+    assert TOKEN not in north.log("north").read_text()
+
+
+def test_the_last_words_of_an_agent_that_cannot_start_are_a_line_too(north):
+    """Its port is in use, or its file is wrong."""
+    wrong = north.folder / "wrong.toml"
+    wrong.write_text("name = 3")
+    other = [
+        spawn("agent", "-c", wrong, "--log-format", "json"),
+        spawn("agent", "-c", north.config("north"), "--log-format", "json", "--log-level", "error"),
+    ]
+    code, said = told(other[0], within=180)
+    assert code == 2
+    assert "name" in json.loads(said.splitlines()[-1])["message"]
+    code, said = told(other[1], within=180)
+    (line,) = map(json.loads, said.splitlines())
+    assert (code, line["level"]) == (2, "error")
+    assert "another process holds it" in line["message"]
+
+
+@pytest.mark.parametrize("option", [("--log-format", "xml"), ("--log-level", "loud")])
+def test_values_that_there_are_not(option):
+    code, said = told(spawn("agent", *option), within=180)
+    assert code == 2
+    assert option[0] in said
+    assert "Traceback" not in said
+
+
+def test_a_message_of_several_lines_and_an_exception_are_one_line():
+    try:
+        raise ValueError("first\nsecond")
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "", 0, "a\nb \u2028 %s", ("c\r",), sys.exc_info())
+    line = _JsonLines().format(record)
+    assert line.isascii()
+    assert len(line.splitlines()) == 1
+    said = json.loads(line)
+    assert said["message"] == "a\nb \u2028 c\r"
+    assert said["exception"].startswith("Traceback")
+    assert said["exception"].endswith("ValueError: first\nsecond")
+
+
+def test_what_a_changed_file_needs_a_restart_for(tmp_path, caplog):
+    federation = LocalFederation(tmp_path, terms(), [("north", "east")])
+    running = read_config(federation.config("north"))
+    caplog.set_level(logging.INFO)
+    log = RestartLog(logging.getLogger("test"))
+    for found, expected in (
+        (replace(running, keep=5), ["restart to apply: keep"]),
+        (replace(running, keep=5, data=Path("x")), ["restart to apply: data, keep"]),
+        (replace(running, keep=5, terms=terms(epsilon=3.0)), ["section has changed", "restart to apply: keep"]),
+        (replace(running, keep=5), ["is again the one", "restart to apply: keep"]),
+        (running, ["nothing needs a restart any more"]),
+        (running, []),
+    ):
+        caplog.clear()
+        log.notice(running, found)
+        assert len(caplog.messages) == len(expected), caplog.messages
+        assert all(words in said for words, said in zip(expected, caplog.messages, strict=True)), caplog.messages
+
+
+def test_a_warning_is_logged_in_full_when_it_begins_and_in_short_when_it_ends(caplog):
+    caplog.set_level(logging.INFO)
+    log = WarningLog(logging.getLogger("test"))
+    long = "nothing is released until a neighbour has confirmed " * 3
+    log.notice([long, Note("an arm is suspended")])
+    log.notice(())
+    assert [(it.levelname, it.message) for it in caplog.records] == [
+        ("WARNING", long),
+        ("INFO", "an arm is suspended"),
+        ("INFO", f"no longer: {long[:57]}..."),
+        ("INFO", "no longer: an arm is suspended"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["grpc", "grpc._cython.cygrpc", "asyncio", "uvicorn.error"])
+def test_libraries_do_not_log_details(name):
+    program = (
+        "import logging, sys; from fedbandit.agent.log_lines import begin_log; begin_log('text', 'debug'); "
+        f"sys.exit(logging.getLogger({name!r}).isEnabledFor(logging.INFO))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

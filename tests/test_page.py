@@ -1,0 +1,732 @@
+"""The page of an agent and the page of a local federation, in a real browser against real agents.
+
+Whatever a page does here, it must say nothing on the console, break no Content-Security-Policy, and ask no other host
+for anything (``opened``). Screenshots are kept in ``out/screenshots``. Each test says what breaks it.
+"""
+
+import json
+import re
+import shutil
+import signal
+import time
+from base64 import b64decode
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from fedbandit import FedBatch
+from fedbandit.agent.config import Neighbour
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.http import feed
+from fedbandit.agent.rights import ROLES
+from fedbandit.local.processes import LocalFederation
+from firefox import firefox
+from live import serving
+from processes import ask, spawn, told
+
+SCREENSHOTS = Path(__file__).parents[1] / "out" / "screenshots"
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+WITHIN = 20_000  # milliseconds: far more than anything takes, but the machine may be busy
+TERMS = Federation("trial", 3, ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(8.0, first_batch=2))
+MEANS = {"none": 0.2, "metformin": 0.8, "glipizide": 0.5}
+TOKENS = {"application-token": ROLES["application"], "operator-token": ROLES["operator"]}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium: scripts/debian-packages installs it")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield running
+        running.close()
+
+
+@contextmanager
+def opened(browser, url, width=1440, scheme="light", motion="reduce", errors=()):
+    """A page that must be silent but for ``errors``: beginnings of what the console may say."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion=motion, locale="en-GB"
+    )
+    context.add_init_script(
+        "addEventListener('securitypolicyviolation', "
+        "it => console.error(`CSP: ${it.violatedDirective} ${it.blockedURI}`))"
+    )
+    page = context.new_page()
+    page.set_default_timeout(WITHIN)
+    said, asked = [], []
+    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: said.append(f"error: {error.stack}"))
+    page.on("response", lambda answer: answer.status >= 400 and said.append(f"{answer.status}: {answer.url}"))
+    page.on("request", lambda request: asked.append(request.url))
+    try:
+        page.goto(url)
+        yield page
+        assert [text for text in said if not text.startswith(tuple(errors))] == []
+        assert {request for request in asked if not request.startswith(url)} == set()
+    finally:
+        context.close()
+
+
+def give(url, count):
+    """Patients of a site: each arm has its own mean, without chance."""
+    for _ in range(count):
+        _, decision = ask(f"{url}/v1/decisions", "POST")
+        ask(f"{url}/v1/decisions/{decision['id']}/reward", "PUT", {"value": MEANS[decision["name"]]})
+
+
+def shows(page, selector, text):
+    """Wait until an element contains a text."""
+    page.locator(selector, has_text=text).first.wait_for()
+
+
+def number_in(page, label):
+    """A number beside the answer."""
+    exactly = re.compile(rf"^{label}$")
+    found = page.locator("#facts div", has=page.locator("dt", has_text=exactly)).locator("dd").inner_text()
+    return int(found.replace(",", ""))
+
+
+def wait_for(check, within=20.0):
+    until = time.monotonic() + within
+    while not check():
+        assert time.monotonic() < until, "too late"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """Three agents: north dials east and south. All know all arms."""
+    links = [("north", "east"), ("north", "south")]
+    with LocalFederation(tmp_path_factory.mktemp("page"), TERMS, links, 4.0) as running:
+        for name in running.names:
+            give(running.url(name), 30)
+        yield running
+
+
+# ---------------------------------------------------------------- what it shows
+
+
+def test_it_shows_the_answer_and_follows_the_agent(browser, federation):
+    """Fails if the stream is not read, if a state is not drawn, or if exchanges do not pulse."""
+    url = federation.url("north")
+    with opened(browser, url, motion="no-preference") as page:
+        page.evaluate(
+            "window.pulses = 0;"
+            "new MutationObserver(all => all.forEach(it => { window.pulses += it.addedNodes.length }))"
+            ".observe(document.querySelector('#graph .pulses'), {childList: true})"
+        )
+        shows(page, "#connection", "Live")
+        shows(page, "#leader", "metformin")
+        shows(page, "#arms tr.leader .badge", "best")
+        assert "metformin" in page.title()
+        assert page.locator("#arms > tbody > tr").count() == 3
+        assert page.locator("#links > tbody > tr").count() == 2
+        privacy = page.locator("#privacy-line").inner_text().replace("\xa0", " ")
+        assert (
+            privacy == "With epsilon 8, whoever was 50 % sure of an outcome is at most 99.97 % sure of it afterwards."
+        )
+        assert "provided that the time of a report" in page.locator("#promise").inner_text()
+        assert page.locator("#attention-title").inner_text().strip() == "Nothing needs a person"
+        before = number_in(page, "decisions so far")
+        give(url, 5)
+        wait_for(lambda: number_in(page, "decisions so far") == before + 5)
+        cell = page.locator("#links > tbody > tr", has_text="east").locator("td").nth(2)
+        exchanges = int(cell.inner_text().split()[0])
+        wait_for(lambda: int(cell.inner_text().split()[0]) > exchanges)
+        wait_for(lambda: page.evaluate("window.pulses") > 2)
+        page.locator("#links summary").first.click()
+        shows(page, "#links .flows", "metformin")
+        page.locator("[data-lines=own_means]").click()
+        assert page.locator("#history canvas").bounding_box()["width"] > 800
+
+
+def test_a_dead_neighbour_turns_red_and_recovers(browser, federation):
+    """Fails if ``reachable`` is not drawn: in the graph, in the table and among what needs a person."""
+    with opened(browser, federation.url("north")) as page:
+        shows(page, "#graph .neighbour.live", "south")
+        assert page.locator("#graph .unreachable").count() == 0
+        federation.kill("south")
+        try:
+            shows(page, "#graph .neighbour.unreachable", "south")
+            shows(page, "#links tr.unreachable", "unreachable")
+            shows(page, "#warnings .urgent", "south cannot be reached")
+            red = page.locator("#graph .neighbour.unreachable circle")
+            assert red.evaluate("it => getComputedStyle(it).fill") == "rgb(179, 38, 30)"
+            assert page.locator("#graph .unreachable .cross").is_visible(), "colour is not all that tells"
+            assert "cannot be reached: south" in page.locator("#graph").get_attribute("aria-label")
+        finally:
+            federation.start("south")
+            federation.wait_ready("south")
+        shows(page, "#graph .neighbour.live", "south")
+
+
+def test_it_connects_again(browser, federation):
+    """Fails if the page does not come back by itself, or does not say meanwhile that it is old."""
+    refused = ("Failed to load resource: net::ERR_", "error: TypeError: network error")
+    with opened(browser, federation.url("east"), errors=refused) as page:
+        shows(page, "#connection", "Live")
+        federation.kill("east")
+        shows(page, "#connection", "Reconnecting")
+        shows(page, "#stale", "What you see is as of")
+        page.locator("body.is-stale").wait_for()
+        federation.start("east")
+        federation.wait_ready("east")
+        shows(page, "#connection", "Live")
+        assert not page.locator("#stale").is_visible()
+
+
+def test_without_a_place_for_a_stream_it_asks_now_and_then(browser, tmp_path, monkeypatch):
+    """Fails if a page that gets no stream shows nothing, does not say so, or stays so when there is a place."""
+    errors = ("503: ", "Failed to load resource: the server responded with a status of 503")
+    monkeypatch.setattr(feed, "MAX_STREAMS", 0)
+    with serving(tmp_path) as agent, opened(browser, agent.url, errors=errors) as page:
+        shows(page, "#stale", "asked every 5\xa0s: 0 streams are open")
+        shows(page, "#site", "north")
+        page.get_by_role("button", name="Suspend… metformin").wait_for()
+        before = number_in(page, "decisions so far")
+        give(agent.url, 2)
+        wait_for(lambda: number_in(page, "decisions so far") == before + 2)
+        monkeypatch.undo()
+        shows(page, "#connection", "Live")
+        assert not page.locator("#stale").is_visible()
+
+
+@contextmanager
+def elsewhere(folder):
+    """Another web server on this machine."""
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_page_of_another_site_cannot_take_streams(browser, tmp_path):
+    """Fails if a frame or a link of another page reaches a path of the agent, or its link to the page does not."""
+    with serving(tmp_path) as agent, elsewhere(tmp_path) as other, browser.new_context() as context:
+        (tmp_path / "other.html").write_text(
+            f"<iframe src='{agent.url}/v1/events'></iframe><iframe src='{agent.url}/'></iframe>"
+            f"<img src='{agent.url}/page/icon.svg'><a href='{agent.url}/v1/events'>e</a> <a href='{agent.url}/'>p</a>"
+        )
+        page = context.new_page()
+        page.set_default_timeout(WITHIN)
+        page.goto(f"{other}/other.html")  # it has loaded when the frames have
+        seen = [frame.evaluate("document.body.innerText") for frame in page.frames[1:]]
+        assert len(seen) == 2
+        assert all("refused" in text for text in seen), "the browser's words"
+        with page.expect_navigation() as led:
+            page.get_by_text("e", exact=True).click()
+        assert led.value.status == 403
+        assert agent.driver.feed.num_streams == 0
+        page.goto(f"{other}/other.html")
+        page.get_by_text("p", exact=True).click()
+        shows(page, "#site", "north")
+        shows(page, "#connection", "Live")
+
+
+def test_a_fresh_agent_has_nothing_to_draw_and_one_arm_is_not_the_best(browser, tmp_path):
+    """Fails if one point makes an axis of years, or if an arm without a rival is called the best of all."""
+    with serving(tmp_path) as agent, opened(browser, agent.url) as page:
+        shows(page, "#history-none", "Nothing to draw yet.")
+        assert not page.locator("#history").is_visible()
+        give(agent.url, 30)
+        shows(page, "#answer-title", "Best")
+        page.locator("#history canvas").wait_for()
+        ends = lambda: re.search(r" to (\S+): ", page.locator("#history").get_attribute("aria-label"))[1]  # noqa: E731
+        before = ends()
+        wait_for(lambda: ends() > before)  # nothing changes any more, and that is drawn, too
+        for name in ("metformin", "glipizide"):
+            ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": name})
+        shows(page, "#answer-title", "Only arm given")
+        assert page.locator("#leader").inner_text() == "none"
+        assert page.locator("#arms .leader, #arms .status-active .badge:not([hidden])").count() == 0
+        assert not page.locator("#ring").is_visible()
+        assert "%" not in page.title()
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / "one-arm.png", full_page=True)
+
+
+# ---------------------------------------------------------------- keyboard, operator
+
+
+def press_until(page, key, selector, most=60):
+    for _ in range(most):
+        page.keyboard.press(key)
+        if page.evaluate("it => document.activeElement.matches(it)", selector):
+            return
+    raise AssertionError(f"{selector} has not been reached by {key}")
+
+
+def test_an_operator_suspends_and_resumes_an_arm_with_the_keyboard_alone(browser, federation):
+    """Fails if a button is not a button, a dialog cannot be left or confirmed, or the arm is not marked."""
+    url = federation.url("north")
+    with opened(browser, url) as page:
+        shows(page, "#arms", "glipizide")
+        press_until(page, "Tab", "[aria-label='Suspend… glipizide']")
+        page.keyboard.press("Enter")
+        shows(page, "dialog[open] .says", "glipizide will be given to nobody")
+        page.keyboard.press("Escape")
+        assert page.locator("dialog[open]").count() == 0
+        assert page.evaluate("document.activeElement.textContent") == "Suspend…", "focus is back where it was"
+        page.keyboard.press("Enter")
+        press_until(page, "Tab", "dialog .go")
+        page.keyboard.press("Enter")
+        shows(page, "#arms tr.status-suspended", "glipizide")
+        shows(page, "#arms tr.status-suspended .badge", "suspended")
+        shows(page, "#notes", "arms are stopped: glipizide")
+        shows(page, "#done", "glipizide is suspended.")
+        page.locator("#arms tr.status-suspended [aria-label='Resume… glipizide']").press("Enter")
+        press_until(page, "Tab", "dialog .go")
+        page.keyboard.press("Enter")
+        page.locator("#arms tr.status-active", has_text="glipizide").wait_for()
+
+
+def test_an_arm_of_another_site_is_accepted_and_one_is_added(browser, federation):
+    """Fails if what waits is not shown or cannot be accepted, or if a name that is refused closes the dialog."""
+    refused = ("409: ", "422: ", "Failed to load resource: the server responded with a status of 4")
+    ask(f"{federation.url('east')}/v1/arms", "POST", {"change": "add", "arm": "<i>new drug</i>"})
+    with opened(browser, federation.url("north"), errors=refused) as page:
+        shows(page, "#waiting", "east asks to add <i>new drug</i>")
+        page.get_by_role("button", name="Accept… to add").click()
+        shows(page, "dialog[open] .says", "east asks to add <i>new drug</i>.")
+        page.locator("dialog .go").click()
+        shows(page, "#arms", "<i>new drug</i>")
+        page.locator("#waiting").wait_for(state="hidden")
+        page.locator("#add-arm").click()
+        assert page.evaluate("document.activeElement.tagName") == "INPUT"
+        page.keyboard.type("metformin")
+        page.keyboard.press("Enter")
+        shows(page, "dialog [role=alert]", "That was refused: ")
+        page.locator("dialog input").fill("semaglutide")
+        page.keyboard.press("Enter")
+        shows(page, "#arms", "semaglutide")
+    for name in ("<i>new drug</i>", "semaglutide"):  # nobody gives them in other tests
+        ask(f"{federation.url('north')}/v1/arms", "POST", {"change": "retire", "arm": name})
+
+
+def test_a_full_disk_is_said_until_there_is_room(browser, tmp_path, monkeypatch):
+    """Fails if the event ``problem`` is not drawn, or stays when it is over."""
+    errors = ("503: ", "Failed to load resource: the server responded with a status of 503")
+    with serving(tmp_path) as agent, opened(browser, agent.url, errors=errors) as page:
+        shows(page, "#connection", "Live")
+        monkeypatch.setattr("fedbandit.agent.runtime.check_room", lambda _: (_ for _ in ()).throw(OSError("full")))
+        agent.call(lambda driver: driver.fill_disk())
+        wait_for(lambda: ask(f"{agent.url}/v1/decisions", "POST")[0] == 503)
+        shows(page, "#warnings .urgent", "This agent cannot serve applications now: ")
+        monkeypatch.undo()
+        agent.call(lambda driver: driver.fill_disk(full=False))
+        page.locator("#warnings li", has_text="cannot serve").wait_for(state="detached")
+
+
+LIST_WHAT_TAB_MISSES = """() => {
+    const kinds = "a[href], button, input, summary"
+    window.reached = new Set()
+    window.missedByTab = () => {
+        reached.add(document.activeElement)
+        return [...document.querySelectorAll(kinds)]
+            .filter(it => it.checkVisibility({visibilityProperty: true}) && !reached.has(it))
+            .map(it => it.outerHTML)
+    }
+}"""
+
+
+def test_tab_reaches_everything(browser, federation):
+    """Fails if something that can be clicked cannot be reached with Tab."""
+    with opened(browser, federation.url("north")) as page:
+        page.locator("#links .buttons button").first.wait_for()
+        page.evaluate(LIST_WHAT_TAB_MISSES)
+        for _ in range(200):  # the page is live: rows are drawn anew, and buttons come, while we go
+            page.keyboard.press("Tab")
+            if not (missed := page.evaluate("missedByTab()")):
+                break
+        assert not missed
+        assert page.evaluate("reached.size") >= 15
+
+
+def test_a_neighbour_is_dropped_and_accepted_again(browser, tmp_path):
+    """Fails if an action calls the wrong path, or a departed neighbour is not grey. What the agent refuses is said."""
+    with serving(tmp_path) as agent, opened(browser, agent.url, errors=["404: ", "Failed to load"]) as page:
+        page.get_by_role("button", name="Leave… east").click()
+        shows(page, "dialog[open] .says", "all that it ever told this site is removed")
+        page.locator("dialog .go").click()
+        shows(page, "#links tr.left", "has left")
+        shows(page, "#graph .neighbour.left", "east")
+        page.get_by_role("button", name="Rejoin… east").click()
+        page.locator("dialog .go").click()
+        page.locator("#links tr.unreachable", has_text="east").wait_for()
+        page.evaluate("import('/page/actions.js').then(it => it.leave('nobody/../x'))")
+        page.locator("dialog .go").click()
+        shows(page, "dialog [role=alert]", "That was refused: ")
+
+
+# ---------------------------------------------------------------- themes, widths, accessibility
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_themes_and_widths(browser, federation, scheme, width):
+    """Fails with too little contrast, a control without a name, a skipped heading, or a page wider than its window."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    ask(f"{federation.url('east')}/v1/arms", "POST", {"change": "suspend", "arm": "none"})
+    with opened(browser, federation.url("north"), width, scheme) as page:
+        shows(page, "#arms tr.status-suspended", "none")
+        page.locator("#links summary").first.click()
+        page.wait_for_timeout(600)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert back == {"light": "rgb(243, 245, 247)", "dark": "rgb(14, 20, 23)"}[scheme]
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"agent-{scheme}-{width}.png", full_page=True)
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        page.get_by_role("button", name="Suspend… metformin").click()
+        found = Axe().run(page, "dialog")
+        assert found.violations_count == 0, found.generate_report()
+
+
+def test_every_width(browser, federation):
+    """Fails if the page scrolls sideways, the drawing of the arms has no room, labels overlap or a button hangs out."""
+    with opened(browser, federation.url("north")) as page:
+        page.get_by_role("button", name="Leave… south").wait_for()
+        page.locator("#arms .axis text").first.wait_for(state="attached")
+        for width in (1440, 1400, 1366, 1280, 1200, 1150, 1101, 1024, 768, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_timeout(60)
+            scroll, chart, out, gap = page.evaluate(
+                """() => {
+                  const box = it => it.getBoundingClientRect();
+                  const out = [...document.querySelectorAll(".card button, .card dd, .card td")].filter(it =>
+                    it.checkVisibility() && box(it).right > box(it.closest(".card")).right).map(it => it.textContent);
+                  const labels = [...document.querySelectorAll("#arms .axis text")].map(box);
+                  const gaps = labels.slice(1).map((it, i) => it.left - labels[i].right);
+                  return [document.documentElement.scrollWidth, box(document.querySelector("#arms .whiskers")).width,
+                    out, Math.min(...gaps)];
+                }"""
+            )
+            covering = page.evaluate(
+                """() => {
+                  const cells = [...document.querySelectorAll("#arms tbody td[data-label]")];
+                  for (const it of cells.flatMap(cell => [...cell.querySelectorAll("span:not(.bar, .fill)")])) {
+                    it.hidden = false;
+                    it.textContent = "−12345.678";
+                  }
+                  return cells.filter(it => it.scrollWidth > it.clientWidth).map(it => it.dataset.label);
+                }"""
+            )
+            assert scroll <= width, width
+            assert covering == [], width
+            assert chart >= 120, width
+            assert out == [], width
+            assert gap >= 4, width
+            if width == 1280:
+                page.screenshot(path=SCREENSHOTS / "agent-1280.png", full_page=True)
+
+
+def test_every_neighbour_lies_in_the_drawing_and_the_chance_in_its_ring(browser, federation):
+    """Fails if a neighbour, or its name, lies outside the drawing."""
+    with opened(browser, federation.url("north")) as page:
+        shows(page, "#connection", "Live")
+        found = page.evaluate(
+            """async () => {
+              const { drawNeighbours } = await import("/page/neighbours.js");
+              const graph = document.querySelector("#graph");
+              return [0, 1, 2, 3, 12, 30].map(count => {
+                const neighbours = Array.from({length: count}, (_, i) =>
+                  ({name: `hospital-number-${i}`, left: i % 5 === 4, reachable: i % 3 !== 2}));
+                drawNeighbours({state: {name: "north", neighbours}});
+                const {x, y, width, height} = graph.viewBox.baseVal;
+                const all = [...graph.querySelectorAll(".neighbour, .self")];
+                const nodes = all.length - 1;
+                const inside = all.every(it => {
+                  const box = it.getBBox(), at = it.transform.baseVal.consolidate().matrix;
+                  return box.x + at.e >= x && box.y + at.f >= y &&
+                    box.x + box.width + at.e <= x + width && box.y + box.height + at.f <= y + height;
+                });
+                return [nodes === count, inside];
+              });
+            }"""
+        )
+        assert found == [[True, True]] * 6
+        gap = page.evaluate(
+            """async () => {
+              const text = document.querySelector("#chance"), { shortPercent } = await import("/page/format.js");
+              text.textContent = shortPercent(1);
+              text.classList.add("long");
+              const { x, y, width, height } = text.getBBox();
+              return 46.5 - Math.hypot(Math.max(60 - x, x + width - 60), Math.max(0, 60 - y - height / 4));
+            }"""
+        )
+        assert gap >= 4, "between the number and the ring"
+
+
+def test_the_theme_can_be_chosen_and_stays(browser, federation):
+    """Fails if the choice is forgotten, or the chart keeps the colours of the other theme."""
+    with opened(browser, federation.url("north")) as page:
+        page.get_by_role("button", name="Switch to the dark theme").click()
+        page.reload()
+        page.get_by_role("button", name="Switch to the light theme").wait_for()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 20, 23)"
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def test_a_token_is_asked_for_and_gives_its_rights(browser, tmp_path):
+    """Fails if the page shows something without a token, offers actions without the right, or forgets to forget."""
+    refused = ("401: ", "Failed to load resource: the server responded with a status of 401")
+    with serving(tmp_path, tokens=TOKENS) as agent, opened(browser, agent.url, errors=refused) as page:
+        shows(page, "#token", "This agent asks for a token")
+        shows(page, "#connection", "Needs a token")
+        assert page.evaluate("document.activeElement.id") == "token-input"
+        assert not page.locator("#content").is_visible()
+        page.keyboard.type("wrong-token")
+        page.keyboard.press("Enter")
+        shows(page, "#token [role=alert]", "this is no token of this agent")
+        page.keyboard.type("not a token")
+        page.keyboard.press("Enter")
+        shows(page, "#token [role=alert]", "without spaces")
+        page.locator("#token-input").fill("application-token")
+        page.keyboard.press("Enter")
+        shows(page, "#site", "north")
+        assert not page.locator("#token").is_visible()
+        shows(page, "#history-none", "Nothing to draw yet")
+        assert page.locator("main .buttons button").count() == 0
+        assert not page.locator("#add-arm").is_visible()
+        page.reload()
+        shows(page, "#site", "north")
+        page.locator("#forget").click()
+        shows(page, "#token", "This agent asks for a token")
+        assert not page.locator("#content").is_visible()
+        page.locator("#token-input").fill("operator-token")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Suspend… metformin").wait_for()
+        page.get_by_role("button", name="Leave… east").wait_for()
+        assert page.evaluate("document.cookie + localStorage.length") == "0", "a token is in this tab alone"
+
+
+# ---------------------------------------------------------------- names of strangers, many of everything
+
+HOSTILE = (
+    "<img src=x onerror=window.hacked=1>",
+    '"><script>window.hacked=1</script>',
+    "javascript:window.hacked=1",
+    "x" * 64,
+    "{{constructor}} ${window.hacked=1}",
+    "__proto__",
+    "constructor",
+    "אבג 123",
+)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_hostile_names_are_text(browser, tmp_path, width):
+    """Fails if a name becomes markup anywhere, or makes the page wider than its window."""
+    terms = Federation("<b>trial</b>", 3, HOSTILE, 0.0, 1.0, FedBatch(8.0, first_batch=1))
+    neighbours = tuple(Neighbour(name, None, 1.0) for name in ("n" * 63, "<b>east</b>"))
+    with serving(tmp_path, terms=terms, neighbours=neighbours) as agent, opened(browser, agent.url, width) as page:
+        for _ in range(3 * len(HOSTILE)):
+            _, decision = ask(f"{agent.url}/v1/decisions", "POST")
+            ask(f"{agent.url}/v1/decisions/{decision['id']}/reward", "PUT", {"value": 0.5})
+        page.locator("#arms > tbody > tr").nth(len(HOSTILE) - 1).wait_for()
+        rows = page.locator("#arms tbody .name").all_inner_texts()
+        assert sorted(rows) == sorted(HOSTILE)
+        wait_for(lambda: page.locator("#arms .dot:not([visibility])").count() == len(HOSTILE))  # all are drawn
+        page.locator("#history canvas").wait_for()
+        wait_for(lambda: page.locator("#legend .value", has_text=".").count() == len(HOSTILE))
+        assert sorted(page.locator("#legend .name").all_inner_texts()) == sorted(HOSTILE)
+        assert page.locator("#warnings bdi", has_text="<b>east</b>").count() >= 1, "isolated within sentences, too"
+        for name in HOSTILE:
+            assert page.locator("#arms th bdi").get_by_text(name, exact=True).count() == 1
+        page.locator("#links summary").first.click()
+        page.locator("#arms .buttons button").first.click()
+        page.wait_for_timeout(300)
+        assert page.evaluate("window.hacked") is None
+        assert page.evaluate("document.images.length") == 1, "the icon"
+        assert page.evaluate("document.querySelectorAll('b, script:not([src])').length") == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.screenshot(path=SCREENSHOTS / f"hostile-{width}.png", full_page=True)
+
+
+def test_a_hundred_arms_and_thirty_neighbours(browser, tmp_path):
+    """Fails if rows are lost, all are shown at once, or the page becomes too wide."""
+    arms = tuple(f"treatment {k}" for k in range(100))
+    terms = Federation("trial", 40, arms, 0.0, 1.0, FedBatch(8.0, first_batch=1))
+    neighbours = tuple(Neighbour(f"site-{i}", None, 1.0) for i in range(30))
+    with serving(tmp_path, terms=terms, neighbours=neighbours) as agent, opened(browser, agent.url, 390) as page:
+        page.get_by_role("button", name="Show all 100 arms").click()
+        wait_for(lambda: page.locator("#arms > tbody > tr").count() == 100)
+        page.get_by_role("button", name="Show all 30 neighbours").click()
+        wait_for(lambda: page.locator("#links > tbody > tr").count() == 30)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.get_by_role("button", name="Show the first 12 only").first.click()
+        wait_for(lambda: page.locator("#arms > tbody > tr").count() == 12)
+
+
+# ---------------------------------------------------------------- the whole federation
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory):
+    """``fedbandit up`` with three sites: the address of its page, and the lines that it has printed."""
+    running = spawn("up", "--problem", "bernoulli", "--arms", 3, "--speed", 20, "-o", tmp_path_factory.mktemp("up"))
+    said = []
+    while not said or "running until" not in said[-1]:
+        said.append(running.stdout.readline())
+        assert said[-1], said
+    yield re.search(r"the whole federation: (\S+)/", "".join(said))[1], "".join(said)
+    running.send_signal(signal.SIGINT)
+    assert told(running)[0] == 0
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
+def test_the_page_of_a_whole_federation(browser, up, scheme, width):
+    """Fails if a site or an arm has no mark, the headline does not count, or a link leads nowhere."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    url, said = up
+    with opened(browser, url, width, scheme) as page:
+        page.locator("#sites article .dot:not([visibility])").nth(2).wait_for()
+        assert page.locator("#sites article").count() == 3
+        assert page.locator("#sites article:first-child li").count() == 3
+        right, headline = page.evaluate(
+            "[document.querySelectorAll('#sites .best').length, document.querySelector('#headline').textContent]"
+        )
+        who = {0: "No site leads yet", 1: "1 of 3 sites leads", 2: "2 of 3 sites lead", 3: "All 3 sites lead"}[right]
+        assert headline.startswith(f"{who} with the best arm, arm ")
+        marks = "#sites article:first-child .mark:not([visibility])"
+        assert page.locator(marks).count() == 6, "of each arm the truth over all, and the truth here"
+        assert page.locator("#network .lines line").count() == 3
+        before = number_in(page, "patients")
+        wait_for(lambda: number_in(page, "patients") > before)
+        page.locator("#network .pulse").first.wait_for(state="attached")
+        links = [link.get_attribute("href") for link in page.locator("#sites h3 a").all()]
+        assert all(f": {link}/\n" in said for link in links)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"federation-{scheme}-{width}.png", full_page=True)
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+
+
+def test_an_agent_that_hangs_is_not_healthy(browser, up):
+    """Fails if an agent that runs and does not answer counts as one that leads, or its links look as if they worked."""
+    with opened(browser, up[0]) as page:
+        page.locator("#facts div", has_text="agents that answer").get_by_text("3 of 3").wait_for()
+        kinds, headline, words, verdict, lines = page.evaluate(
+            """async () => {
+              const { headlineOf, kindOf, verdictOf } = await import("/local/verdict.js");
+              const { drawNetwork } = await import("/local/network.js");
+              const site = (name, age, reachable) => ({
+                name, age, running: true, means: [0.2, 0.8],
+                state: { answer: { leader: "b" }, neighbours: ["x", "y", "z"].filter(it => it !== name).map(
+                  it => ({ name: it, reachable: it !== reachable, exchanges: 1 })) },
+              });
+              const run = {
+                sites: [site("x", 0.5, "y"), site("y", 0.7), site("z", 40)], arms: ["a", "b"], best_arm: 1,
+                true_means: [0.2, 0.8], epsilon: 1, seconds: 60, graph: { edges: [[0, 1], [1, 2], [0, 2]] },
+              };
+              drawNetwork(run);
+              const lines = [...document.querySelectorAll("#network .lines line")].map(it => it.getAttribute("class"));
+              const { headline, words } = headlineOf(run);
+              const kinds = run.sites.map(it => kindOf(it, run.arms, 1));
+              return [kinds, headline, words, verdictOf(run.sites[2], run), lines];
+            }"""
+        )
+        assert kinds == ["best", "best", "silent"]
+        assert headline.startswith("2 of 3 sites lead with the best arm")
+        assert "1 agent does not answer." in words
+        assert "No answer for 40\xa0s" in verdict
+        assert lines == ["unreachable"] * 3, "x cannot reach y; z does not answer"
+
+
+# ---------------------------------------------------------------- another browser
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_firefox_shows_the_same(federation, up, tmp_path, scheme):
+    """Fails if a page uses what only Chromium has: it stays empty, without colours, or is wider than its window."""
+    program = shutil.which("firefox-esr") or shutil.which("firefox")
+    if program is None:
+        pytest.skip("no firefox: apt-get install firefox-esr")
+    import axe_playwright_python
+
+    axe = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+    back = {"light": "rgb(243, 245, 247)", "dark": "rgb(14, 20, 23)"}[scheme]
+    with firefox(program, tmp_path / "profile", scheme) as page:
+        for url, dots in ((federation.url("north"), "#arms"), (up[0], "#sites")):
+            for width in (1440, 500):
+                page.open(url, width)
+                page.run("addEventListener('error', it => { window.wrong = it.message })")
+                page.wait("document.querySelector('#connection').textContent.includes('Live')")
+                page.wait(f"document.querySelectorAll('{dots} .dot:not([visibility])').length >= 2")
+                assert page.run("return getComputedStyle(document.body).backgroundColor") == back
+                assert page.run("return innerWidth - document.documentElement.scrollWidth") >= 0
+                before = page.run("return document.querySelector('#facts').textContent")
+                give(federation.url("north"), 2)
+                page.wait(f"document.querySelector('#facts').textContent !== {json.dumps(before)}")
+                found = page.run(f"{axe}; return axe.run().then(it => it.violations.map(each => each.id))")
+                assert found == []
+                assert page.run("return window.wrong ?? null") is None
+                picture = page.ask("WebDriver:TakeScreenshot", full=True)["value"]
+                SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+                (SCREENSHOTS / f"firefox-{dots[1:]}-{scheme}-{width}.png").write_bytes(b64decode(picture))
+
+
+# ---------------------------------------------------------------- modules
+
+
+def test_modules_by_themselves(browser, federation):
+    """Fails if events are lost where a chunk ends, a scale does not hold its values, or 100 % is ever said."""
+    with opened(browser, federation.url("north")) as page:
+        events = page.evaluate(
+            """async () => {
+              const { EventParser } = await import("/page/stream.js");
+              const text = ": hello\\n\\nevent: state\\ndata: {\\"a\\": 1}\\n\\n" +
+                "event: point\\r\\ndata: 2\\r\\n\\r\\ndata: 3\\n\\n";
+              return Array.from(text, (_, i) => {
+                const parser = new EventParser();
+                return JSON.stringify([...parser.feed(text.slice(0, i)), ...parser.feed(text.slice(i))]);
+              });
+            }"""
+        )
+        assert set(events) == {'[["state","{\\"a\\": 1}"],["point","2"],["message","3"]]'}
+        scales = page.evaluate(
+            """async () => {
+              const { Scale } = await import("/page/axis.js");
+              return [[0.31, 0.38], [0.5], [], [-3, 5], [0, 1], [0.999, 1]].map(values => {
+                const it = new Scale(values, 0, 1);
+                return [it.from, it.to, it.ticks.length, values.every(v => it.holds(Math.min(1.1, Math.max(-0.1, v))))];
+              });
+            }"""
+        )
+        assert all(to > low and 3 <= ticks <= 9 and holds for low, to, ticks, holds in scales), scales
+        assert scales[4][:2] == [0, 1], "no room beyond the rewards where nothing lies"
+        words = page.evaluate(
+            """async () => {
+              const { percent, shortPercent, ago, number, share, whole, counted } = await import("/page/format.js");
+              return [
+                ...[1, 0, 0.929, null].map(it => percent(it)), ...[1, 0].map(shortPercent), ...[0, 90, 7300].map(ago),
+                number(-0.0001, 3), number(-0.5, 2), share(0.00012), ...[1264.8, 9.96, 2.34, 0].map(whole),
+                counted(1, "site"), counted(2, "site"),
+              ];
+            }"""
+        )
+        said = [text.replace("\xa0", " ") for text in words]
+        assert said == [
+            *("more than 99 %", "less than 1 %", "92 %", "–", "> 99 %", "< 1 %"),
+            *("just now", "1 min ago", "2 h 1 min ago", "0.000", "−0.50", "0.01 %"),
+            *("1,265", "10", "2.3", "0", "1 site", "2 sites"),
+        ]

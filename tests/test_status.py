@@ -1,0 +1,465 @@
+"""``fedbandit status``: what it shows, where tokens come from, and its exit code."""
+
+import contextlib
+import itertools
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import floor
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fedbandit.agent.core.arm_changes import ArmChange
+from fedbandit.agent.core.arms import Arms
+from fedbandit.agent.core.holdout import Holdout
+from fedbandit.agent.core.notices import Note, warnings_of_arms, warnings_of_network
+from fedbandit.agent.core.records import ArmChanged
+from fedbandit.agent.http.attention import needs_a_person
+from fedbandit.agent.http.state import SiteState
+from fedbandit.agent.rights import ROLES
+from fedbandit.cli import app
+from fedbandit.cli.status_view import Seen, printed, view
+from live import TERMS, serving
+
+TOKEN = "a-token-that-is-long-enough"  # noqa: S105
+
+
+def status(*arguments):
+    """Exit code and output, as in a pipe."""
+    done = CliRunner().invoke(app, ["status", *map(str, arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    """A site that learns alone: nothing about it needs anybody, but a warning that stays: it has no certificates."""
+    with serving(tmp_path_factory.mktemp("quiet"), neighbours=()) as served:
+        for _ in range(30):
+            decision = served.call(lambda driver: driver.decide())
+            served.call(lambda driver, it=decision: driver.report(it.id, 0.25 * it.arm))
+        yield served
+
+
+@pytest.fixture(scope="module")
+def state(quiet):
+    """Its state, to be changed."""
+    return json.loads(quiet.call(lambda driver: driver.state()).model_dump_json())
+
+
+def test_what_is_shown(quiet, state):
+    code, said = status(quiet.url)
+    assert code == 0, said
+    assert state["answer"]["words"] in said
+    assert state["privacy"]["promise"] in said
+    assert "needs a person" not in said
+    assert "from the terms: INSECURE" in said
+    assert "no neighbours: this site learns alone" in said
+    assert "decisions: 30 handed out, 0 without a reward" in said
+    for arm in state["arms"]:
+        row = next(line for line in said.splitlines() if line.startswith(f"{arm['name']}  "))
+        assert f"{arm['estimate']:.3f} ± {arm['radius']:.3f}" in row
+        assert f" {in_percent(arm['chance_best'])} " in row
+        assert f"{arm['own_mean']:.3f}" in row
+        assert ("nothing" if arm["behind"] == 0.0 else f"{100 * arm['behind']:.1f} ± ") in row
+        assert row.split()[-1] == str(arm["pulls"])
+
+
+def in_percent(chance):
+    return "> 99 %" if chance > 0.99 else "< 1 %" if chance < 0.01 else f"{floor(100 * chance)} %"
+
+
+@pytest.mark.parametrize(
+    ("chance", "shown"), [(0.996, "> 99 %"), (1.0, "> 99 %"), (0.0, "< 1 %"), (0.009, "< 1 %"), (0.5, "50 %")]
+)
+def test_chances_are_never_certain(state, chance, shown):
+    arms = [{**arm, "chance_best": chance} for arm in state["arms"]]
+    with answering({**state, "arms": arms, "answer": {**state["answer"], "chance": chance}}) as url:
+        said = status(url)[1]
+        assert f"({shown} sure)" in status(url, url)[1]
+    assert said.count(f" {shown} ") >= len(arms)
+
+
+def test_an_unreachable_neighbour_and_an_agent_that_does_not_serve(tmp_path):
+    with serving(tmp_path) as served:
+        code, said = status(served.url)
+        assert code == 1
+        assert "east is unreachable: no exchange since this agent has started" in said
+        row = next(line for line in said.splitlines() if line.startswith("east  "))
+        assert row.split("  ")[-1].strip() == "nothing yet", "what it told us"
+        served.driver.reason = "the disk is full"
+        assert "it does not serve: the disk is full" in status(served.url)[1]
+    code, said = status(served.url)
+    assert code == 1
+    assert said.count(f"no answer from {served.url}") == 1
+    assert len(said.splitlines()) == 1
+
+
+def test_a_row_for_each_of_several_agents_comes_first(quiet):
+    code, said = status(quiet.url, "http://127.0.0.1:1")
+    heading, _, first, second, *_ = said.splitlines()
+    assert code == 1
+    assert heading.startswith("agent ")
+    assert first.split()[:2] == [quiet.url, "north"]
+    assert first.endswith(" 0")
+    assert second.startswith("http://127.0.0.1:1 ")
+    assert "no answer" in second
+    assert status(quiet.url, quiet.url)[0] == 0
+
+
+# ---------------------------------------------------------------- what needs a person
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({}, 0),
+        ({"warnings": ["from the terms"], "warnings_of_terms": ["from the terms"]}, 0),
+        ({"warnings": ["from the terms", "other"], "warnings_of_terms": ["from the terms"]}, 1),
+        ({"warnings": ["a note"], "notes": ["a note"]}, 0),
+        ({"warnings": ["a note", "other"], "notes": ["a note"]}, 1),
+        ({"held": "old"}, 1),
+        ({"arms_waiting": 2}, 1),
+    ],
+)
+def test_what_needs_a_person(state, changes, number):
+    whole = {**state, "warnings": [], "warnings_of_terms": [], "needs_person": None, **changes}
+    assert len(needs_a_person(SiteState.model_validate(whole))) == number
+
+
+@pytest.mark.parametrize(("reachable", "left", "number"), [(True, False, 0), (False, True, 0), (False, False, 1)])
+def test_a_neighbour_needs_a_person_unless_it_is_reachable_or_has_left(state, reachable, left, number):
+    link = {
+        **dict.fromkeys(("exchanges", "failures", "refusals"), 0),
+        **{"name": "east", "address": None, "last_exchange": None, "last_error": "gone"},
+    }
+    whole = {
+        **state,
+        "warnings": [],
+        "needs_person": None,
+        "neighbours": [{**link, "reachable": reachable, "left": left}],
+    }
+    said = needs_a_person(SiteState.model_validate(whole))
+    assert said == ["east is unreachable: gone"] * number
+
+
+def test_a_suspended_arm_is_a_note_and_a_change_that_waits_needs_a_person(tmp_path):
+    with serving(tmp_path, neighbours=()) as served:
+        served.call(lambda driver: driver.change_arm("suspend", "glipizide"))
+        note = "arms are stopped: glipizide: suspended by north; the others are given."
+        code, said = status(served.url)
+        assert code == 0, said
+        assert f"note: {note}" in said
+        assert "needs a person" not in said
+        served.call(lambda driver: driver.change_arm("suspend", "metformin"))
+        assert "; only none is given." in status(served.url)[1]
+        found = served.call(lambda driver: driver.state())
+        assert found.needs_person == []
+        assert len(found.notes) == 1
+        with urllib.request.urlopen(f"{served.url}/metrics") as answer:  # noqa: S310  # loopback
+            metrics = answer.read().decode()
+        assert 'fedbandit_warnings{kind="note"} 1.0' in metrics
+        assert 'fedbandit_warnings{kind="other"} 0.0' in metrics
+        served.call(lambda driver: driver.change_arm("suspend", "none"))
+        code, said = status(served.url)
+        assert code == 1
+        assert "no arm is left to give" in said
+    waiting = waiting_arms()
+    assert all(not isinstance(it, Note) for it in warnings_of_arms(waiting, None))
+
+
+def waiting_arms():
+    """Another site has added an arm, and the operator has not accepted that."""
+    change = ArmChange(1, "add", "insulin", "east", 0, "digest")
+    return Arms.of(("a", "b"), {change.id: ArmChanged(change, 0)})
+
+
+def test_a_site_with_few_patients_is_a_note():
+    (said,) = warnings_of_network(("a", "b"), Holdout("clinic-7", 1, 12), 0.0)
+    assert isinstance(said, Note)
+    assert said == (
+        "clinic-7 has released 12 rewards of b, which is the main reason why the answer is not surer. More patients "
+        "there would settle it."
+    )
+    assert not isinstance(warnings_of_network(("a", "b"), None, 2.0)[0], Note)
+
+
+# ---------------------------------------------------------------- texts of others
+
+
+@contextmanager
+def answering(said):
+    """A server that shows this state, or writes this text, or these parts."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            if isinstance(said, Iterator):
+                self.send_response(200)
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    self.wfile.writelines(said)
+                return
+            body = (said if isinstance(said, str) else json.dumps(said)).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_texts_of_others_are_neither_markup_nor_control_characters(state):
+    name = "[red]x[/red] [/] :bomb: \x1b[2J\x07\r\n\u202e"
+    arm = {**state["arms"][0], "name": name}
+    link = {
+        **dict.fromkeys(("exchanges", "failures", "refusals"), 0),
+        **{"name": "[bold]east", "address": None, "reachable": False, "last_exchange": None, "left": False},
+        **{"last_error": "\x1b]0;title\x07[link=http://evil]"},
+    }
+    changed = {"arms": [arm], "neighbours": [link], "warnings": ["\x9b31m"], "name": name, "needs_person": None}
+    with answering({**state, **changed}) as url:
+        code, said = status(url)
+    assert code == 1
+    assert "[red]x[/red] [/] :bomb: ?[2J????" in said
+    assert "[bold]east" in said
+    assert "[link=http://evil]" in said
+    assert all(letter.isprintable() or letter == "\n" for letter in said)
+
+
+def test_nothing_is_cut_off_in_a_pipe(state):
+    names = [f"{'long ' * 11}{k:>5}" for k in range(3)]
+    arms = [{**arm, "name": name} for arm, name in zip(state["arms"], names, strict=True)]
+    warning = "word " * 300
+    with answering({**state, "arms": arms, "needs_person": [warning]}) as url:
+        _, said = status(url)
+    lines = said.splitlines()
+    assert all(any(line.startswith(name) for line in lines) for name in names)
+    assert any(warning.strip() in line for line in lines)
+    assert "\x1b" not in said
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_an_agent_of_an_older_version(state):
+    newer = ("answer", "rates", "warnings_of_terms", "notes", "needs_person")
+    older = {key: value for key, value in state.items() if key not in newer}
+    older["arms"] = [
+        {key: value for key, value in arm.items() if not key.startswith(("behind", "chance"))} for arm in older["arms"]
+    ]
+    with answering(older) as url:
+        assert "decisions: 30 handed out" in status(url)[1]
+
+
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        lambda state: {**state, "arms": [{**it, "chance_best": float("nan")} for it in state["arms"]]},
+        lambda state: {**state, "arms": [{**it, "estimate": float("inf")} for it in state["arms"]]},
+        lambda state: {**state, "name": 3},
+        lambda _: [[]],
+        lambda _: 100_000 * "[",
+    ],
+)
+def test_one_bad_agent_does_not_hide_the_others(quiet, state, hurt):
+    with answering(hurt(state)) as url:
+        code, said = status(url, quiet.url)
+    assert code == 1
+    assert f"{url} does not answer like an agent" in said
+    assert state["answer"]["words"] in said
+
+
+def test_numbers_that_do_not_fit_together(state):
+    arms = [{**it, "behind": None, "behind_radius": 0.1, "own_mean": None} for it in state["arms"]]
+    said = json.dumps({**state, "arms": arms}).replace(f'"radius": {arms[0]["radius"]}', '"radius": 1e999', 1)
+    with answering(said) as url:
+        assert status(url)[0] == 0
+
+
+def test_an_answer_without_end_is_not_read(quiet, state):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with answering(itertools.repeat(b" " * 1_000_000)) as url:
+        code, said = status(url, quiet.url)
+    assert code == 1
+    assert f"{url} does not answer like an agent (more than 32 MB)" in said
+    assert state["answer"]["words"] in said
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000
+
+
+def test_many_arms_are_not_all_shown(state):
+    arms = [{**state["arms"][0], "name": f"arm {k}"} for k in range(3000)]
+    with answering({**state, "arms": arms}) as url:
+        _, said = status(url)
+    assert "... and 2,500 more" in said
+    assert len(said.splitlines()) < 600
+
+
+def test_a_narrow_terminal_wraps_no_number(state):
+    it = Seen("http://127.0.0.1:8400", SiteState.model_validate(state), [], 0.0)
+    for width in (60, 80, 100, 140):
+        lines = list(printed(view([it], width), Console(width=width)))
+        assert all(len(line) <= width for line in lines)
+        for arm in state["arms"]:
+            shown = f"{arm['estimate']:.3f} \N{PLUS-MINUS SIGN} {arm['radius']:.3f}"
+            assert any(shown in line for line in lines), lines
+        assert any("this site alone" in line for line in lines) == (width >= 100)
+
+
+def test_privacy_is_said_once(quiet, state):
+    assert status(quiet.url, quiet.url)[1].count(state["privacy"]["promise"]) == 1
+    other = {**state, "name": "other", "privacy": {**state["privacy"], "promise": "None."}}
+    with answering(other) as url:
+        said = status(quiet.url, url)[1]
+    assert "privacy of north: With epsilon" in said
+    assert "privacy of other: None." in said
+
+
+# ---------------------------------------------------------------- tokens and addresses
+
+
+def test_tokens(tmp_path):
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    path.chmod(0o600)
+    with serving(tmp_path / "data", tokens={TOKEN: ROLES["viewer"]}, neighbours=()) as served:
+        code, said = status(served.url)
+        assert code == 1
+        assert said == f"{served.url} refuses: it requires a token (--token-file)\n"
+        assert status(served.url, "--token-file", path)[0] == 0
+        site = tmp_path / "site.toml"
+        site.write_text(
+            f"""name = "north"
+data = "data"
+[federation]
+name = "trial"
+arms = {json.dumps(TERMS.arms)}
+rewards = [0, 1]
+policy = {{ epsilon = 1.0 }}
+[listen]
+http = "127.0.0.1:{served.port}"
+[tokens]
+application = "other"
+viewer = "token"
+"""
+        )
+        (tmp_path / "other").write_text("another-token-that-is-long")
+        (tmp_path / "other").chmod(0o600)
+        assert status("-c", site)[0] == 0
+        path.chmod(0o644)
+        code, said = status(served.url, "--token-file", path)
+        assert code == 2
+        assert "chmod 600" in said
+
+
+def test_without_an_address_the_site_of_this_folder_or_the_usual_port(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedbandit.cli.status.DEFAULT", "http://127.0.0.1:1")
+    assert "no answer from http://127.0.0.1:1" in status()[1]
+    (tmp_path / "site.toml").write_text("name = 3")
+    code, said = status()
+    assert code == 2
+    assert "site.toml" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["127.0.0.1:8400"], "url"),
+        (["http://127.0.0.1:99999"], "http://127.0.0.1:99999"),
+        (["http://127.0.0.1:abc"], "http://127.0.0.1:abc"),
+        (["http://[::1"], "http://[::1"),
+        (["http://\u00e9.example"], "url"),
+        ([f"http://{'a' * 300}"], "http://aaa"),
+        (["http://"], "http://"),
+        (["http://127.0.0.1:8400/?a=b"], "url"),
+        (["http://127.0.0.1:8400", "-c", "site.toml"], "--config"),
+        (["-c", "missing.toml"], "missing.toml"),
+        (["http://127.0.0.1:8400", "--token-file", "missing"], "missing"),
+        (["--wach"], "--wach"),
+    ],
+)
+def test_wrong_usage(arguments, words):
+    code, said = status(*arguments)
+    assert code == 2
+    assert words in said
+    assert "Traceback" not in said
+
+
+# ---------------------------------------------------------------- --watch
+
+# With the handler of a terminal: what runs in the background of a shell ignores SIGINT, and so would this.
+WATCHING = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "import fedbandit.cli.status as s; s.EVERY = 0.2; from fedbandit.cli import main; main()"
+)
+
+
+def test_watch_shows_changes_until_it_is_interrupted(quiet):
+    ours, theirs = pty.openpty()
+    os.set_blocking(ours, False)
+    watching = subprocess.Popen(
+        [sys.executable, "-c", WATCHING, "status", "--watch", quiet.url], stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    said = b""
+
+    def reads(word):
+        nonlocal said
+        until = time.monotonic() + 30
+        while word not in said and time.monotonic() < until:
+            time.sleep(0.05)
+            try:
+                said += os.read(ours, 65536)
+            except BlockingIOError:
+                continue
+        return word in said
+
+    try:
+        assert reads(b"30 handed out"), said
+        decision = quiet.call(lambda driver: driver.decide())
+        assert reads(b"31 handed out"), said
+        quiet.call(lambda driver: driver.cancel(decision.id))
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == 0
+        assert b"Traceback" not in said
+    finally:
+        watching.kill()
+        watching.wait()
+        os.close(ours)
+
+
+def test_watch_in_a_pipe(quiet):
+    watching = subprocess.Popen(
+        [sys.executable, "-c", WATCHING, "status", "--watch", quiet.url, "http://127.0.0.1:1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    seen = 0
+    for line in watching.stdout:
+        seen += line.startswith("agent ")
+        if seen == 2:
+            break
+    watching.send_signal(signal.SIGINT)
+    rest, _ = watching.communicate(timeout=20)
+    assert watching.returncode == 1
+    assert "Traceback" not in rest
