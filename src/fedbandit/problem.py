@@ -309,7 +309,8 @@ class Problem:
     @cached_property
     def arm_means(self) -> NDArray[np.float64]:
         """mu_k = sum_i weight_i mu_{i,k}: the true quality of each arm; in the first period, if means change."""
-        return self.weights @ self.means
+        # No ``@``: the order in which BLAS adds, and so the last bit, depends on the processor.
+        return (self.weights[:, np.newaxis] * self.means).sum(axis=0)
 
     @cached_property
     def gaps(self) -> NDArray[np.float64]:
