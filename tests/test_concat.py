@@ -42,8 +42,15 @@ def parts():
     return [run(range(0, 1)), run(range(1, 3)), run(range(3, 5))]
 
 
-@pytest.mark.parametrize("problem", [PROBLEM, REDRAWN, [PROBLEM] * 5], ids=["one", "redrawn", "redrawn, equal"])
-@pytest.mark.parametrize("cuts", [(0, 2, 5), (0, 1, 2, 3, 4, 5), (0, 5), (2, 4, 5)], ids=str)
+@pytest.mark.parametrize(
+    ("problem", "cuts"),
+    [
+        *((PROBLEM, cuts) for cuts in [(0, 2, 5), (0, 1, 2, 3, 4, 5), (0, 5), (2, 4, 5)]),
+        (REDRAWN, (2, 4, 5)),
+        ([PROBLEM] * 5, (0, 2, 5)),
+    ],
+    ids=["in two", "each by itself", "whole", "not from the first", "redrawn", "redrawn, equal"],
+)
 def test_the_parts_are_the_whole_bit_for_bit(problem, cuts, tmp_path):
     """Arrays, coordinates and attributes, in memory and as read from the files of other machines."""
     whole = run(range(cuts[0], cuts[-1]), problem=problem)

@@ -171,7 +171,7 @@ def _state(site: Site) -> tuple[object, ...]:
     return (
         *(site.own, site.own_means, site.gossiped, site.theta, site.radius),
         *(site.releases, site.released, site.rewards, site.tried, site.n_max, site.decided, site.remembered),
-        *(site.epoch, site.privacy(), site.errors, site.answer),
+        *(site.epoch, site.privacy(), site.errors, site.belief),
     )
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Result", "describe", "load", "result_of"]
+__all__ = ["Result", "describe", "load", "read", "result_in", "result_of"]
 
 FORMAT = 2
 
@@ -220,14 +220,26 @@ class Result:
 
 def load(path: str | os.PathLike[str]) -> Result:
     """Read a file written by ``Result.save``."""
+    return result_in(read(path), path)
+
+
+def read(path: str | os.PathLike[str]) -> xr.Dataset:
+    """The whole content of a netCDF file."""
     if not Path(path).exists():
         raise InvalidArgument("path", str(path), "a file that exists")
     if not Path(path).is_file():
         raise InvalidArgument("path", str(path), "a file written by Result.save")
     try:
-        dataset = xr.load_dataset(path, engine="h5netcdf")
-        found = int(dataset.attrs["fedbandit_format"])
+        return xr.load_dataset(path, engine="h5netcdf")
     except (OSError, KeyError, ValueError) as error:
+        raise InvalidArgument("path", str(path), "a file written by Result.save", str(error)) from None
+
+
+def result_in(dataset: xr.Dataset, path: str | os.PathLike[str]) -> Result:
+    """What ``Result.save`` has written to a file with such a content."""
+    try:
+        found = int(dataset.attrs["fedbandit_format"])
+    except (KeyError, ValueError) as error:
         raise InvalidArgument("path", str(path), "a file written by Result.save", str(error)) from None
     if found != FORMAT:
         raise InvalidArgument("path", str(path), f"of format {FORMAT}", f"This one is of format {found}.")

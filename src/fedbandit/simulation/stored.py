@@ -11,8 +11,7 @@ import xarray as xr
 
 from fedbandit.checks import InvalidArgument, instance
 from fedbandit.notebook import sweep_html, sweep_text
-from fedbandit.simulation.result import Result
-from fedbandit.simulation.result import load as load_result
+from fedbandit.simulation.result import Result, read, result_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,12 +73,6 @@ def load(path: str | os.PathLike[str]) -> Result | Sweep:
         place = found[0]
     if not place.exists():
         raise InvalidArgument("path", str(path), "a file or folder that exists")
-    return Sweep(xr.load_dataset(place, engine="h5netcdf")) if _is_sweep(place) else load_result(place)
-
-
-def _is_sweep(path: Path) -> bool:
-    try:
-        with xr.open_dataset(path, engine="h5netcdf") as seen:
-            return "swept" in seen.attrs and "run" in seen.dims
-    except (OSError, ValueError):
-        return False  # ``load_result`` says what is wrong
+    dataset = read(place)
+    is_sweep = "swept" in dataset.attrs and "run" in dataset.dims
+    return Sweep(dataset) if is_sweep else result_in(dataset, place)

@@ -64,14 +64,20 @@ class SiteAnswers(SiteView):
     @property
     def answer(self) -> Answer:
         """Which arm is best, as far as was known here at the last exchange; where there are no neighbours, now."""
+        belief = self.belief
+        if not self._is_alone and not self._has_exchanged and sum(belief.active) > 1:
+            return answer_before_exchange(len(belief.names))
+        return answer_of(belief)
+
+    @property
+    def belief(self) -> Belief:
+        """All that the answer is made of."""
         names, is_alone = self._arms.names, self._is_alone
         active = [k not in self.stopped for k in range(len(names))]
-        if not is_alone and not self._has_exchanged and sum(active) > 1:
-            return answer_before_exchange(len(names))
         it = self._at_exchange
         it = self._estimates if is_alone or it is None else it.grown(len(names))
         whose = over_whom(self.num_agents, self.terms.counted)
-        return answer_of(Belief(names, active, it.theta, self._errors(it), it.weights, it.is_mixed, whose))
+        return Belief(names, active, it.theta, self._errors(it), it.weights, it.is_mixed, whose)
 
     def privacy(self) -> Privacy:
         """What is promised to the one whose reward it is."""
