@@ -2623,7 +2623,7 @@ PAGE = {
     ),
     "what was known before a start is told after it": Mutant(
         "agent/core/site_answers.py",
-        "if not is_alone and not self._has_exchanged and sum(active) > 1:",
+        "if not self._is_alone and not self._has_exchanged and sum(belief.active) > 1:",
         "if False:",
         ("test_answer.py::test_who_has_not_exchanged_since_the_start_says_nothing",),
     ),

@@ -57,7 +57,11 @@ WORLDS = {  # graph, range, sigma, epsilon, first batch
     "ring": (graph.ring(5), (-0.5, 1.5), None, 4.0, 3),  # (high - low)^2 / 4 = 1, the tape's: the variance is learnt
 }
 
-MORE = ("safe", "complete"), ("kl", "complete"), ("thompson", "complete"), ("ucb", "complete"), ("ucb", "ring")  # slow
+MORE = {  # slow
+    *((index, "complete") for index in ("thompson", "ucb", "safe", "kl")),
+    ("ucb", "ring"),
+    ("safe", "path"),
+}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,9 @@ def test_without_faults_agents_are_the_simulator(index, world):
     follow_the_tape(index, WORLDS[world], 600, in_memory)
 
 
-@pytest.mark.parametrize(("index", "world"), [("thompson", "ring"), ("ucb", "path")])
+@pytest.mark.parametrize(
+    ("index", "world"), [("thompson", "ring"), pytest.param("ucb", "path", marks=pytest.mark.slow)]
+)
 def test_over_grpc_agents_are_the_simulator_too(tmp_path, index, world):
     """Real gRPC with mutual TLS, real files: the same arms, and what is gossiped to 1e-12."""
     networks = []

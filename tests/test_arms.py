@@ -521,7 +521,7 @@ def test_in_spite_of_faults(block, fault_seeds):
         Federation("test", 5, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=3), reward_window=20.0, shares=shares),
         Federation("test", 5, ("a", "b"), 0.0, 1.0, GossipUCB()),
     ]
-    for seed in range(3000 + block * fault_seeds // 4, 3000 + (block + 1) * fault_seeds // 4):
+    for seed in range(3000 + block * fault_seeds // 8, 3000 + (block + 1) * fault_seeds // 8):
         try:
             story = ChangesArms(seed, terms=terms[seed % 4])
             story.faulty(FAULTY_EVENTS if seed % 16 < 4 else FAULTY_EVENTS // 3)
@@ -539,9 +539,9 @@ def test_in_spite_of_faults(block, fault_seeds):
             repeated, cancelled = repeated + story.repeated, cancelled + story.cancels
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-    assert changed > fault_seeds
-    assert grown > fault_seeds // 2
-    assert min(none_left, repeated, cancelled) > fault_seeds // 20
+    assert changed > fault_seeds // 2
+    assert grown > fault_seeds // 4
+    assert min(none_left, repeated, cancelled) > fault_seeds // 40
 
 
 def until_all_agree_on_arms(story):

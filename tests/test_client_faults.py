@@ -103,7 +103,7 @@ def test_an_attempt_ends_by_its_timeout(kind):
 
 
 @both
-@pytest.mark.parametrize("call", ["decide", "reward"])
+@pytest.mark.parametrize("call", ["decide", pytest.param("reward", marks=pytest.mark.slow)])
 def test_by_default_a_web_page_waits_two_seconds(kind, call):
     with server(hang) as url, kind(url) as client:
         ends(client, CALLS[call], 2.0)

@@ -37,7 +37,7 @@ from fedbandit.simulation.layout import new_population
 from fedbandit.simulation.run import check_call
 
 HERE = Path(__file__).parent
-COMPILED = ("Gossip_UCB", "kernels of five rounds", "a control arm")
+COMPILED = ("Gossip_UCB", "a control arm")
 PROBLEM = Problem.random(3, 3, "path:3", seed=4, rewards="bernoulli")
 
 

@@ -36,6 +36,18 @@ RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "liar"), ("liar", "a")]
 COMPLETE = [(x, y) for i, x in enumerate((*HONEST, "liar")) for y in (*HONEST, "liar")[i + 1 :]]
 STAR = [("a", "b"), ("a", "c"), ("a", "d"), ("a", "liar")]
 GRAPHS = {"ring": RING, "complete": COMPLETE, "star": STAR}
+POLICIES = {"gossip_ucb": EXACT, "sites": BATCHES, "patients": PATIENTS}
+IN_A_MINUTE = ("gossip_ucb", "ring"), ("sites", "complete"), ("patients", "star")
+every_policy_and_graph = pytest.mark.parametrize(
+    ("terms", "graph"),
+    [
+        pytest.param(
+            terms, graph, id=f"{name}-{graph}", marks=[] if (name, graph) in IN_A_MINUTE else [pytest.mark.slow]
+        )
+        for name, terms in POLICIES.items()
+        for graph in GRAPHS
+    ],
+)
 
 
 class Lying(MemoryNetwork):
@@ -101,8 +113,7 @@ def warnings(network):
 # ---------------------------------------------------------------- values
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("terms", [EXACT, BATCHES, PATIENTS], ids=["gossip_ucb", "sites", "patients"])
+@every_policy_and_graph
 def test_370_in_a_range_of_0_to_1(terms, graph):
     """It moves the mean by what its links may carry, and no more; neighbours name it; ``leave`` undoes it."""
     links = GRAPHS[graph]
@@ -171,8 +182,7 @@ def test_an_answer_beyond_the_limits_is_written_anew():
     assert site.offer("liar").result.stamp == (8, "a")
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("terms", [EXACT, BATCHES, PATIENTS], ids=["gossip_ucb", "sites", "patients"])
+@every_policy_and_graph
 def test_negative_weights_make_no_arm_unknown(terms, graph):
     """Whoever has released an arm goes on with its own mean if the network leaves it nothing."""
     network = mixed(terms, GRAPHS[graph])

@@ -372,9 +372,13 @@ def test_a_neighbour_is_dropped_and_accepted_again(browser, tmp_path):
 
 # ---------------------------------------------------------------- themes, widths, accessibility
 
+OTHER_WINDOWS = ("dark", 1440), ("light", 390)
 
-@pytest.mark.parametrize("width", [1440, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [("light", 1440), ("dark", 390), *(pytest.param(*it, marks=pytest.mark.slow) for it in OTHER_WINDOWS)],
+)
 def test_both_themes_and_widths(browser, federation, scheme, width):
     """Fails with too little contrast, a control without a name, a skipped heading, or a page wider than its window."""
     from axe_playwright_python.sync_playwright import Axe
