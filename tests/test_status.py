@@ -315,9 +315,11 @@ def test_many_arms_are_not_all_shown(state):
 
 def test_a_narrow_terminal_wraps_no_number(state):
     it = Seen("http://127.0.0.1:8400", SiteState.model_validate(state), [], 0.0)
-    for width in (60, 80, 100, 140):
-        lines = list(printed(view([it], width), Console(width=width)))
+    for width in (50, 60, 80, 100, 140):
+        lines = list(printed(view([it, it], width), Console(width=width)))
         assert all(len(line) <= width for line in lines)
+        assert any(line.endswith(("needs a person", "a person")) for line in lines), "no column is cut off"
+        assert any("here" in line and "best" in line for line in lines)
         for arm in state["arms"]:
             shown = f"{arm['estimate']:.3f} \N{PLUS-MINUS SIGN} {arm['radius']:.3f}"
             assert any(shown in line for line in lines), lines

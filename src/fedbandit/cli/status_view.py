@@ -33,6 +33,9 @@ _MOST = 500
 _WIDE = 100
 """Columns of a terminal from which all numbers of an arm have room."""
 
+_NARROW = 80
+"""Columns of a terminal below which headings have two lines, and tables what matters most."""
+
 
 class Seen(NamedTuple):
     """What one agent answered: its state, if it did, and what needs a person."""
@@ -76,7 +79,7 @@ def printed(drawn: RenderableType, console: Console) -> Iterator[str]:
 
 def view(seen: Sequence[Seen], width: int) -> RenderableType:
     """All of it for a terminal of so many columns: with several agents, a row for each comes first."""
-    parts: list[RenderableType] = [] if len(seen) == 1 else [_overview(seen)]
+    parts: list[RenderableType] = [] if len(seen) == 1 else [_overview(seen, width)]
     for it in seen:
         parts += [*([Text()] if parts else []), *_agent(it, width)]
     promises: dict[str, list[str]] = {}
@@ -88,8 +91,9 @@ def view(seen: Sequence[Seen], width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _overview(seen: Sequence[Seen]) -> Table:
-    table = _table("agent", "site", "best so far", "neighbours >", "decisions >", "needs a person >")
+def _overview(seen: Sequence[Seen], width: int) -> Table:
+    counts = ["neighbours >", "decisions >"] if width >= _NARROW else []
+    table = _table(width, "agent", "site", "best so far", *counts, "needs a person >")
     for it in seen:
         if it.state is None:
             said = "refuses" if " refuses: " in it.needs[0] else "no answer"
@@ -99,7 +103,7 @@ def _overview(seen: Sequence[Seen]) -> Table:
             reachable = Text(f"{sum(link.reachable for link in links)} of {len(links)}")
             row = [_plain(it.url), _plain(it.state.name), _plain(_leader(it.state)), reachable]
             row.append(Text(f"{it.state.decisions.handed_out:,}"))
-        table.add_row(*row, Text(str(len(it.needs)), "red" if it.needs else "green"))
+        table.add_row(*row[: 3 + len(counts)], Text(str(len(it.needs)), "red" if it.needs else "green"))
     return table
 
 
@@ -139,7 +143,7 @@ def _more(rows: Sequence[object]) -> Iterator[Text]:
 
 def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
     own, lost = (["this site alone >"], ["loses per 100\ndecisions >"]) if width >= _WIDE else ([], [])
-    table = _table("arm", "estimate", *own, "chance to be best >", *lost, "given here >", "")
+    table = _table(width, "arm", "estimate", *own, "chance to be best >", *lost, "given here >", "")
     leader = None if state.answer is None else state.answer.leader
     arms = sorted(state.arms, key=lambda it: -float("inf") if it.estimate is None else it.estimate, reverse=True)
     for arm in arms[:_MOST]:
@@ -152,13 +156,14 @@ def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
 
 
 def _neighbours(state: SiteState, now: float, width: int) -> Iterator[RenderableType]:
-    table = _table("neighbour", "", "last exchange >", "exchanges >", "failures >", "what it told us")
+    counts = ["exchanges >", "failures >"] if width >= _NARROW else []
+    table = _table(width, "neighbour", "", "last exchange >", *counts, "what it told us")
     for link in state.neighbours[:_MOST]:
         last = "none yet" if link.last_exchange is None else _ago(now - link.last_exchange)
         told = max((it.share for it in link.flow), default=0.0)
         how_much = f" ({_share(told)} of its bound)" if told > 0.0 and width >= _WIDE else ""
-        numbers = last, f"{link.exchanges:,}", f"{link.failures:,}", f"{_load(told)}{how_much}"
-        table.add_row(_plain(link.name), _reach(link), *map(Text, numbers))
+        numbers = [f"{link.exchanges:,}", f"{link.failures:,}"][: len(counts)]
+        table.add_row(_plain(link.name), _reach(link), *map(Text, (last, *numbers, f"{_load(told)}{how_much}")))
     yield table
     yield from _more(state.neighbours)
 
@@ -249,13 +254,13 @@ def _ago(seconds: float) -> str:
     return f"{seconds / 60.0:.0f} min ago" if seconds < 7200.0 else f"{seconds / 3600.0:.0f} h ago"
 
 
-def _table(*headings: str) -> Table:
+def _table(width: int, *headings: str) -> Table:
     """``>``: a column of numbers. Only names are folded where there is no room."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for k, heading in enumerate(headings):
         is_number = heading.endswith(">")
         table.add_column(
-            heading.removesuffix(" >"),
+            heading.removesuffix(" >") if width >= _NARROW else heading.removesuffix(" >").replace(" ", "\n", 1),
             justify="right" if is_number else "left",
             overflow="fold",
             no_wrap=is_number or heading == "estimate",
