@@ -54,7 +54,8 @@ class Settings:
         self.timeout = number_above("timeout", timeout, 0.0)
         self.deadline = number_above("deadline", deadline, 0.0)
         self.retries = whole_number("retries", retries, 0, 1_000_000)
-        self._headers = {"Accept": "application/json"}
+        # httpcore would write the address of an IPv6 host without its brackets.
+        self._headers = {"Host": urlsplit(self.url).netloc.rpartition("@")[2], "Accept": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         # No proxy: an agent is beside the application.

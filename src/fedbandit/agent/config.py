@@ -18,6 +18,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.own_policy import check_trust
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
+from fedbandit.agent.disk.state_files import may_be_there
 from fedbandit.agent.rights import ALL_RIGHTS, ROLES, Right, Rights, Role
 from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
 from fedbandit.outside.policies import WrongPage, policy_from
@@ -225,7 +226,7 @@ def read_config(path: Path) -> SiteConfig:
     except InvalidArgument as error:
         mistakes.insert(0, str(error))
     folder = path.parent
-    if not (folder / file.data / STATE_FILE).exists():  # a site that has begun with such names goes on
+    if not may_be_there(folder / file.data / STATE_FILE):  # a site that has begun with such names goes on
         mistakes += map(str, unclear_names("federation.arms", file.federation.arms))
     _refuse(path, mistakes)
     listen = file.listen

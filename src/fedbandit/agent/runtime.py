@@ -79,7 +79,7 @@ class Agent:
         self.limits = Limits(config.keep, config.expire_after)
         self._forgotten = ForgottenDecisions(_LOG, self.limits, config.terms.reward_window > 0.0)
         self._presence = Presence(self._new_run())
-        self._said, self._restarts = WarningLog(_LOG), RestartLog(_LOG)
+        self._said, self._restarts = WarningLog(_LOG, config.terms.arms), RestartLog(_LOG)
         self._confirmed: float | None = None
         self._awake = both_clocks()
         self.site = DurableSite(self._open_journal, self._make_site, self._now)

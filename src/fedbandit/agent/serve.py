@@ -9,6 +9,7 @@ from collections.abc import Generator, Mapping
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fedbandit.agent.addresses import Address
 from fedbandit.agent.config import SiteConfig
 from fedbandit.agent.http.access import LOOPBACK
 from fedbandit.agent.http.api import make_app
@@ -51,7 +52,7 @@ async def _serve_at(
     await agent.start()
     serving = asyncio.create_task(http.serve(sockets=[door]))
     gossip = "nobody can dial this agent" if agent.gossip_port is None else f"gossip on port {agent.gossip_port}"
-    _LOG.info("ready: http://%s:%d for the application, %s", host, port, gossip)
+    _LOG.info("ready: http://%s for the application, %s", Address(host, port), gossip)
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

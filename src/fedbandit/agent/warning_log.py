@@ -11,20 +11,23 @@ from fedbandit.checks import shortened
 
 __all__ = ["RestartLog", "WarningLog"]
 
-_NUMBERS = re.compile(r"[0-9][0-9.,e+%-]*")
+_NUMBER = r"(?<![\w.-])[0-9][0-9.,e+%-]*(?!\w)"  # not one within a name, such as north-2
 
 
 class WarningLog:
     """What was said: the numbers in a warning may change while it lasts."""
 
-    def __init__(self, log: logging.Logger) -> None:
-        """Nothing was said yet."""
+    def __init__(self, log: logging.Logger, names: Iterable[str] = ()) -> None:
+        """Nothing was said yet. ``names``: of the arms; numbers within them do not change."""
         self._log = log
+        self._names = frozenset(names)
+        longest_first = sorted(self._names, key=len, reverse=True)
+        self._changing = re.compile("|".join([*map(re.escape, longest_first), _NUMBER]))
         self._said: dict[str, str] = {}
 
     def notice(self, warnings: Iterable[str]) -> None:
         """These hold now."""
-        now = {_NUMBERS.sub("", warning): warning for warning in warnings}
+        now = {self._key(warning): warning for warning in warnings}
         for key, warning in now.items():
             if key not in self._said:
                 self._log.log(logging.INFO if isinstance(warning, Note) else logging.WARNING, "%s", warning)
@@ -32,6 +35,10 @@ class WarningLog:
             if key not in now:
                 self._log.info("no longer: %s", shortened(warning, 60))  # it was told in full
         self._said = now
+
+    def _key(self, warning: str) -> str:
+        """The same while a warning lasts."""
+        return self._changing.sub(lambda it: it[0] if it[0] in self._names else "", warning)
 
 
 class RestartLog:

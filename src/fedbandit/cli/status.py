@@ -86,12 +86,13 @@ def _agents(urls: list[str], config: Path | None, token_file: Path | None) -> li
 
 
 def _token(path: Path) -> str:
+    from fedbandit.agent.config import is_token
     from fedbandit.agent.disk.secret_files import read_secret
 
-    try:
-        return read_secret(path).decode("ascii").strip()
-    except UnicodeDecodeError:
-        raise FileError(f"{path} holds no token") from None
+    token = read_secret(path).strip()
+    if not is_token(token.decode("latin-1")):
+        raise FileError(f"{path} holds no token")
+    return token.decode("ascii")
 
 
 def _console() -> "Console":

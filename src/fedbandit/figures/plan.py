@@ -7,6 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedbandit.figures.regret import COLOURS, DASHES, STYLE, plain_text
+from fedbandit.figures.shown import ShownFigure
+from fedbandit.planning.question import CERTAINTY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_figure"]
 
-_CERTAINTY = 0.95
-
 
 def plan_figure(forecast: "Forecast") -> Figure:
     """A curve with a 95 % band for each way to act, the 95 % line, where each crosses it, and when sites are sure."""
@@ -25,10 +25,10 @@ def plan_figure(forecast: "Forecast") -> Figure:
 
     question = forecast.question
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.0, 4.4), layout="constrained")
+        figure = ShownFigure(figsize=(7.0, 4.4), layout="constrained")
         axes = figure.subplots()
         _curves(axes, forecast)
-        axes.axhline(_CERTAINTY, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.axhline(CERTAINTY, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)))
         if question.patients is not None:
             axes.axvline(question.patients, color="0.35", linewidth=1.0, linestyle=":")
             axes.annotate(
@@ -71,18 +71,18 @@ def _curves(axes: "Axes", forecast: "Forecast") -> None:
             label = "together, sites are sure"
             axes.plot(curve.sure.patients, curve.sure.mean, color=colour, linewidth=0.9, label=label, zorder=3)
             if curve.known < inf:
-                axes.plot([curve.known], [_CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
+                axes.plot([curve.known], [CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
                 axes.annotate(
                     f"{curve.known:,.0f}",
-                    (curve.known, _CERTAINTY),
+                    (curve.known, CERTAINTY),
                     xytext=(4, -11),
                     textcoords="offset points",
                     fontsize=7.5,
                     color=colour,
                 )
         if curve.found < inf:
-            axes.plot([curve.found] * 2, [0.0, _CERTAINTY], color=colour, linewidth=0.9, zorder=2)
-            axes.plot([curve.found], [_CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
+            axes.plot([curve.found] * 2, [0.0, CERTAINTY], color=colour, linewidth=0.9, zorder=2)
+            axes.plot([curve.found], [CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
             axes.annotate(
                 f"{curve.found:,.0f}",
                 (curve.found, 0.0),

@@ -69,7 +69,7 @@ class Question:
             raise InvalidArgument("epsilon", epsilon, f"at most {_LARGEST_EPSILON:,.0f}, or inf")
         patients_per_day = number_above("patients_per_day", patients_per_day, 0.0)
         if patients is not None:
-            patients = whole_number("patients", patients, 1, MOST_PATIENTS)
+            patients = whole_number("patients", patients, 1 + arms, MOST_PATIENTS)  # every policy begins with each arm
         return cls(
             sites,
             arms,

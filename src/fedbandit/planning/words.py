@@ -23,6 +23,10 @@ def about(number: float) -> str:
     return f"{floor(number / step + 0.5) * step:,}"
 
 
+def _counted(patients: float) -> str:
+    return f"{patients:g} patient{'' if patients == 1 else 's'}"
+
+
 def duration(days: float) -> str:
     """Days, months or years, whichever a person would say."""
     if days < 1.0:
@@ -61,7 +65,7 @@ def _how_many(question: Question, together: Curve) -> str:
     interval = f"{about(low)} to {about(high)}" if high < inf else f"at least {about(low)}"
     return (
         f"{_so_long(question, together.found)} until the best of {question.arms} arms leads for good at 95 % of them "
-        f"(95 % interval: {interval}), at {question.patients_per_day:g} patients per site and day, and "
+        f"(95 % interval: {interval}), at {_counted(question.patients_per_day)} per site and day, and "
         f"{_until_sure(question, together)} until the sites can be sure of it. About "
         f"{about(together.worse_at(together.found))} of the first {about(together.found)} get an arm that is worse on "
         "average over all sites."
@@ -141,6 +145,6 @@ def _own_patients(forecast: "Forecast") -> str:
 
 def percent(share: float) -> str:
     """A share, rounded; nothing becomes 0 or 100 % by that."""
-    if 0.0 < share < 0.005:
+    if 0.0 < share <= 0.005:
         return "less than 1 %"
-    return "more than 99 %" if 0.995 < share < 1.0 else f"{100.0 * share:.0f} %"
+    return "more than 99 %" if 0.995 <= share < 1.0 else f"{100.0 * share:.0f} %"

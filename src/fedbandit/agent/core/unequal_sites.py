@@ -5,6 +5,7 @@ more certain. What people are told must count what the others do not know.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -41,7 +42,10 @@ class Estimates(NamedTuple):
             return self
         unknown = (None,) * more
         return self._replace(
-            theta=self.theta + unknown, deviation=self.deviation + unknown, weights=self.weights + (0.0,) * more
+            theta=self.theta + unknown,
+            deviation=self.deviation + unknown,
+            weights=self.weights + (0.0,) * more,
+            own=replace(self.own, released=self.own.released + (0,) * more),
         )
 
 
@@ -56,10 +60,11 @@ def errors_of(
     more = sqrt(it.num_agents / at_most(it.num_agents, most_sites))
     errors: list[float | None] = []
     for k, deviation in enumerate(it.deviation):
-        counted = _believed(standings, k, terms, most_sites)
         if deviation is None:
             errors.append(None)
-        elif it.own.released[k] * it.own.weight == 0 and any(other.weight > 0.0 for other in counted[1:]):
+            continue
+        counted = _believed(standings, k, terms, most_sites)
+        if it.own.released[k] * it.own.weight == 0 and any(other.weight > 0.0 for other in counted[1:]):
             # The index has it from the others (``policies.joining``): there is no own deviation to widen.
             errors.append(max(deviation, step * sqrt(variance_of_mean(counted, k, terms))))
         else:

@@ -21,6 +21,7 @@ __all__ = [
     "beside",
     "check_files",
     "has_log",
+    "may_be_there",
     "identity",
     "remove_leftovers",
     "what_to_do",
@@ -79,6 +80,17 @@ def check_files(path: Path) -> None:
         raise _refused(
             path, f"it is missing, but its log {path.name}{LOG} is here. {what_to_do(path, is_readable=False)}"
         )
+
+
+def may_be_there(path: Path) -> bool:
+    """Whether there is such a file, or this user may not look: an agent makes its folder for itself alone."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def has_log(path: Path) -> bool:

@@ -79,12 +79,13 @@ export function ago(seconds) {
   return seconds < 1.5 ? "just now" : `${duration(seconds)} ago`;
 }
 
-/** The time of day, with the date if it is another day. */
-export function time(at, now = Date.now() / 1000) {
+/** The time of day; of another day the date and no seconds. */
+export function time(at, now = Date.now() / 1000, hasSeconds = true) {
   const then = new Date(1000 * at);
   const clock = then.toLocaleTimeString("en-GB");
-  if (Math.abs(now - at) < 43200 || then.toDateString() === new Date(1000 * now).toDateString()) return clock;
-  return `${then.toISOString().slice(0, 10)} ${clock.slice(0, 5)}`;
+  const isToday = Math.abs(now - at) < 43200 || then.toDateString() === new Date(1000 * now).toDateString();
+  if (isToday) return hasSeconds ? clock : clock.slice(0, 5);
+  return `${then.toLocaleDateString("sv-SE")} ${clock.slice(0, 5)}`; // Swedish dates are those of ISO 8601
 }
 
 /** At most `most` characters, the end replaced by an ellipsis. */

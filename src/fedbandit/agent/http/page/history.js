@@ -85,7 +85,7 @@ function build({ arms, visible, banded, low, high }) {
         ...axis,
         size: 34,
         space: 90,
-        values: (_, splits, __, ___, step) => splits.map((at) => (step < 60 ? time(at) : time(at).slice(0, -3))),
+        values: (_, splits, __, ___, step) => splits.map((at) => time(at, undefined, step < 60)),
       },
       {
         ...axis,
@@ -205,7 +205,7 @@ function inWords(points, arms, order) {
       ? null
       : `${shortened(arms[k].name, 40)} from ${number(values[0], 3)} to ${number(values.at(-1), 3)}`;
   });
-  return `Estimates from ${time(points[0].at)} to ${time(end)}: ${told.filter((it) => it !== null).join("; ")}`;
+  return `${lines === "estimates" ? "Estimates" : "Means of this site alone"} from ${time(points[0].at)} to ${time(end)}: ${told.filter((it) => it !== null).join("; ")}`;
 }
 
 /** Draw it. */
