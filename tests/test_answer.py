@@ -334,6 +334,17 @@ def test_arms_that_were_stopped_or_added_since_count_as_they_are():
     assert here.answer == found
 
 
+def test_an_arm_that_was_added_since_with_a_bound_on_sites():
+    """Fails where what this site had released then is asked for an arm that there was not."""
+    here, _ = pair()
+    here.limit_sites(5)
+    treat(here, 300, (0.2, 0.8, 0.4))
+    before = here.answer
+    here.change_arm("add", "insulin", 2, simulated_signature("here"))
+    assert here.answer.leader == before.leader
+    assert here.errors[3] is None
+
+
 def test_who_has_not_exchanged_since_the_start_says_nothing():
     here, there = pair()
     again = Site("here", here.terms, here.stored, lambda epsilon, count: [0] * count)

@@ -56,6 +56,28 @@ def served(tmp_path_factory):
 
 
 @both
+def test_the_host_of_an_ipv6_address_has_its_brackets(kind):
+    """An agent refuses a name that is not its own: ``::1:8400`` is none."""
+    heard = []
+    try:
+        door = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with door:
+
+        def answer():
+            connection, _ = door.accept()
+            with connection:
+                heard.append(connection.recv(65536))
+
+        threading.Thread(target=answer, daemon=True).start()
+        port = door.getsockname()[1]
+        with kind(f"http://user@[::1]:{port}", timeout=5.0, retries=0) as client, pytest.raises(AgentError):
+            client.state()
+    assert f"host: [::1]:{port}\r\n".encode() in heard[0].lower()
+
+
+@both
 def test_decide_reward_state(served, kind):
     with kind(served.url) as client:
         before = client.state().decisions.handed_out

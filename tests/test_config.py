@@ -599,6 +599,20 @@ def test_arms_whose_names_cannot_be_read(write, tmp_path, name):
     assert read_config(path).terms.arms == ("insulin", name)
 
 
+def test_a_data_folder_that_this_user_may_not_look_into_hides_nothing(write, monkeypatch):
+    """An agent makes its folder for its own user: another one's ``fedbandit status`` reads the same file."""
+    look = Path.stat
+
+    def refuse(path, **named):
+        if path.name == "state.sqlite":
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **named)
+
+    path = write(LEAST)
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert read_config(path).terms.arms == ("insulin", "metformin")
+
+
 @pytest.mark.parametrize("name", ["Insulin", "insulin ", "\uff49nsulin", "\u0456nsulin", "INSULI\u039d"])
 def test_arms_that_look_alike_may_be_terms(write, name):
     """Nobody can rename an arm of the terms: a site that has lost its disk, or joins, begins with them."""

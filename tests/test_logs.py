@@ -174,6 +174,16 @@ def test_a_warning_is_logged_in_full_when_it_begins_and_in_short_when_it_ends(ca
     ]
 
 
+def test_warnings_that_differ_in_a_name_are_two_and_those_that_differ_in_a_number_are_one(caplog):
+    caplog.set_level(logging.INFO)
+    log = WarningLog(logging.getLogger("test"), ("arm 1", "arm 2"))
+    words = "{} tells of 12.5 % of arm {}"
+    log.notice([words.format("site-1", 1), words.format("site-2", 1), words.format("site-2", 2)])
+    assert len(caplog.messages) == 3
+    log.notice([it.message.replace("12.5 %", "13 %") for it in caplog.records][1:])
+    assert caplog.messages[3:] == [f"no longer: {words.format('site-1', 1)}"]
+
+
 @pytest.mark.parametrize("name", ["grpc", "grpc._cython.cygrpc", "asyncio", "uvicorn.error"])
 def test_libraries_do_not_log_details(name):
     program = (

@@ -53,10 +53,14 @@ def browser():
 
 
 @contextmanager
-def opened(browser, url, width=1440, scheme="light", motion="reduce", errors=()):
+def opened(browser, url, width=1440, scheme="light", motion="reduce", errors=(), zone="UTC"):
     """A page that must be silent but for ``errors``: beginnings of what the console may say."""
     context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion=motion, locale="en-GB"
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,
+        reduced_motion=motion,
+        locale="en-GB",
+        timezone_id=zone,
     )
     context.add_init_script(
         "addEventListener('securitypolicyviolation', "
@@ -690,6 +694,20 @@ def test_firefox_shows_the_same(federation, up, tmp_path, scheme):
 
 
 # ---------------------------------------------------------------- modules
+
+
+def test_times_are_local_and_have_minutes(browser, federation):
+    """Fails if the date is that of London, or the axis of the history cuts off minutes."""
+    with opened(browser, federation.url("north"), zone="Asia/Tokyo") as page:
+        at = 1_794_774_600  # 2026-11-15 20:30 UTC, in Tokyo the next day, 05:30
+        said = page.evaluate(
+            """async at => {
+              const { time } = await import("/page/format.js");
+              return [time(at, at), time(at, at, false), time(at, at + 90000), time(at, at + 90000, false)];
+            }""",
+            at,
+        )
+        assert said == ["05:30:00", "05:30", "2026-11-16 05:30", "2026-11-16 05:30"]
 
 
 def test_modules_by_themselves(browser, federation):

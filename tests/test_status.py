@@ -30,7 +30,7 @@ from fedbandit.agent.http.attention import needs_a_person
 from fedbandit.agent.http.state import SiteState
 from fedbandit.agent.rights import ROLES
 from fedbandit.cli import app
-from fedbandit.cli.status_view import Seen, printed, view
+from fedbandit.cli.status_view import Seen, fitted, printed, view
 from live import TERMS, serving
 
 TOKEN = "a-token-that-is-long-enough"  # noqa: S105
@@ -326,6 +326,38 @@ def test_a_narrow_terminal_wraps_no_number(state):
         assert any("this site alone" in line for line in lines) == (width >= 100)
 
 
+def test_numbers_have_as_many_decimals_as_on_the_page(state):
+    arm = {**state["arms"][0], "estimate": 0.0004, "error": 0.0001, "behind": 0.0002, "behind_radius": 0.0001}
+    tiny = {**state, "arms": [arm], "federation": {**state["federation"], "low": 0.0, "high": 0.001}, "answer": None}
+    it = Seen("http://127.0.0.1:8400", SiteState.model_validate(tiny), [], 0.0)
+    (row,) = (line for line in printed(view([it], 140), Console(width=140)) if line.startswith(arm["name"]))
+    assert "0.000400 \N{PLUS-MINUS SIGN} 0.000100" in row
+    assert "0.0200 \N{PLUS-MINUS SIGN} 0.0100" in row
+
+
+@pytest.mark.parametrize(("agents", "height"), [(1, 200), (1, 22), (14, 24)])
+def test_what_needs_a_person_has_room_in_any_window(state, agents, height):
+    """First the promises of privacy are left out, then all but a row for each agent and what needs a person."""
+    whole = SiteState.model_validate({**state, "warnings": []})
+    every = [
+        Seen(f"http://127.0.0.1:{k}", whole, ["its clock is wrong"] if k == agents - 1 else [], 0.0)
+        for k in range(agents)
+    ]
+    console = Console(width=100, height=height)
+    said = "\n".join(printed(fitted(every, console), console))
+    assert said.count("\n") < height
+    assert "its clock is wrong" in said
+    assert ("privacy: " in said) == (height == 200)
+    assert ("estimate" in said) == (agents == 1)
+    assert ("There is more: make the window taller" in said) == (agents == 14)
+
+
+def test_the_name_of_a_policy_keeps_its_capitals(state):
+    named = {**state, "privacy": {**state["privacy"], "mechanism": "noise as mypkg:MyPolicy asks for it"}}
+    it = Seen("http://127.0.0.1:8400", SiteState.model_validate(named), [], 0.0)
+    assert any("Noise as mypkg:MyPolicy asks" in line for line in printed(view([it], 200), Console(width=200)))
+
+
 def test_privacy_is_said_once(quiet, state):
     assert status(quiet.url, quiet.url)[1].count(state["privacy"]["promise"]) == 1
     other = {**state, "name": "other", "privacy": {**state["privacy"], "promise": "None."}}
@@ -366,6 +398,9 @@ viewer = "token"
         (tmp_path / "other").write_text("another-token-that-is-long")
         (tmp_path / "other").chmod(0o600)
         assert status("-c", site)[0] == 0
+        empty = tmp_path / "empty"
+        empty.touch(0o600)
+        assert status(served.url, "--token-file", empty) == (2, f"error: {empty} holds no token\n")
         path.chmod(0o644)
         code, said = status(served.url, "--token-file", path)
         assert code == 2

@@ -98,8 +98,13 @@ def _token(path: Path) -> str:
 def _console() -> "Console":
     from rich.console import Console
 
+    from fedbandit.cli.status_view import NARROWEST
+
     # A pipe has no width: nothing is cut off, or wrapped where a program reads lines.
-    return Console(emoji=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+    console = Console(emoji=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+    if console.width < NARROWEST:
+        console.width = NARROWEST
+    return console
 
 
 def _show(seen: "list[Seen]", console: "Console") -> bool:
@@ -114,7 +119,7 @@ def _watch(look: "Callable[[], list[Seen]]") -> bool:
     """Until Ctrl-C; whether something needed a person at last."""
     from rich.live import Live
 
-    from fedbandit.cli.status_view import view
+    from fedbandit.cli.status_view import fitted
 
     console, needed = _console(), False
     try:
@@ -127,7 +132,7 @@ def _watch(look: "Callable[[], list[Seen]]") -> bool:
             while True:
                 seen = look()
                 needed = any(it.needs for it in seen)
-                live.update(view(seen, console.width), refresh=True)
+                live.update(fitted(seen, console), refresh=True)
                 time.sleep(EVERY)
     except KeyboardInterrupt:
         return needed

@@ -6,7 +6,7 @@ markup.
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from math import floor, isfinite
+from math import floor, isfinite, log10
 from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
@@ -19,7 +19,7 @@ from fedbandit.agent.http.attention import needs_a_person
 from fedbandit.agent.http.state import ArmState, NeighbourState, SiteState
 from fedbandit.checks import printable
 
-__all__ = ["Seen", "printed", "seen_at", "view"]
+__all__ = ["NARROWEST", "Seen", "fitted", "printed", "seen_at", "view"]
 
 PATIENCE = 5.0
 """Seconds that an agent has to answer: somebody waits at a terminal."""
@@ -35,6 +35,9 @@ _WIDE = 100
 
 _NARROW = 80
 """Columns of a terminal below which headings have two lines, and tables what matters most."""
+
+NARROWEST = 50
+"""Columns that tables need; a narrower terminal wraps lines."""
 
 
 class Seen(NamedTuple):
@@ -77,18 +80,38 @@ def printed(drawn: RenderableType, console: Console) -> Iterator[str]:
     yield from (line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
 
 
+def fitted(seen: Sequence[Seen], console: Console) -> RenderableType:
+    """As much as has room in a terminal: without the promises of privacy, or only what needs a person."""
+    short: list[RenderableType] = [_overview(seen, console.width)]
+    for it in seen:
+        whose = it.url if it.state is None else it.state.name
+        short += _lines(f"{_clean(whose)} needs a person: ", it.needs, "red")
+    short.append(Text("There is more: make the window taller, or leave out --watch."))
+    whole = Group(*_agents(seen, console.width))
+    for one in (view(seen, console.width), whole):
+        if len(console.render_lines(one)) < console.height:
+            return one
+    return Group(*short)
+
+
 def view(seen: Sequence[Seen], width: int) -> RenderableType:
     """All of it for a terminal of so many columns: with several agents, a row for each comes first."""
-    parts: list[RenderableType] = [] if len(seen) == 1 else [_overview(seen, width)]
-    for it in seen:
-        parts += [*([Text()] if parts else []), *_agent(it, width)]
+    parts = _agents(seen, width)
     promises: dict[str, list[str]] = {}
     for state in (it.state for it in seen if it.state is not None):
-        promises.setdefault(f"{state.privacy.promise} {state.privacy.mechanism.capitalize()}.", []).append(state.name)
+        mechanism = state.privacy.mechanism[:1].upper() + state.privacy.mechanism[1:]  # ``capitalize`` changes names
+        promises.setdefault(f"{state.privacy.promise} {mechanism}.", []).append(state.name)
     for promise, names in promises.items():
         of = f" of {', '.join(names)}" if len(promises) > 1 else ""
         parts += [*([Text()] if len(seen) > 1 else []), Text(_clean(f"privacy{of}: {promise}"))]
     return Group(*parts)
+
+
+def _agents(seen: Sequence[Seen], width: int) -> list[RenderableType]:
+    parts: list[RenderableType] = [] if len(seen) == 1 else [_overview(seen, width)]
+    for it in seen:
+        parts += [*([Text()] if parts else []), *_agent(it, width)]
+    return parts
 
 
 def _overview(seen: Sequence[Seen], width: int) -> Table:
@@ -145,10 +168,16 @@ def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
     own, lost = (["this site alone >"], ["loses per 100\ndecisions >"]) if width >= _WIDE else ([], [])
     table = _table(width, "arm", "estimate", *own, "chance to be best >", *lost, "given here >", "")
     leader = None if state.answer is None else state.answer.leader
+    decimals = _decimals(state.federation.high - state.federation.low)
     arms = sorted(state.arms, key=lambda it: -float("inf") if it.estimate is None else it.estimate, reverse=True)
     for arm in arms[:_MOST]:
         status = "" if arm.status == "active" else f"{arm.status} by {arm.changed_by or 'nobody'}"
-        cells = [_estimate(arm), _number(arm.own_mean), _chance(arm.chance_best), _lost(arm, leader)]
+        cells = [
+            _estimate(arm, decimals),
+            _number(arm.own_mean, decimals),
+            _chance(arm.chance_best),
+            _lost(arm, leader, max(decimals - 2, 0)),
+        ]
         cells = cells if width >= _WIDE else cells[::2]
         table.add_row(_plain(arm.name), *map(Text, cells), Text(f"{arm.pulls:,}"), Text(_clean(status), "yellow"))
     yield table
@@ -203,26 +232,31 @@ def _leader(state: SiteState) -> str:
     return answer.leader if answer.chance is None else f"{answer.leader} ({_chance(answer.chance)} sure)"
 
 
-def _estimate(arm: ArmState) -> str:
-    return (
-        "unknown" if arm.estimate is None else _with_error(arm.estimate, arm.radius if arm.error is None else arm.error)
-    )
+def _decimals(span: float) -> int:
+    """As on the page: three for rewards from 0 to 1."""
+    return min(6, max(0, 3 - floor(log10(span)))) if isfinite(span) and span > 0.0 else 3
 
 
-def _lost(arm: ArmState, leader: str | None) -> str:
+def _estimate(arm: ArmState, decimals: int) -> str:
+    if arm.estimate is None:
+        return "unknown"
+    return _with_error(arm.estimate, arm.radius if arm.error is None else arm.error, decimals)
+
+
+def _lost(arm: ArmState, leader: str | None, decimals: int) -> str:
     """As on the page: reward that 100 decisions lose with an arm."""
     if arm.name == leader:
         return "nothing"
     if arm.behind is None or not isfinite(arm.behind):
         return "-"
-    shown = f"{100.0 * arm.behind:.1f}"
     error = arm.behind_radius
-    return shown if error is None or not isfinite(error) else f"{shown} \N{PLUS-MINUS SIGN} {100.0 * error:.1f}"
+    error = None if error is None or not isfinite(error) else 100.0 * error
+    return _with_error(100.0 * arm.behind, error, decimals)
 
 
-def _with_error(value: float | None, error: float | None) -> str:
-    shown = _number(value)
-    return shown if value is None or error is None else f"{shown} \N{PLUS-MINUS SIGN} {_number(error)}"
+def _with_error(value: float | None, error: float | None, decimals: int) -> str:
+    shown = _number(value, decimals)
+    return shown if value is None or error is None else f"{shown} \N{PLUS-MINUS SIGN} {_number(error, decimals)}"
 
 
 def _chance(chance: float | None) -> str:
@@ -244,8 +278,8 @@ def _share(share: float) -> str:
     return f"{whole:.1g} %" if 0.0 < whole < 1.0 else f"{whole:.0f} %"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None or not isfinite(value) else f"{value:.3f}"
+def _number(value: float | None, decimals: int) -> str:
+    return "-" if value is None or not isfinite(value) else f"{value:.{decimals}f}"
 
 
 def _ago(seconds: float) -> str:
