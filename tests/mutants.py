@@ -1478,8 +1478,8 @@ LIARS = {
     ),
     "one that joins is told to know nothing": Mutant(
         "agent/core/unequal_sites.py",
-        "        elif it.own.released[k] * it.own.weight == 0 and",
-        "        elif it.own.weight == 0 and",
+        "        if it.own.released[k] * it.own.weight == 0 and",
+        "        if it.own.weight == 0 and",
         ("test_sites_come_and_go.py::test_its_uncertainty_is_that_of_the_networks_mean",),
     ),
     "nobody hears of sites that are not believed": Mutant(

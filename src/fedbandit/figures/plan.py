@@ -8,7 +8,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedbandit.figures.regret import COLOURS, DASHES, STYLE, plain_text
 from fedbandit.figures.shown import ShownFigure
-from fedbandit.planning.question import CERTAINTY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from fedbandit.planning.forecast import Forecast
 
 __all__ = ["plan_figure"]
+
+_CERTAINTY = 0.95  # as in ``planning.question``, a room after this one
 
 
 def plan_figure(forecast: "Forecast") -> Figure:
@@ -28,7 +29,7 @@ def plan_figure(forecast: "Forecast") -> Figure:
         figure = ShownFigure(figsize=(7.0, 4.4), layout="constrained")
         axes = figure.subplots()
         _curves(axes, forecast)
-        axes.axhline(CERTAINTY, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.axhline(_CERTAINTY, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)))
         if question.patients is not None:
             axes.axvline(question.patients, color="0.35", linewidth=1.0, linestyle=":")
             axes.annotate(
@@ -71,18 +72,18 @@ def _curves(axes: "Axes", forecast: "Forecast") -> None:
             label = "together, sites are sure"
             axes.plot(curve.sure.patients, curve.sure.mean, color=colour, linewidth=0.9, label=label, zorder=3)
             if curve.known < inf:
-                axes.plot([curve.known], [CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
+                axes.plot([curve.known], [_CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
                 axes.annotate(
                     f"{curve.known:,.0f}",
-                    (curve.known, CERTAINTY),
+                    (curve.known, _CERTAINTY),
                     xytext=(4, -11),
                     textcoords="offset points",
                     fontsize=7.5,
                     color=colour,
                 )
         if curve.found < inf:
-            axes.plot([curve.found] * 2, [0.0, CERTAINTY], color=colour, linewidth=0.9, zorder=2)
-            axes.plot([curve.found], [CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
+            axes.plot([curve.found] * 2, [0.0, _CERTAINTY], color=colour, linewidth=0.9, zorder=2)
+            axes.plot([curve.found], [_CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
             axes.annotate(
                 f"{curve.found:,.0f}",
                 (curve.found, 0.0),
