@@ -532,6 +532,15 @@ def test_a_reward_window_has_a_unit(text, seconds, tmp_path):
     assert (terms.reward_window, terms.default_reward) == (seconds, 0.5)
 
 
+def test_mistakes_in_the_terms_are_told_with_those_of_other_sections(write):
+    path = write(
+        LEAST.replace("rewards = [0, 1]", "rewards = [1, 0]").replace("epsilon = 1.0", "epsilon = -1.0")
+        + "[listen]\nhttp = 'localhost'\n"
+    )
+    fields = [said.split()[0] for said in mistakes(path)]
+    assert fields == ["listen.http", "federation.rewards", "federation.policy.epsilon"]
+
+
 @pytest.mark.parametrize("text", ['"30"', "30", "false", '"-1 s"', '"5 weeks"', '"99999999 days"'])
 def test_a_wrong_reward_window_is_named(text, tmp_path):
     path = tmp_path / "site.toml"

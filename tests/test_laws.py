@@ -41,7 +41,7 @@ ROOMS = {
     "privacy": ["privacy"],
     "agent.core": ["agent.core"],
     "agent.disk": ["agent.disk"],
-    "agent.config": ["agent.addresses", "agent.rights", "agent.strict_json", "agent.config"],
+    "agent.config": ["agent.addresses", "agent.rights", "agent.strict_json", "agent.terms_section", "agent.config"],
     "agent.gossip": ["agent.gossip"],
     "agent.http": ["agent.http"],
     "agent": ["agent"],  # the process of all that, and the client

@@ -42,7 +42,7 @@ from fedbandit import (
     graph,
     replay,
 )
-from fedbandit.agent.config import POLICY_KINDS
+from fedbandit.agent.terms_section import POLICY_KINDS
 from fedbandit.policies import POLICIES
 from fedbandit.policies.protocol import INDICES, Network, Page
 from fedbandit.rules.batch import largest_reward_variance

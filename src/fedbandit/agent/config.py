@@ -15,14 +15,12 @@ from fedbandit.agent.addresses import Address, address, listening_address, site_
 from fedbandit.agent.core.arm_changes import Accepts
 from fedbandit.agent.core.arm_names import unclear_names
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.own_policy import check_trust
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.disk.state_files import may_be_there
 from fedbandit.agent.rights import ALL_RIGHTS, ROLES, Right, Rights, Role
-from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
-from fedbandit.outside.policies import WrongPage, policy_from
-from fedbandit.shares import Shares
+from fedbandit.agent.terms_section import FederationSection, read_terms
+from fedbandit.checks import FileError, InvalidArgument, number_between, whole_number
 from fedbandit.toml_files import Section, checked, read_toml
 
 __all__ = [
@@ -38,11 +36,8 @@ __all__ = [
     "token_with",
 ]
 
-POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
 LEAST_TOKEN = 16
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a header can carry, RFC 6750
-_DURATION = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) ?(days?|d|hours?|h|minutes?|min|seconds?|s)")
-_SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 MAX_RATE, MAX_HOURS, MAX_KEPT = 1000.0, 1e6, 10**8
 
 
@@ -123,16 +118,6 @@ def _file_name(value: str) -> str:
     return value
 
 
-def _duration(value: Any) -> float:
-    """Seconds; 0 is the only number without a unit."""
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found is not None:
-        return float(found[1]) * _SECONDS[found[2][0]]
-    if type(value) in (int, float) and value == 0:
-        return 0.0
-    raise InvalidArgument("", value, "0, or a number of days, hours, minutes or seconds, such as '30 days' or '90 s'")
-
-
 def _accepts(value: Any) -> Accepts:
     """From whom changes of the arms are accepted."""
     if value == "anyone":
@@ -146,26 +131,6 @@ _Name = Annotated[str, AfterValidator(site_name)]
 _FileName = Annotated[str, AfterValidator(_file_name)]
 _Dialled = Annotated[Address, BeforeValidator(_text(address))]
 _Listened = Annotated[Address, BeforeValidator(_text(listening_address))]
-
-
-class _Shares(Section):
-    control: str | None = None
-    control_share: float = 0.0
-    least_share: float = 0.0
-
-
-class _Federation(Section):
-    name: str
-    num_agents: int | None = None
-    max_agents: int | None = None
-    arms: list[str]
-    rewards: list[float]
-    reward_window: Annotated[float, BeforeValidator(_duration)] = 0.0
-    default_reward: float | None = None
-    counts: str | None = None
-    max_decisions_per_day: float | None = None
-    shares: _Shares | None = None
-    policy: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 class _Tls(Section):
@@ -207,7 +172,7 @@ class _File(Section):
     data: _FileName
     most_sites: Annotated[int, AfterValidator(lambda v: whole_number("", v, 2, 10**6))] | None = None
     trust_policy: str = ""
-    federation: _Federation
+    federation: FederationSection
     tls: _Tls | None = None
     listen: _Listen = _Listen()
     tokens: _Tokens = _Tokens()
@@ -218,13 +183,13 @@ class _File(Section):
 
 def read_config(path: Path) -> SiteConfig:
     """Read and check a site's file; report all errors at once, unless one hides another."""
-    file = checked(_File, read_toml(path, ConfigError)[1], path, ConfigError)
-    mistakes = list(_contradictions(file))
-    terms = None
+    content = read_toml(path, ConfigError)[1]
     try:
-        terms = _terms(file.federation, file.trust_policy, path.parent)
-    except InvalidArgument as error:
-        mistakes.insert(0, str(error))
+        file = checked(_File, content, path, ConfigError)
+    except ConfigError as error:
+        raise ConfigError("\n".join([str(error), *_wrong_terms(content, path)])) from None
+    terms, mistakes = read_terms(file.federation, file.trust_policy, path.parent)
+    mistakes += _contradictions(file)
     folder = path.parent
     if not may_be_there(folder / file.data / STATE_FILE):  # a site that has begun with such names goes on
         mistakes += map(str, unclear_names("federation.arms", file.federation.arms))
@@ -329,48 +294,15 @@ def _refuse(path: Path, mistakes: list[str]) -> None:
         raise ConfigError("\n".join(f"{path}: {mistake}" for mistake in mistakes))
 
 
-def _terms(section: _Federation, trusted: str, folder: Path) -> Federation:
-    """The terms; errors name the fields as in the file."""
-    if len(section.rewards) != 2 or not section.rewards[0] < section.rewards[1]:
-        raise InvalidArgument("federation.rewards", section.rewards, "two numbers, the lowest and the highest reward")
-    given = {"kind": POLICY_KINDS[0]} | section.policy
+def _wrong_terms(content: dict[str, Any], path: Path) -> Iterator[str]:
+    """What is wrong with the terms of a file whose sections are not valid: for whoever corrects it at once."""
+    alone = {key: content[key] for key in ("federation", "trust_policy") if key in content}
     try:
-        if ":" in str(given["kind"]):
-            check_trust(str(given["kind"]), trusted)  # before its code is loaded
-    except InvalidArgument as error:
-        raise error.at("federation") from None
-    policy = policy_from("federation.policy", given, POLICY_KINDS, folder=folder)
-    low, high = section.rewards
-    try:
-        return Federation(
-            section.name,
-            section.num_agents,
-            tuple(section.arms),
-            low,
-            high,
-            policy,
-            trusted,
-            section.reward_window,
-            section.default_reward,
-            None if section.counts is None else checked_counts("counts", section.counts),
-            section.max_decisions_per_day,
-            _shares(section.shares),
-            section.max_agents,
-        )
-    except WrongPage:
-        raise
-    except InvalidArgument as error:
-        place = {"low": "rewards[0]", "high": "rewards[1]"}.get(error.argument, error.argument)
-        raise InvalidArgument(f"federation.{place}", error.value, error.accepted, error.hint) from None
-
-
-def _shares(section: _Shares | None) -> Shares | None:
-    if section is None:
-        return None
-    try:
-        return Shares(section.control, section.control_share, section.least_share)
-    except InvalidArgument as error:
-        raise error.at("shares") from None
+        file = checked(_File, {"name": "x", "data": "x", **alone}, path, ConfigError)
+    except ConfigError:
+        return  # that was told
+    for mistake in read_terms(file.federation, file.trust_policy, path.parent)[1]:
+        yield f"{path}: {mistake}"
 
 
 def _contradictions(file: _File) -> Iterator[str]:
