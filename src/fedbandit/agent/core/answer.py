@@ -164,21 +164,23 @@ def _words_without_chance(belief: Belief, known: dict[int, float], active: Seque
 
 def _words(belief: Belief, chances: dict[int, float], leader: int, loss: float, is_settled: bool) -> str:
     name, leads, sure = belief.names[leader], _leading(belief, leader), _in_percent(chances[leader])
+    ahead = _ahead(belief, leader)
     if is_settled:
-        said = f"{leads} is best on average {belief.whose} ({sure} sure)."
+        said = f"{leads} is best on average {belief.whose} ({sure} sure).{ahead}"
     elif is_sure(chances[leader]):
         said = (
             f"{leads} is best so far on average {belief.whose} ({sure} sure by what is known here), but this is not "
-            "settled: results of other sites may still be on their way to this one."
+            f"settled: results of other sites may still be on their way to this one.{ahead}"
         )
     else:
         second = max((k for k in chances if k != leader), key=lambda k: chances[k])
         said = (
             f"{leads} is best so far on average {belief.whose}, but this is not settled ({sure} sure): "
-            f"{belief.names[second]} may be better ({_in_percent(chances[second])}). By what is known now, always "
-            f"giving {name} would lose {loss:.2g} per decision on average against the best arm."
+            f"{belief.names[second]} may be better ({_in_percent(chances[second])}).{ahead} By what is known now, "
+            f"always giving {name} would lose {loss:.2g} per decision on average against the best arm"
+            f"{' that is given' if ahead else ''}."
         )
-    return f"{said}{_ahead(belief, leader)}{_OF_ONE}{_part(belief, chances)}"
+    return f"{said}{_OF_ONE}{_part(belief, chances)}"
 
 
 def _stopped_ahead(belief: Belief, leader: int) -> list[int]:
