@@ -21,6 +21,7 @@ from random import Random
 from statistics import median
 
 from fedbandit import FedBatch
+from fedbandit.agent.core.answer import losses_of
 from fedbandit.agent.core.bounds import DAY, Bounds
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
@@ -106,7 +107,8 @@ def invent(terms: Federation, seed: int) -> Iterator[tuple[float, bool, int]]:
         offer = network.site("s0").offer("s1").result
         site.receive_offer(replace(offer, standings=(*offer.standings, *lie)))
         _sweep(network, 40)  # estimates come to rest
-        yield max(it or 0.0 for it in site.answer.behind_radius), site.answer.settled, site.num_agents
+        losses = losses_of(site.answer.leader, site.theta, site.errors, site.stopped)
+        yield max(it.radius or 0.0 for it in losses), site.answer.settled, site.num_agents
 
 
 def _sweep(network: MemoryNetwork, times: int) -> None:

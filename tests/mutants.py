@@ -2585,6 +2585,18 @@ PAGE = {
         "active = list(range(num_arms))",
         ("test_answer.py::test_a_stopped_arm_is_no_candidate",),
     ),
+    "a stopped arm that is ahead is left out in silence": Mutant(
+        "agent/core/answer.py",
+        "if not belief.active[k]), key",
+        "if False), key",
+        ("test_answer.py::test_a_stopped_arm_with_a_higher_average_is_named",),
+    ),
+    "what an arm loses is of another moment than its estimate": Mutant(
+        "agent/http/snapshot.py",
+        "losses_of(answer.leader, theta, errors, site.stopped)",
+        "losses_of(answer.leader, site.belief.theta, errors, site.stopped)",
+        ("test_answer.py::test_what_an_arm_loses_fits_the_estimates_beside_it",),
+    ),
     "an arm of which nothing is known leaves the others' chances as they are": Mutant(
         "agent/core/answer.py",
         "    if len(spreads) < len(active):",

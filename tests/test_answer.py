@@ -5,7 +5,7 @@ import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core import answer, site_answers
-from fedbandit.agent.core.answer import Belief, answer_of
+from fedbandit.agent.core.answer import Belief, answer_of, losses_of
 from fedbandit.agent.core.choice import DecisionDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_arms import simulated_signature
@@ -13,6 +13,7 @@ from fedbandit.agent.core.player import ENOUGH_EXCHANGES, RESTLESS
 from fedbandit.agent.core.records import Life, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.standings import Standing
+from fedbandit.agent.http.snapshot import _arm_states
 from fedbandit.rules import belief as rules
 from fedbandit.rules.propensity import MOST_ERROR
 
@@ -25,7 +26,7 @@ def belief(theta, deviation=None, active=None, weights=None, is_mixed=True):
     names = NAMES[: len(theta)] if len(theta) <= 3 else tuple(f"arm {k}" for k in range(len(theta)))
     return Belief(
         names,
-        active or (True,) * len(theta),
+        ["active" if it else "suspended" for it in active or (True,) * len(theta)],
         theta,
         deviation or some,
         weights or (1.0,) * len(theta),
@@ -54,12 +55,12 @@ def test_chances_and_loss_against_brute_force(num_arms, seed):
     assert found.expected_loss == pytest.approx(
         lost.mean(), abs=6.0 * lost.std() / np.sqrt(DRAWS) + 0.01 * lost.mean() + 1e-7
     )
-    for k in range(num_arms):
-        assert found.behind[k] == pytest.approx(means.max() - means[k])
+    for k, loss in enumerate(losses_of(found.leader, means.tolist(), spreads.tolist(), ())):
+        assert loss.behind == pytest.approx(means.max() - means[k])
         if k != found.leader:
             difference = drawn[:, found.leader] - drawn[:, k]
             # The relative error of a standard deviation is 1 / sqrt(2 DRAWS).
-            assert found.behind_radius[k] == pytest.approx(difference.std(), rel=6.0 / np.sqrt(2 * DRAWS))
+            assert loss.radius == pytest.approx(difference.std(), rel=6.0 / np.sqrt(2 * DRAWS))
 
 
 def test_two_arms_have_a_closed_form():
@@ -136,16 +137,18 @@ def test_chances_are_computed_once_for_the_same_numbers():
 def test_a_stopped_arm_is_no_candidate():
     found = answer_of(belief((0.9, 0.5, 0.4), (0.01, 0.05, 0.05), active=(False, True, True)))
     assert found.leader == 1
-    assert (found.chances[0], found.behind[0], found.behind_radius[0]) == (None, None, None)
+    assert found.chances[0] is None
+    assert losses_of(1, (0.9, 0.5, 0.4), (0.01, 0.05, 0.05), {0})[0] == (None, None)
     assert sum(found.chances[1:]) == pytest.approx(1.0)
-    assert "none" not in found.words
 
 
 def test_an_unknown_arm_leaves_the_chance_open():
     found = answer_of(belief((0.9, None, 0.4), (0.01, None, 0.05)))
     assert (found.leader, found.chance, found.settled, found.expected_loss) == (0, None, False, None)
     assert set(found.chances) == {None}
-    assert found.behind == (0.0, None, pytest.approx(0.5))
+    losses = losses_of(0, (0.9, None, 0.4), (0.01, None, 0.05), ())
+    assert [it.behind for it in losses] == [0.0, None, pytest.approx(0.5)]
+    assert losses_of(0, (0.9, None, 0.4), (None, None, None), ())[2] == (pytest.approx(0.5), None)
     assert "too little is known of metformin to compare" in found.words
 
 
@@ -154,7 +157,59 @@ def test_an_unknown_arm_that_is_stopped_does_not():
     assert found.settled
 
 
+def test_one_arm_or_no_leader_leaves_nothing_to_lose():
+    nothing = [(None, None)] * 3
+    assert losses_of(None, (0.9, 0.5, 0.4), (0.1, 0.1, 0.1), ()) == nothing
+    assert losses_of(0, (0.9, 0.5, 0.4), (0.1, 0.1, 0.1), {1, 2}) == nothing
+    assert losses_of(0, (None, 0.5, 0.4), (None, 0.1, 0.1), ()) == nothing
+
+
 # ---------------------------------------------------------------- words
+
+
+AHEAD = ((0.9, 0.5, 0.4), (0.01, 0.01, 0.01), (False, True, True))
+
+
+def test_a_stopped_arm_with_a_higher_average_is_named():
+    """A physician must not read that the second best is best of all."""
+    found = answer_of(belief(*AHEAD))
+    assert found.settled
+    assert found.words == (
+        "Of the arms that are given now, metformin is best on average over all patients (more than 99 % sure). none, "
+        "with a higher average, is suspended. For one patient another arm may be better."
+    )
+    retired = answer_of(belief(*AHEAD)._replace(status=("retired", "active", "active")))
+    assert "none, with a higher average, is retired." in retired.words
+    lower = answer_of(belief((0.2, 0.5, 0.4), *AHEAD[1:]))
+    assert lower.words.startswith("metformin is best on average over all patients (")
+    assert "none" not in lower.words
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"is_mixed": False},
+        {"deviation": (0.01, 0.2, 0.2)},
+        {"deviation": (None, None, None)},
+        {"theta": (0.9, 0.5, None), "deviation": (0.01, 0.01, None)},
+    ],
+)
+def test_it_is_named_whatever_is_known_of_the_others(changes):
+    words = answer_of(belief(*AHEAD)._replace(**changes)).words
+    assert words.startswith("Of the arms that are given now, metformin ")
+    assert ". none, with a higher average, is suspended." in words
+
+
+def test_several_arms_that_are_ahead_and_stopped():
+    theta, errors = (0.9, 0.5, 0.4, 0.95, 0.7), (0.01,) * 5
+    stopped = ("suspended", "active", "active", "suspended", "retired")
+    words = answer_of(belief(theta, errors)._replace(status=stopped)).words
+    assert "arm 3 and arm 0, with higher averages, are suspended. arm 4, with a higher average, is retired." in words
+    only = answer_of(belief(*AHEAD)._replace(status=("retired", "suspended", "active"))).words
+    assert only == (
+        "Only glipizide is given now: there is nothing to compare it with. metformin, with a higher average, is "
+        "suspended. none, with a higher average, is retired."
+    )
 
 
 def test_nothing_is_known_yet():
@@ -306,6 +361,19 @@ def test_the_answer_is_that_of_the_last_exchange():
     assert here._at_exchange is None
 
 
+def test_what_an_arm_loses_fits_the_estimates_beside_it():
+    """Also after rewards, which move estimates, and not the answer before the next exchange."""
+    here, _ = pair()
+    treat(here, 600, (0.9, 0.1, 0.4))
+    arms = _arm_states(here, here.answer)
+    assert [it.name for it in arms if it.behind == 0.0] == [NAMES[here.answer.leader]] == ["metformin"]
+    assert arms[0].estimate > arms[1].estimate, "by its own patients since the last exchange"
+    for arm in arms:
+        assert arm.behind == arms[1].estimate - arm.estimate
+        if arm is not arms[1]:
+            assert arm.behind_radius == pytest.approx(np.hypot(arm.error, arms[1].error))
+
+
 def test_an_answer_that_was_lost_is_no_exchange():
     here, there = pair()
     before = here.answer
@@ -327,7 +395,7 @@ def test_arms_that_were_stopped_or_added_since_count_as_they_are():
     assert (here.answer.leader, here.answer.chances[0]) == (1, None)
     here.change_arm("add", "insulin", 2, simulated_signature("here"))
     found = here.answer
-    assert (found.leader, found.chance, len(found.behind)) == (1, None, 4)
+    assert (found.leader, found.chance, len(found.chances)) == (1, None, 4)
     assert "too little is known of insulin" in found.words
     treat(here, 300, (0.2, 0.8, 0.4, 0.9))
     assert here.theta[3] is not None
@@ -355,12 +423,11 @@ def test_who_has_not_exchanged_since_the_start_says_nothing():
     assert again.answer.leader == 1
     for _ in range(ENOUGH_EXCHANGES - 1):
         assert not again.answer.settled, "it cannot tell yet whether estimates still move"
-        assert "as far as exchanges since the start tell" in again.answer.words
+        assert "results of other sites may still be on their way to this one." in again.answer.words
         exchange(again, there)
     assert again.answer.settled, "as before the restart"
     again.leave("there")
     treat(again, 300, (0.9, 0.1, 0.4))
-    assert again.answer.behind[again.answer.leader] == 0.0
     assert again.answer.leader == int(np.argmax(again.theta)), "alone it says what it knows now"
 
 
@@ -375,7 +442,7 @@ def test_while_exchanges_move_estimates_nothing_is_settled():
     assert player.unrest > RESTLESS
     assert here.answer.chance > 0.99
     assert not here.answer.settled
-    assert "what sites have released has not spread yet" in here.answer.words
+    assert "results of other sites may still be on their way to this one." in here.answer.words
 
 
 def test_while_the_network_is_parted_nothing_is_settled():

@@ -164,7 +164,7 @@ def test_a_dead_neighbour_turns_red_and_recovers(browser, federation):
         try:
             shows(page, "#graph .neighbour.unreachable", "south")
             shows(page, "#links tr.unreachable", "unreachable")
-            shows(page, "#warnings .urgent", "south cannot be reached")
+            shows(page, "#warnings .urgent", "south is unreachable: ")
             red = page.locator("#graph .neighbour.unreachable circle")
             assert red.evaluate("it => getComputedStyle(it).fill") == "rgb(179, 38, 30)"
             assert page.locator("#graph .unreachable .cross").is_visible(), "colour is not all that tells"
@@ -245,7 +245,7 @@ def test_a_fresh_agent_has_nothing_to_draw_and_one_arm_is_not_the_best(browser, 
         shows(page, "#history-none", "Nothing to draw yet.")
         assert not page.locator("#history").is_visible()
         give(agent.url, 30)
-        shows(page, "#answer-title", "Best")
+        shows(page, "#answer-title", "No answer yet")  # nobody has called since the start
         page.locator("#history canvas").wait_for()
         ends = lambda: re.search(r" to (\S+): ", page.locator("#history").get_attribute("aria-label"))[1]  # noqa: E731
         before = ends()
@@ -259,6 +259,115 @@ def test_a_fresh_agent_has_nothing_to_draw_and_one_arm_is_not_the_best(browser, 
         assert "%" not in page.title()
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=SCREENSHOTS / "one-arm.png", full_page=True)
+        ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": "none"})
+        shows(page, "#answer-title", "No arm is given")
+        assert "known" not in page.locator("#answer-title").inner_text(), "all estimates are"
+        assert not page.locator("#ring").is_visible()
+
+
+def test_a_stopped_arm_that_is_ahead_is_not_left_out_in_silence(browser, tmp_path):
+    """Fails if the page calls the best of the arms that are given the best of all."""
+    with serving(tmp_path, neighbours=()) as agent, opened(browser, agent.url) as page:
+        give(agent.url, 60)
+        shows(page, "#leader", "metformin")
+        assert "given now" not in page.locator("#answer-title").inner_text()
+        ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": "metformin"})
+        shows(page, "#leader", "glipizide")
+        assert "of the arms given now" in page.locator("#answer-title .kicker").inner_text()
+        assert "of those given" in page.locator("#arms tr.leader .badge").inner_text()
+        words = page.locator("#answer-words").inner_text()
+        assert words.startswith("Of the arms that are given now, glipizide is best ")
+        assert "metformin, with a higher average, is suspended." in words
+        page.screenshot(path=SCREENSHOTS / "stopped-ahead.png", full_page=True)
+
+
+def test_what_holds_until_it_changes_is_a_step(browser, federation):
+    """Fails if a change after minutes is drawn as a slope over them: of a line, or of a band."""
+    with opened(browser, federation.url("north")) as page:
+        page.locator("#history canvas").wait_for()
+        lines, bands, held = page.evaluate(
+            """async () => {
+              const { drawHistory } = await import("/page/history.js");
+              const point = (at, value) => ({ at, estimates: [value], radii: [0.1], own_means: [value] });
+              const at = 1.7e9;
+              drawHistory({
+                state: { arms: [{ name: "a", status: "active", estimate: 0.7 }], federation: { low: 0, high: 1 } },
+                history: { points: [point(at, 0.3), point(at + 300, 0.7)] },
+                connection: { kind: "live" },
+                now: at + 310,
+              });
+              await new Promise((done) => queueMicrotask(() => queueMicrotask(done))); // it draws in a microtask
+              const canvas = document.querySelector("#history canvas");
+              const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+              const first = (x, isIt) => {
+                const colour = (y) => data.subarray(4 * (y * width + x), 4 * (y * width + x) + 4);
+                return [...Array(height).keys()].find((y) => isIt(colour(y))) ?? null;
+              };
+              const isLine = ([r, g, b, a]) => a > 200 && Math.abs(r - 11) + Math.abs(g - 107) + Math.abs(b - 107) < 30;
+              const isBand = ([, , , a]) => a > 20 && a < 60;
+              const tops = (isIt) => {
+                const times = {};
+                for (let x = 60; x < width; x += 1) {
+                  const top = first(x, isIt);
+                  if (top !== null) times[top] = (times[top] ?? 0) + 1;
+                }
+                return Object.values(times).filter((it) => it > 9).reduce((a, b) => a + b, 0) / width;
+              };
+              const shares = [isLine, isBand].map(tops);
+              const over = document.querySelector("#history .u-over").getBoundingClientRect();
+              const to = { clientX: over.left + 0.9 * over.width, clientY: over.top + 9, bubbles: true };
+              document.querySelector("#history .u-over").dispatchEvent(new MouseEvent("mousemove", to));
+              await new Promise((done) => requestAnimationFrame(done));
+              return [...shares, document.querySelector("#legend .value").textContent];
+            }"""
+        )
+        assert lines > 0.8, "nearly everywhere at one of two heights"
+        assert bands > 0.8
+        assert held == "0.300", "at the pointer: what held then, not the nearest change"
+
+
+def test_what_needs_a_person_is_said_by_the_agent(browser, federation):
+    """Fails if the page decides again what needs a person, or what is urgent."""
+    with opened(browser, federation.url("north")) as page:
+        shows(page, "#attention", "Nothing needs a person")
+        seen = page.evaluate(
+            """async () => {
+              const { drawAttention } = await import("/page/attention.js");
+              const [arms, neighbours] = [[], [{ name: "east", left: false, reachable: false, last_error: "x" }]];
+              const state = {
+                name: "north", arms, neighbours, warnings: ["calm", "of the terms", "act"],
+                notes: ["calm"], warnings_of_terms: ["of the terms"], needs_person: ["act", "east is unreachable: x"],
+              };
+              drawAttention({ state, problem: "full" });
+              const all = (it) => [...document.querySelectorAll(it)].map((item) => item.textContent);
+              return [all("#warnings li.urgent"), all("#warnings li:not(.urgent)"), all("#notes li")];
+            }"""
+        )
+        assert seen == [
+            ["This agent cannot serve applications now: full.", "east is unreachable: x"],
+            ["act"],
+            ["calm", "of the terms"],
+        ]
+
+
+def test_words_about_windows_where_there_is_one(browser, federation):
+    """Fails if a site without a window tells of one, or a mark hides the dot of an estimate."""
+    with opened(browser, federation.url("north")) as page:
+        shows(page, "#book", "time limit for a reward")
+        assert "window" not in page.locator("#book").inner_text()
+        assert page.locator("#arms .whiskers > :last-child").evaluate_all("all => all.every(it => it.matches('.dot'))")
+        seen = page.evaluate(
+            """async () => {
+              const { drawDecisions } = await import("/page/decisions.js");
+              const state = await (await fetch("/v1/state")).json();
+              const federation = { ...state.federation, reward_window: 3600, default_reward: 0.25 };
+              document.querySelector("#book").replaceChildren();
+              document.querySelector("#book").keyedElements = undefined;
+              drawDecisions({ state: { ...state, federation } });
+              return document.querySelector("#book").textContent;
+            }"""
+        )
+        assert "Their window was over: 0.25 counted instead." in seen
 
 
 # ---------------------------------------------------------------- keyboard, operator

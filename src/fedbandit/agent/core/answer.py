@@ -1,10 +1,12 @@
 """Answers the question of a federation as far as it is known: which arm is best, how sure that is, what others cost.
 
+Stopped arms are no candidates, and the words say so where one of them has a higher average than the leader.
+
 It derives from the numbers of the index alone, which derive from releases. It is a belief about the mean over all
 patients, or sites, and never about one patient. Formulas are in ``rules.belief`` and ``rules.propensity``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from math import floor
 from typing import NamedTuple
@@ -13,7 +15,7 @@ from fedbandit.checks import Counts, listed
 from fedbandit.rules.belief import error_of_difference, expected_loss, is_sure
 from fedbandit.rules.propensity import chances_of_highest
 
-__all__ = ["Answer", "Belief", "answer_before_exchange", "answer_of", "over_whom"]
+__all__ = ["Answer", "Belief", "Loss", "answer_before_exchange", "answer_of", "losses_of", "over_whom"]
 
 ENOUGH = 0.9
 """The weight below which the words say that an estimate rests on a part of the federation."""
@@ -27,7 +29,7 @@ _OF_ONE = " For one patient another arm may be better."
 class Belief(NamedTuple):
     """What a site believes of its arms; rows have an entry for each.
 
-    * ``active``: whether it is given now
+    * ``status``: ``active``, ``suspended`` or ``retired``; only an active one is given now
     * ``theta``: the estimate; None while it is unknown
     * ``deviation``: the standard deviation of the estimate; None where it is unknown, or the policy has none
     * ``weights``: the share of the federation in the estimate
@@ -36,12 +38,17 @@ class Belief(NamedTuple):
     """
 
     names: Sequence[str]
-    active: Sequence[bool]
+    status: Sequence[str]
     theta: Sequence[float | None]
     deviation: Sequence[float | None]
     weights: Sequence[float]
     is_mixed: bool
     whose: str
+
+    @property
+    def active(self) -> list[bool]:
+        """Whether each arm is given now."""
+        return [it == "active" for it in self.status]
 
 
 class Answer(NamedTuple):
@@ -50,7 +57,7 @@ class Answer(NamedTuple):
     * ``leader``: the active arm with the highest estimate; None while nothing is known, or nothing is to be compared
     * ``chance``: that it is the best of the active ones; None where that is not known
     * ``expected_loss``: what giving it always costs per decision against the best arm, on average
-    * ``chances``, ``behind``, ``behind_radius``: of each arm; None where unknown, or stopped
+    * ``chances``: of each arm; None where unknown, or stopped
     """
 
     leader: int | None
@@ -58,16 +65,21 @@ class Answer(NamedTuple):
     settled: bool
     expected_loss: float | None
     chances: tuple[float | None, ...]
-    behind: tuple[float | None, ...]
-    behind_radius: tuple[float | None, ...]
     words: str
+
+
+class Loss(NamedTuple):
+    """What giving an arm instead of the leader costs per decision, on average, and the typical error of that."""
+
+    behind: float | None = None
+    radius: float | None = None
 
 
 def answer_before_exchange(num_arms: int) -> Answer:
     """The answer of a site that has neighbours, and has not averaged with any since it started."""
     nothing: tuple[float | None, ...] = (None,) * num_arms
     words = "No exchange since the start: which arm is best can be said after the first one."
-    return Answer(None, None, False, None, nothing, nothing, nothing, words)
+    return Answer(None, None, False, None, nothing, words)
 
 
 def answer_of(belief: Belief) -> Answer:
@@ -79,20 +91,18 @@ def answer_of(belief: Belief) -> Answer:
     if len(active) < 2 or not known:
         leader = active[0] if len(active) == 1 else None
         words = _words_without_comparison(belief, active)
-        return Answer(leader, None, False, None, nothing, nothing, nothing, words)
+        return Answer(leader, None, False, None, nothing, words)
     leader = max(known, key=lambda k: (known[k], belief.deviation[k] or 0.0))  # of equals the likelier one
-    behind = tuple(known[leader] - known[k] if k in known else None for k in range(num_arms))
     spreads = {k: spread for k in known if (spread := belief.deviation[k]) is not None}
-    radii = tuple(_behind_radius(spreads, leader, k) for k in range(num_arms))
     if len(spreads) < len(active):  # an arm is unknown, or the policy says of none how far it may be off
         words = _words_without_chance(belief, known, active, leader)
-        return Answer(leader, None, False, None, nothing, behind, radii, words)
+        return Answer(leader, None, False, None, nothing, words)
     chances, loss = _beliefs(tuple(known.values()), tuple(spreads.values()), list(known).index(leader))
     by_arm = dict(zip(known, chances, strict=True))
     every = tuple(by_arm.get(k) for k in range(num_arms))
     is_settled = belief.is_mixed and is_sure(by_arm[leader])
     words = _words(belief, by_arm, leader, loss, is_settled)
-    return Answer(leader, by_arm[leader], is_settled, loss, every, behind, radii, words)
+    return Answer(leader, by_arm[leader], is_settled, loss, every, words)
 
 
 @lru_cache(_REMEMBERED)
@@ -100,10 +110,26 @@ def _beliefs(means: tuple[float, ...], spreads: tuple[float, ...], leader: int) 
     return tuple(chances_of_highest(means, spreads)), expected_loss(means, spreads, leader)
 
 
-def _behind_radius(spreads: dict[int, float], leader: int, arm: int) -> float | None:
-    if arm not in spreads or leader not in spreads:
+def losses_of(
+    leader: int | None, theta: Sequence[float | None], errors: Sequence[float | None], stopped: Collection[int]
+) -> list[Loss]:
+    """Of each arm, by the estimates beside which it is shown; nothing of stopped and unknown ones.
+
+    The answer is that of the last exchange, estimates are of now: an arm that is ahead of the leader by what was
+    released here since loses less than nothing.
+    """
+    if leader is None or len(theta) - len(stopped) < 2 or (best := theta[leader]) is None:
+        return [Loss() for _ in theta]
+    return [
+        Loss() if mean is None or k in stopped else Loss(best - mean, _error(k == leader, errors[leader], errors[k]))
+        for k, mean in enumerate(theta)
+    ]
+
+
+def _error(is_leader: bool, spread: float | None, other: float | None) -> float | None:
+    if spread is None or other is None:
         return None
-    return 0.0 if arm == leader else error_of_difference(spreads[leader], spreads[arm])
+    return 0.0 if is_leader else error_of_difference(spread, other)
 
 
 # ---------------------------------------------------------------- words
@@ -120,36 +146,67 @@ def _words_without_comparison(belief: Belief, active: Sequence[int]) -> str:
     if not active:
         return "No arm is given now: all are stopped."
     if len(active) == 1:
-        return f"Only {belief.names[active[0]]} is given now: there is nothing to compare it with."
+        only = active[0]
+        said = f"Only {belief.names[only]} is given now: there is nothing to compare it with."
+        return f"{said}{_ahead(belief, only)}"
     return "Nothing can be said yet: too few results have been released."
 
 
 def _words_without_chance(belief: Belief, known: dict[int, float], active: Sequence[int], leader: int) -> str:
-    name, unknown = belief.names[leader], [belief.names[k] for k in active if k not in known]
+    unknown = [belief.names[k] for k in active if k not in known]
+    said = f"{_leading(belief, leader)} has the highest average so far {belief.whose}"
     if unknown:
-        said = f"{name} has the highest average so far {belief.whose}, but too little is known of {listed(unknown, 3)}"
-        return f"{said} to compare.{_part(belief, known)}"
-    said = f"{name} has the highest average so far {belief.whose}. How sure that is, this policy does not say."
-    return f"{said}{_part(belief, known)}"
+        said += f", but too little is known of {listed(unknown, 3)} to compare."
+    else:
+        said += ". How sure that is, this policy does not say."
+    return f"{said}{_ahead(belief, leader)}{_part(belief, known)}"
 
 
 def _words(belief: Belief, chances: dict[int, float], leader: int, loss: float, is_settled: bool) -> str:
-    name, sure = belief.names[leader], _in_percent(chances[leader])
+    name, leads, sure = belief.names[leader], _leading(belief, leader), _in_percent(chances[leader])
+    ahead = _ahead(belief, leader)
     if is_settled:
-        said = f"{name} is best on average {belief.whose} ({sure} sure)."
+        said = f"{leads} is best on average {belief.whose} ({sure} sure).{ahead}"
     elif is_sure(chances[leader]):
         said = (
-            f"{name} is best so far on average {belief.whose} ({sure} sure by what is known here), but this is not "
-            "settled: as far as exchanges since the start tell, what sites have released has not spread yet."
+            f"{leads} is best so far on average {belief.whose} ({sure} sure by what is known here), but this is not "
+            f"settled: results of other sites may still be on their way to this one.{ahead}"
         )
     else:
         second = max((k for k in chances if k != leader), key=lambda k: chances[k])
         said = (
-            f"{name} is best so far on average {belief.whose}, but this is not settled ({sure} sure): "
-            f"{belief.names[second]} may be better ({_in_percent(chances[second])}). By what is known now, always "
-            f"giving {name} would lose {loss:.2g} per decision on average against the best arm."
+            f"{leads} is best so far on average {belief.whose}, but this is not settled ({sure} sure): "
+            f"{belief.names[second]} may be better ({_in_percent(chances[second])}).{ahead} By what is known now, "
+            f"always giving {name} would lose {loss:.2g} per decision on average against the best arm"
+            f"{' that is given' if ahead else ''}."
         )
     return f"{said}{_OF_ONE}{_part(belief, chances)}"
+
+
+def _stopped_ahead(belief: Belief, leader: int) -> list[int]:
+    """Stopped arms whose estimate is above the leader's, the highest first."""
+    best = belief.theta[leader]
+    if best is None:
+        return []
+    above = {k: mean for k, mean in enumerate(belief.theta) if mean is not None and mean > best}
+    return sorted((k for k in above if not belief.active[k]), key=lambda k: above[k], reverse=True)
+
+
+def _leading(belief: Belief, leader: int) -> str:
+    name = belief.names[leader]
+    return f"Of the arms that are given now, {name}" if _stopped_ahead(belief, leader) else name
+
+
+def _ahead(belief: Belief, leader: int) -> str:
+    """A sentence for each way in which arms with a higher average than the leader are stopped."""
+    said, ahead = "", _stopped_ahead(belief, leader)
+    for status in ("suspended", "retired"):
+        names = [belief.names[k] for k in ahead if belief.status[k] == status]
+        if names:
+            is_one = len(names) == 1
+            having, are = ("a higher average", "is") if is_one else ("higher averages", "are")
+            said += f" {listed(names, 3)}, with {having}, {are} {status}."
+    return said
 
 
 def _part(belief: Belief, known: dict[int, float]) -> str:

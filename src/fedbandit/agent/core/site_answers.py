@@ -73,11 +73,11 @@ class SiteAnswers(SiteView):
     def belief(self) -> Belief:
         """All that the answer is made of."""
         names, is_alone = self._arms.names, self._is_alone
-        active = [k not in self.stopped for k in range(len(names))]
+        status = [self._arms.standing(name).status for name in names]
         it = self._at_exchange
         it = self._estimates if is_alone or it is None else it.grown(len(names))
         whose = over_whom(self.num_agents, self.terms.counted)
-        return Belief(names, active, it.theta, self._errors(it), it.weights, it.is_mixed, whose)
+        return Belief(names, status, it.theta, self._errors(it), it.weights, it.is_mixed, whose)
 
     def privacy(self) -> Privacy:
         """What is promised to the one whose reward it is."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 
-from fedbandit.agent.core.answer import Answer
+from fedbandit.agent.core.answer import Answer, losses_of
 from fedbandit.agent.core.arm_changes import ArmChange
 from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.forgetting import Limits
@@ -142,6 +142,7 @@ def _answer_state(site: Site, answer: Answer) -> AnswerState:
 def _arm_states(site: Site, answer: Answer) -> list[ArmState]:
     """Every arm, as the site sees it."""
     weights, own, theta, radius, errors = site.weights, site.own_means, site.theta, site.radius, site.errors
+    losses = losses_of(answer.leader, theta, errors, site.stopped)
     verdicts = [site.arms.standing(name) for name in site.arms.names]
     return [
         ArmState(
@@ -157,8 +158,8 @@ def _arm_states(site: Site, answer: Answer) -> list[ArmState]:
             status=verdicts[k].status,
             changed_by=None if (change := verdicts[k].by) is None else change.by,
             chance_best=answer.chances[k],
-            behind=answer.behind[k],
-            behind_radius=answer.behind_radius[k],
+            behind=losses[k].behind,
+            behind_radius=losses[k].radius,
         )
         for k, name in enumerate(site.arms.names)
     ]

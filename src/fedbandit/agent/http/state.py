@@ -92,13 +92,15 @@ class ArmState(_Shown):
     )
     chance_best: float | None = Field(
         default=None,
-        description="chance that this is the best of the active arms, within 0.01, by the numbers of the index; null "
-        "for a stopped arm, while an active one is unknown, and under fed_ucb, gossip_ucb and own policies",
+        description="chance that this is the best of the active arms, within 0.01, by the numbers of the index, as of "
+        "the last exchange; null for a stopped arm, while an active one is unknown, and under fed_ucb, gossip_ucb and "
+        "own policies",
     )
     behind: float | None = Field(
         default=None,
         description="what giving it instead of the leading arm costs per decision, on average: the difference of the "
-        "estimates; null for a stopped or unknown arm",
+        "estimates beside it; below 0 where it is ahead of the leader, which is that of the last exchange, by what was "
+        "released here since; null for a stopped or unknown arm",
     )
     behind_radius: float | None = Field(
         default=None, description="typical error of `behind`; null where that is not known"

@@ -21,16 +21,31 @@ export function isAlone({ arms, answer }) {
   return answer.chance === null && arms.filter((arm) => arm.status === "active").length === 1;
 }
 
+/** Whether a stopped arm has a higher estimate than the leader, which then is the best of those given alone. */
+export function isAnyStoppedAhead({ arms, answer }) {
+  const best = arms.find((arm) => arm.name === answer.leader)?.estimate ?? null;
+  return best !== null && arms.some((arm) => arm.status !== "active" && arm.estimate !== null && arm.estimate > best);
+}
+
+/** What stands where no arm leads. */
+function withoutLeader(arms) {
+  const active = arms.filter((arm) => arm.status === "active");
+  if (active.length === 0) return "No arm is given";
+  return active.some((arm) => arm.estimate !== null) ? "No answer yet" : "Nothing known yet";
+}
+
 /** Draw it. */
 export function drawAnswer({ state }) {
   const { answer, arms } = state;
   const isOnly = isAlone(state);
+  const ofWhich = !isOnly && isAnyStoppedAhead(state) ? " of the arms given now" : "";
   const kicker = leader.parentElement.querySelector(".kicker");
   show(kicker, answer.leader !== null);
-  setText(kicker, isOnly ? "Only arm given" : answer.settled ? "Best on average, settled" : "Best so far");
-  setText(leader, answer.leader ?? "Nothing known yet");
+  const best = answer.settled ? `Best on average${ofWhich}, settled` : `Best so far${ofWhich}`;
+  setText(kicker, isOnly ? "Only arm given" : best);
+  setText(leader, answer.leader ?? withoutLeader(arms));
   setWords(words, answer.words, arms.map((arm) => arm.name));
-  ring.parentElement.classList.toggle("without-ring", isOnly);
+  ring.parentElement.classList.toggle("without-ring", isOnly || !arms.some((arm) => arm.status === "active"));
   const sign = shortPercent(answer.chance);
   setText(chance, sign);
   chance.classList.toggle("long", sign.length > 4);
@@ -38,18 +53,16 @@ export function drawAnswer({ state }) {
   ring.classList.toggle("settled", answer.settled);
   const sure = answer.chance === null ? "How sure is not known yet" : `${percent(answer.chance)} sure`;
   setAttribute(ring, "aria-label", `${sure}; may count as settled from ${percent(SURE)}`);
-  speak(answer, isOnly);
+  speak(answer, isOnly ? "Only arm given" : `Best${answer.settled ? "" : " so far"}${ofWhich}`, withoutLeader(arms));
 }
 
 /** Put the answer into the live region: when it has changed in a way that matters, and not too often. */
-function speak({ leader: name, chance: sure, settled }, isOnly) {
+function speak({ leader: name, chance: sure, settled }, what, otherwise) {
   const coarse = sure === null || sure > 0.99 || sure < 0.05 ? sure : Math.floor(20 * sure + 1e-9) / 20;
   const text =
     name === null
-      ? "Nothing is known yet."
-      : isOnly
-        ? `Only arm given: ${name}.`
-        : `${settled ? "Best" : "Best so far"}: ${name}${sure === null ? "" : `, ${coarse === sure ? "" : "at least "}${percent(coarse)} sure`}.`;
+      ? `${otherwise}.`
+      : `${what}: ${name}${sure === null ? "" : `, ${coarse === sure ? "" : "at least "}${percent(coarse)} sure`}.`;
   const now = performance.now() / 1000;
   const key = `${name} ${settled} ${text}`;
   if (key === spoken || now - spokenAt < SPEAK_EVERY) return;

@@ -1,7 +1,7 @@
 // The arms: a row each, with dot and whisker, what this site alone would believe, and what would be lost with it.
 
 import * as actions from "./actions.js";
-import { isAlone } from "./answer.js";
+import { isAlone, isAnyStoppedAhead } from "./answer.js";
 import { SteadyScale } from "./axis.js";
 import { el, keyed, nameOf, setAttribute, setText, show } from "./elements.js";
 import { count, decimalsFor, number, plusMinus, shortened, shortPercent } from "./format.js";
@@ -140,7 +140,7 @@ export function drawArms(known) {
   const mostPulls = Math.max(0, ...arms.map((arm) => arm.pulls));
   const isNoisy = ({ own_mean: own }) => own !== null && (own < low || own > high);
   const leader = isAlone(state) ? null : answer.leader;
-  const best = answer.settled ? "best" : "best so far";
+  const best = `best${answer.settled ? "" : " so far"}${isAnyStoppedAhead(state) ? " of those given" : ""}`;
   const common = { scale, decimals, leader, best, mostPulls, rights, isNoisy };
   drawAxis(axis, scale);
   keyed(

@@ -1,4 +1,4 @@
-// What needs a person: warnings of the agent, and neighbours that cannot be reached. Below it, what is good to know.
+// What needs a person, as the agent says it. Below it, what is good to know.
 
 import { el, keyed, setText, setWords, show } from "./elements.js";
 import { counted } from "./format.js";
@@ -9,22 +9,9 @@ const section = document.getElementById("attention");
 const words = document.getElementById("attention-words");
 const tally = document.getElementById("attention-count");
 
-/** Neighbours that cannot be reached, in words. */
-function unreachable(neighbours) {
-  return neighbours
-    .filter((it) => !it.left && !it.reachable)
-    .map((it) => ({
-      key: `link ${it.name}`,
-      isUrgent: true,
-      text: `${it.name} cannot be reached${it.last_error === null ? "" : `: ${it.last_error.replace(/\.$/, "")}`}. This site goes on with what it knows.`,
-    }));
-}
-
-/** Warnings that need nobody, and the others. */
-function apart(warnings, calmTexts) {
-  const said = warnings.map((text, i) => ({ key: `${i} ${text}`, isUrgent: false, text }));
-  const isCalm = (it) => calmTexts.includes(it.text);
-  return [said.filter(isCalm), said.filter((it) => !isCalm(it))];
+/** Lines to draw; what is more than a warning, such as a neighbour that cannot be reached, is urgent. */
+function lines(texts, warnings) {
+  return texts.map((text, i) => ({ key: `${i} ${text}`, isUrgent: !warnings.includes(text), text }));
 }
 
 /** Draw it. */
@@ -33,8 +20,10 @@ export function drawAttention({ state, problem }) {
     problem === null
       ? []
       : [{ key: "problem", isUrgent: true, text: `This agent cannot serve applications now: ${problem}.` }];
-  const [calmOnes, pressing] = apart(state.warnings, [...(state.notes ?? []), ...(state.warnings_of_terms ?? [])]);
-  const all = [...trouble, ...unreachable(state.neighbours), ...pressing];
+  const needed = lines(state.needs_person, state.warnings);
+  const all = [...trouble, ...needed.filter((it) => it.isUrgent), ...needed.filter((it) => !it.isUrgent)];
+  const calmTexts = [...state.notes, ...state.warnings_of_terms];
+  const calmOnes = lines(state.warnings.filter((it) => calmTexts.includes(it)), state.warnings);
   const names = [...state.arms, ...state.neighbours, state].map((it) => it.name);
   for (const [place, shown] of [
     [list, all],

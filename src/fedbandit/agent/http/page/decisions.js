@@ -45,20 +45,25 @@ export function drawFactsOfSite({ state }) {
 /** Draw the book of decisions, and refusals. */
 export function drawDecisions({ state }) {
   const { decisions: it, federation } = state;
+  const hasWindow = federation.reward_window > 0;
   const forgotten = Object.values(it.forgotten).reduce((sum, value) => sum + value, 0);
   drawFacts(BOOK, [
     ["decisions without a reward so far", count(it.pending), "The application has not reported it, and it may still come."],
     [
       "rewards that count later",
       count(it.waiting),
-      "They are reported. Their window is open, an earlier reward is missing, or this site releases nothing now.",
+      `They are reported. ${hasWindow ? "Their window is open" : "One of an earlier decision is missing"}, or this site releases nothing now.`,
     ],
-    ["rewards that came too late", count(it.late), `Their window was over: ${federation.default_reward} counted instead.`],
+    ...(hasWindow
+      ? [["rewards that came too late", count(it.late), `Their window was over: ${federation.default_reward} counted instead.`]]
+      : []),
     ["decisions forgotten without a reward", count(forgotten), "Since this process started."],
     [
-      "time that a reward may take",
-      federation.reward_window > 0 ? duration(federation.reward_window) : "any",
-      "From its decision until it counts.",
+      "time limit for a reward",
+      hasWindow ? duration(federation.reward_window) : "none",
+      hasWindow
+        ? "From its decision. At the end it counts."
+        : "It counts whenever it comes, as long as this agent remembers its decision.",
     ],
     [
       "decisions that it remembers",

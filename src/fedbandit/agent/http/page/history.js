@@ -67,12 +67,13 @@ function build({ arms, visible, banded, low, high }) {
     grid: { stroke: grid, width: 1 },
     ticks: { stroke: grid, width: 1 },
   };
-  const edge = { stroke: "transparent", width: 0, points: { show: false } };
+  const paths = uPlot.paths.stepped({ align: 1 }); // a point is kept where something changed: until then nothing did
+  const edge = { stroke: "transparent", width: 0, points: { show: false }, paths };
   const first = arms.length + 1;
   return {
     ...size(),
     legend: { show: false },
-    cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 }, dataIdx: holding },
     scales: {
       x: { range: (_, from, to) => (from === null ? [0, 1] : [Math.min(from, to - SHORTEST), to]) },
       y: {
@@ -100,6 +101,7 @@ function build({ arms, visible, banded, low, high }) {
         width: 2,
         dash: k >= 8 || arm.status !== "active" ? [6, 4] : [],
         spanGaps: true,
+        paths,
         points: { show: (chart) => chart.data[0].length <= MOST_DOTS, filter: changes, size: 6, fill: colours[k] },
         show: visible.has(k),
       })),
@@ -109,6 +111,9 @@ function build({ arms, visible, banded, low, high }) {
     hooks: { setCursor: [drawValues] },
   };
 }
+
+/** The point whose values hold at a time: of the nearest one and the one before it, the last that is not later. */
+const holding = (chart, _, nearest, at) => (nearest > 0 && at < chart.data[0][nearest] ? nearest - 1 : nearest);
 
 /** The points that get a dot: all but the last, which only repeats the values before it. */
 const changes = (chart, _, isShown) => (isShown ? chart.data[0].slice(1).map((__, i) => i) : null);
@@ -162,7 +167,7 @@ function columns(changed, arms, banded) {
 function drawValues(chart) {
   const { history, state } = known;
   const last = history.points.length - 1;
-  const at = Math.min(chart.cursor.idx ?? last, last);
+  const at = (chart.cursor.idx ?? null) === null ? last : Math.min(chart.cursor.idxs[0], last);
   const decimals = decimalsFor(state.federation.high - state.federation.low);
   [...legend.children].forEach((item) => {
     setText(item.querySelector(".value"), number(history.points[at]?.[lines][item.arm] ?? null, decimals));

@@ -10,11 +10,11 @@ export function makeWhisker(marks) {
   const ends = [0, 1].map(() => svg("line", { class: "whisker", y1: "34%", y2: "66%" }));
   const dot = svg("circle", { class: "dot", r: 6, cy: "50%" });
   const shapes = Object.entries(marks).map(([kind, shape]) => {
-    const path = shape === "diamond" ? "M0-6 6 0 0 6-6 0Z" : "M0-13V13";
+    const path = shape === "diamond" ? "M0-9 9 0 0 9-9 0Z" : "M0-13V13";
     return [kind, svg("svg", { class: `mark ${kind}`, y: "50%", overflow: "visible" }, svg("path", { d: path }))];
   });
   const root = svg("svg", { class: "whiskers", "aria-hidden": "true", focusable: "false" });
-  root.append(grid, bias, whisker, ...ends, dot, ...shapes.map(([, shape]) => shape));
+  root.append(grid, bias, whisker, ...ends, ...shapes.map(([, shape]) => shape), dot); // no mark hides the dot
   root.parts = { grid, bias, whisker, ends, dot, shapes: Object.fromEntries(shapes) };
   return root;
 }
