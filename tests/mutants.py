@@ -2683,8 +2683,9 @@ PAGE = {
     ),
     "warnings work out an answer every second": Mutant(
         "agent/core/site_answers.py",
-        "return None if found is None or self.answer.settled else found",
-        "return None if self.answer.settled or found is None else found",
+        "        if found is None:\n            return None  # an answer takes longer: only where it matters\n"
+        "        chance = self.answer.chance\n",
+        "        chance = self.answer.chance\n        if found is None:\n            return None\n",
         ("test_answer.py::test_warnings_ask_for_an_answer_only_where_one_matters",),
     ),
     "only the JSON of a state counts as work": Mutant(

@@ -18,6 +18,7 @@ from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.core.unequal_sites import Estimates, errors_of
 from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import from_grid
+from fedbandit.rules.belief import is_sure
 from fedbandit.rules.gossip import LEAST_WEIGHT
 
 __all__ = ["SiteAnswers"]
@@ -115,7 +116,10 @@ class SiteAnswers(SiteView):
             return None
         standings = self._standings.all(self._standing, self._most_decisions)
         found = holdout(standings, self._player.estimates, self.terms.page_terms)
-        return None if found is None or self.answer.settled else found  # an answer takes longer: only where it matters
+        if found is None:
+            return None  # an answer takes longer: only where it matters
+        chance = self.answer.chance
+        return None if chance is not None and is_sure(chance) else found
 
     @property
     def _standing(self) -> Standing:
