@@ -9,7 +9,7 @@ from fedbandit.planning.question import CERTAINTY, DAYS_PER_MONTH, Question
 if TYPE_CHECKING:
     from fedbandit.planning.forecast import Forecast
 
-__all__ = ["about", "duration", "in_words", "percent"]
+__all__ = ["about", "counted", "duration", "in_words", "percent"]
 
 _HARDLY = 0.25
 """Of the way from a guess to certainty: below it, hardly anything was learnt."""
@@ -23,7 +23,8 @@ def about(number: float) -> str:
     return f"{floor(number / step + 0.5) * step:,}"
 
 
-def _counted(patients: float) -> str:
+def counted(patients: float) -> str:
+    """1 patient, 2 patients."""
     return f"{patients:g} patient{'' if patients == 1 else 's'}"
 
 
@@ -65,7 +66,7 @@ def _how_many(question: Question, together: Curve) -> str:
     interval = f"{about(low)} to {about(high)}" if high < inf else f"at least {about(low)}"
     return (
         f"{_so_long(question, together.found)} until the best of {question.arms} arms leads for good at 95 % of them "
-        f"(95 % interval: {interval}), at {_counted(question.patients_per_day)} per site and day, and "
+        f"(95 % interval: {interval}), at {counted(question.patients_per_day)} per site and day, and "
         f"{_until_sure(question, together)} until the sites can be sure of it. About "
         f"{about(together.worse_at(together.found))} of the first {about(together.found)} get an arm that is worse on "
         "average over all sites."
@@ -78,7 +79,7 @@ def _so_long(question: Question, patients: float) -> str:
 
 def _until_sure(question: Question, curve: Curve) -> str:
     if curve.known == inf:
-        return f"more than {about(curve.sure.last)}"
+        return f"more than {curve.sure.last:,}"
     return f"about {about(curve.known)} ({duration(question.days(curve.known))})"
 
 
