@@ -10,8 +10,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedbandit.figures.regret import COLOURS, DASHES, STYLE, plain_text
 from fedbandit.figures.shown import ShownFigure
-from fedbandit.planning.question import CERTAINTY
-from fedbandit.planning.words import counted, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,11 +33,12 @@ def plan_figure(forecast: "Forecast") -> Figure:
     import matplotlib as mpl
 
     question = forecast.question
+    then = f"\n{fill(f'dotted: {forecast.by_then}', _LETTERS_PER_LINE)}" if forecast.by_then else ""
     with mpl.rc_context(STYLE):
         figure = ShownFigure(figsize=(_WIDTH, 4.4), layout="constrained")
         axes = figure.subplots()
         _curves(axes, forecast)
-        axes.axhline(CERTAINTY, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.axhline(forecast.certainty, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)))
         if question.patients is not None:
             axes.axvline(question.patients, color="0.35", linewidth=1.0, linestyle=":")
             axes.annotate(
@@ -59,14 +58,14 @@ def plan_figure(forecast: "Forecast") -> Figure:
         axes.set_yticks([0.0, 0.25, 0.5, 0.75, 0.95], ["0 %", "25 %", "50 %", "75 %", "95 %"])
         axes.set_ylabel("sites at which the best arm leads for good")
         axes.set_xlabel("patients per site")
-        _days_above(axes, question.patients_per_day)
+        _days_above(axes, question.patients_per_day, forecast.pace)
         figure.legend(loc="outside lower center", ncols=3, frameon=False, handlelength=3.0)
         figure.suptitle(
             plain_text(
                 f"{question.sites} sites, {question.arms} arms, gap {question.gap:g}, {question.graph.name}; an arm's "
                 f"means at the sites lie within {question.bias:g} of their average\n"
                 "band: 95 % interval over simulated trials; thin line: sites that are sure of the best arm"
-                f"{_by_then(forecast)}"
+                f"{then}"
             ),
             fontsize=8,
         )
@@ -74,6 +73,7 @@ def plan_figure(forecast: "Forecast") -> Figure:
 
 
 def _curves(axes: "Axes", forecast: "Forecast") -> None:
+    certainty = forecast.certainty
     last = max(forecast.together.sure.last, *(curve.last for curve in forecast.ways.values()))
     for position, (name, curve) in enumerate(forecast.ways.items()):
         colour, at, kept = COLOURS[position], curve.patients, curve.kept
@@ -83,18 +83,18 @@ def _curves(axes: "Axes", forecast: "Forecast") -> None:
             label = "together, sites are sure"
             axes.plot(curve.sure.patients, curve.sure.mean, color=colour, linewidth=0.9, label=label, zorder=3)
             if curve.known < inf:
-                axes.plot([curve.known], [CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
+                axes.plot([curve.known], [certainty], "o", color=colour, markerfacecolor="white", zorder=4)
                 axes.annotate(
                     f"{curve.known:,.0f}",
-                    (curve.known, CERTAINTY),
+                    (curve.known, certainty),
                     xytext=(4, -11),
                     textcoords="offset points",
                     fontsize=7.5,
                     color=colour,
                 )
         if curve.found < inf:
-            axes.plot([curve.found] * 2, [0.0, CERTAINTY], color=colour, linewidth=0.9, zorder=2)
-            axes.plot([curve.found], [CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
+            axes.plot([curve.found] * 2, [0.0, certainty], color=colour, linewidth=0.9, zorder=2)
+            axes.plot([curve.found], [certainty], "o", color=colour, markerfacecolor="white", zorder=4)
             axes.annotate(
                 f"{curve.found:,.0f}",
                 (curve.found, 0.0),
@@ -111,25 +111,13 @@ def _curves(axes: "Axes", forecast: "Forecast") -> None:
     axes.set_xlim(min(first, 0.9 * (forecast.question.patients or inf)), last)
 
 
-def _by_then(forecast: "Forecast") -> str:
-    """What the patients in question give: who leads then, for good or not."""
-    if forecast.question.patients is None:
-        return ""
-    together, pooled, alone = (percent(row["leads"]) for row in forecast.rows.values())
-    text = (
-        f"dotted: after {forecast.question.patients:,} patients it leads, if only for now, at {together} of the sites "
-        f"together, {pooled} pooled, {alone} alone"
-    )
-    return f"\n{fill(text, _LETTERS_PER_LINE)}"
-
-
 def _fewest(axes: "Axes", patients: float) -> None:
     """Mark the lower bound: to the left of it nothing can cross the line."""
     label = f"below {patients:,.0f} no method reaches 95 %,\neven without privacy"
     axes.axvspan(1e-9, patients, color="0.5", alpha=0.15, linewidth=0, label=label)
 
 
-def _days_above(axes: "Axes", patients_per_day: float) -> None:
+def _days_above(axes: "Axes", patients_per_day: float, pace: str) -> None:
     def days(patients: Any) -> Any:
         return patients / patients_per_day
 
@@ -139,7 +127,7 @@ def _days_above(axes: "Axes", patients_per_day: float) -> None:
     above = axes.secondary_xaxis("top", functions=(days, patients))
     low, high = axes.get_xlim()
     _plain_ticks(above.xaxis, (days(low), days(high)))
-    above.set_xlabel(f"days at {counted(patients_per_day)} per site and day")
+    above.set_xlabel(f"days at {pace}")
 
 
 def _plain_ticks(axis: "Axis", limits: tuple[float, float]) -> None:

@@ -15,7 +15,7 @@ from fedbandit.planning.curves import Curve
 from fedbandit.planning.question import CERTAINTY, Question, means_of_trials
 from fedbandit.planning.tables import Table, tables_of
 from fedbandit.planning.trials import OnRun, Player, rounds_at_most
-from fedbandit.planning.words import in_words
+from fedbandit.planning.words import by_then, in_words, pace
 from fedbandit.policies import CentralUCB, FedBatch
 from fedbandit.rules.batch import break_even_decisions, first_size
 
@@ -50,6 +50,11 @@ class Forecast:
     share_right_alone: float
     best_alone: float
     theory: Mapping[str, float]
+
+    @property
+    def certainty(self) -> float:
+        """The share of sites that is meant where nothing else is said: 95 %."""
+        return CERTAINTY
 
     @property
     def ways(self) -> dict[str, Curve]:
@@ -123,6 +128,16 @@ class Forecast:
     def words(self) -> str:
         """The answer in a few sentences."""
         return in_words(self)
+
+    @property
+    def by_then(self) -> str:
+        """At how many sites the best arm leads after the patients in question; empty if there is no such number."""
+        return by_then(self)
+
+    @property
+    def pace(self) -> str:
+        """How many patients a site has in a day, in words."""
+        return pace(self.question)
 
     def plot(self) -> "Figure":
         """The share of sites at which the best arm leads against patients per site; see ``fedbandit.figures.plan``."""
