@@ -634,6 +634,13 @@ def test_a_budget_of_work_ends_every_search(quick, monkeypatch):
     assert all(done <= total for done, total in told)
 
 
+def test_nobody_has_more_patients_than_the_limit(quick, monkeypatch):
+    monkeypatch.setattr(trials, "MOST_PATIENTS", 150)
+    forecast = fedbandit.plan(4, 2, 0.01, 0.1, patients=150)
+    curves = [*forecast.ways.values(), forecast.given]
+    assert {curve.last for curve in curves} == {curve.sure.last for curve in curves} == {150}
+
+
 def test_each_run_has_its_name(quick, monkeypatch):
     """A bar or lines: which way, how many patients; what is left is that of the run."""
     told = []

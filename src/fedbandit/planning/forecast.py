@@ -194,7 +194,7 @@ def _forecast(question: Question, show: OnRun) -> Forecast:
     means = means_of_trials(question, _WORLDS)
     share, single = float((means.argmax(axis=2) == question.best_arm).mean()), Player(question, central, True, show)
     longest = max(together.last, asked)
-    alone = single.search(longest, asked) if share >= CERTAINTY else single.play(longest)
+    alone = single.search(longest, asked) if share >= CERTAINTY else single.play(min(longest, single.most))
     together = Player(question, _fed_batch(question, told), False, show).until_sure(together)
     pooled = all_in_one.until_sure(pooled)
     if share >= CERTAINTY:
@@ -234,10 +234,11 @@ def _together(question: Question, start: int, show: OnRun) -> tuple[Curve, int |
 def _given(question: Question, together: Curve, told: int | None, show: OnRun) -> Curve:
     """FedBatch told to expect the patients in question."""
     asked = question.patients or 0
-    rounds = min(2 * asked, rounds_at_most(question.sites, question.arms))
+    player = Player(question, _fed_batch(question, asked), False, show)
+    rounds = min(2 * asked, player.most)
     if _same_batches(question, asked, told) and together.last >= rounds:
         return together
-    return Player(question, _fed_batch(question, asked), False, show).play(rounds)
+    return player.play(rounds)
 
 
 def _same_batches(question: Question, told: int | None, other: int | None) -> bool:
