@@ -104,7 +104,12 @@ def test_what_runs_elsewhere_does(page):
 
 # ---------------------------------------------------------------- Python
 
-PYTHON = of("python", *LIVE, *QUOTED, *(page for page, kind in RUN_ELSEWHERE if kind == "python"))
+AFTER_A_RUN = 'load("out/'  # of what the commands of the page leave: below, after them
+PYTHON = [
+    block
+    for block in of("python", *LIVE, *QUOTED, *(page for page, kind in RUN_ELSEWHERE if kind == "python"))
+    if AFTER_A_RUN not in block.text
+]
 
 
 def plain(text):
@@ -409,8 +414,8 @@ def test_five_minutes_of_an_application_developer(tmp_path, capsys):
     assert not chosen.startswith("reviews first")
 
 
-def test_five_minutes_of_a_researcher(tmp_path, monkeypatch):
-    """The sweep; the Python of the page runs above."""
+def test_five_minutes_of_a_researcher(tmp_path, monkeypatch, capsys):
+    """The commands, and the Python that reads what they leave; the other Python of the page runs above."""
     monkeypatch.chdir(tmp_path)
     files_of("start-researcher.md", tmp_path)
     commands = [words for block in of("sh") if block.page == "start-researcher.md" for words in commands_of(block)]
@@ -419,6 +424,12 @@ def test_five_minutes_of_a_researcher(tmp_path, monkeypatch):
             ran = CliRunner().invoke(app, words[1:])
             assert ran.exit_code == 0, ran.output
     assert (tmp_path / "out" / "epsilon" / "sweep.png").exists()
+    (block,) = [it for it in of("python") if AFTER_A_RUN in it.text]
+    assert block.page == "start-researcher.md"
+    capsys.readouterr()
+    exec(compile(block.text, block.page, "exec"), {"__name__": "example"})  # noqa: S102
+    assert plain(capsys.readouterr().out) == plain(*follows(block))
+    assert (tmp_path / "graphs.png").exists()
 
 
 # ---------------------------------------------------------------- figures and what pages say of them

@@ -12,6 +12,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from typer.testing import CliRunner
 
 import fedbandit
@@ -100,17 +101,76 @@ def test_policies_without_gossip_are_reference_lines(swept):
         assert list(lines) == ["Central UCB (everything pooled)", "Local UCB1 (each alone)"]
         expected = swept["regret"].isel(run=0).mean("trial").sel(policy=["Central UCB", "Local UCB1"]).values
         np.testing.assert_allclose(list(lines.values()), expected)
-        curves = {text.get_text() for text in axes.get_legend().get_texts()} - set(lines)
-        assert not any("Central" in label or "Local" in label for label in curves)
+        assert axes.get_legend() is None
+    curves = {text.get_text() for text in figure.legends[0].get_texts()} - set(lines)
+    assert not any("Central" in label or "Local" in label for label in curves)
 
 
 def test_policies_that_depend_on_what_is_swept_stay_curves(swept):
     """Regret of "Central UCB" is changed in one run, as it would be in a sweep over the number of agents."""
     other = swept.copy(deep=True)
     other["regret"].loc[{"policy": "Central UCB", "run": 1}] *= 2.0
-    axes = Sweep(other).plot().axes[0]
-    assert [line.get_label() for line in reference_lines(axes)] == ["Local UCB1 (each alone)"]
-    assert "Central UCB" in {text.get_text() for text in axes.get_legend().get_texts()}
+    figure = Sweep(other).plot()
+    assert [line.get_label() for line in reference_lines(figure.axes[0])] == ["Local UCB1 (each alone)"]
+    assert "Central UCB" in {text.get_text() for text in figure.legends[0].get_texts()}
+
+
+def test_graphs_of_a_sweep_have_their_names(swept):
+    """At their lambda_2, which the tick tells, too."""
+    (axes, _) = Sweep(swept).plot().axes
+    at = dict(zip(swept["graph"].values.tolist(), swept["lambda2"].values.tolist(), strict=True))
+    shown = {label.get_text(): tick for tick, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)}
+    assert shown == {f"{graph} ({lambda2:.2g})": lambda2 for graph, lambda2 in at.items()}
+    assert list(at) == ["path:4", "complete:4"]
+    assert axes.get_xlabel().startswith("graph, by its $\\lambda_2$")
+
+
+def renamed(swept, graphs, lambda2, agents):
+    """The same runs, as often as there are graphs."""
+    many = swept.isel(run=[0] * len(graphs))
+    return many.assign_coords(graph=("run", graphs), lambda2=("run", lambda2), num_agents=("run", agents))
+
+
+def test_graphs_that_lie_together_share_a_tick_and_many_have_none(swept):
+    three = renamed(swept, ["ring", "star", "path"], [0.9, 0.901, 0.97], [4, 4, 4])
+    axes = Sweep(three).plot().axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["ring, star (0.9)", "path (0.97)"]
+    sizes = renamed(swept, ["ring", "ring"], [0.9, 0.97], [6, 12])
+    axes = Sweep(sizes).plot().axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["ring:6 (0.9)", "ring:12 (0.97)"]
+    many = renamed(swept, [f"geometric:{n}:0.3" for n in range(7)], np.linspace(0.9, 0.99, 7), [4] * 7)
+    assert Sweep(many).plot().axes[0].get_xlabel().startswith("$\\lambda_2$ of the graph")
+
+
+def styles(axes):
+    """How each label is drawn."""
+    handles, labels = axes.get_legend_handles_labels()
+    lines = [handle.lines[0] if hasattr(handle, "lines") else handle for handle in handles]
+    return {
+        label: (it.get_color(), it.get_marker(), it.get_linestyle()) for label, it in zip(labels, lines, strict=True)
+    }
+
+
+def test_what_looks_alike_in_two_panels_is_the_same(swept):
+    """Then one legend serves the figure."""
+    figure = Sweep(swept).plot()
+    left, right = (styles(axes) for axes in figure.axes)
+    both = left | right
+    assert {label: both[label] for label in left} == left
+    curves = [look for label, look in both.items() if "pooled" not in label and "alone" not in label]
+    assert len(set(curves)) == len(curves) == 5
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(both)
+
+
+def test_many_curves_have_a_legend_in_each_panel_below_its_axis(swept, monkeypatch):
+    monkeypatch.setattr("fedbandit.figures.sweep._MOST_IN_ONE", 5)
+    figure = Sweep(swept).plot()
+    FigureCanvasAgg(figure).draw()
+    assert figure.legends == []
+    for axes in figure.axes:
+        legend = axes.get_legend().get_window_extent()
+        assert legend.y0 > 0
+        assert legend.y1 < axes.xaxis.label.get_window_extent().y0 + 2
 
 
 def test_bars_of_a_sweep(swept):
@@ -260,6 +320,21 @@ def test_lines_where_there_is_no_terminal(clock, capsys):
     assert len(err.splitlines()) == 3
 
 
+def test_several_runs_in_a_row(clock, capsys):
+    """Each has its name, and its own speed: what is left is that of the run."""
+    with progress.progress_bar() as show:
+        for run, speed in (("run 1: pooled", 10), ("run 2: together", 40)):
+            for step in range(1, 17):
+                clock.seconds += 1.0
+                show(step * speed, 20 * speed, run)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "run 1: pooled: 50 %, 10 s left of this run",
+        "run 2: together: 20 %, 16 s left of this run",
+        "run 2: together: 70 %, 6 s left of this run",
+    ]
+
+
 def test_a_short_run_says_nothing(capsys):
     simulate(PROBLEM, GossipUCB(), 50, 2, progress=True)
     assert capsys.readouterr() == ("", "")
@@ -277,6 +352,9 @@ def test_a_terminal_has_a_bar(monkeypatch):
         show(5, 10)
     assert "simulating" in terminal.getvalue()
     assert "50 %" in terminal.getvalue()
+    with progress.progress_bar() as show:
+        show(1, 100, "run 1: pooled, 3,200 patients per site")
+    assert "run 1: pooled, 3,200 patients per site" in terminal.getvalue()
 
 
 # ---------------------------------------------------------------- names

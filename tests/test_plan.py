@@ -4,12 +4,17 @@ Statistical tests have fixed seeds; each stated limit is more than 5.5 standard 
 of 10^7 other seeds.
 """
 
+import itertools
+import pickle
 import re
+import sys
 from math import comb, inf, log, nan, sqrt
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from typer.testing import CliRunner
 
 import fedbandit
@@ -23,7 +28,7 @@ from fedbandit.planning.forecast import Forecast
 from fedbandit.planning.question import CERTAINTY, Question, means_of_trials, problems
 from fedbandit.planning.sureness import deviations, sure_of
 from fedbandit.planning.trials import Player
-from fedbandit.planning.words import about, duration
+from fedbandit.planning.words import about, duration, percent
 from fedbandit.policies.plain import new_me
 from fedbandit.policies.protocol import time_of
 from fedbandit.rules.belief import SURE, is_sure
@@ -41,7 +46,7 @@ def question(sites=3, arms=2, gap=0.3, epsilon=3.0, patients=None, bias=None, se
 
 
 def player(asked, policy=None, alone=False):
-    return Player(asked, policy or FedBatch(asked.epsilon), alone, lambda done, total: None)
+    return Player(asked, policy or FedBatch(asked.epsilon), alone, lambda run, done, total: None)
 
 
 @pytest.fixture
@@ -383,6 +388,77 @@ def test_numbers_are_rounded_as_a_person_would():
     ]
 
 
+def test_no_share_is_rounded_to_all_or_nothing():
+    assert [percent(share) for share in (0.0, 0.005, 0.02, 0.994, 0.995, 1.0)] == [
+        "0 %",
+        "less than 1 %",
+        "2 %",
+        "99 %",
+        "more than 99 %",
+        "100 %",
+    ]
+
+
+def test_words_and_tables_say_the_same_number():
+    """7 sites and 3 arms: at most 952,380 patients, which ``about`` would round."""
+    asked = question(sites=7, arms=3, gap=0.01)
+    most = player(asked).most + asked.arms
+    together = curve_of(520, most)
+    forecast = Forecast(asked, together, curve_of(250), curve_of(inf), None, 0.7, 53.2, {})
+    assert f"and more than {most:,} until the sites can be sure" in forecast.words
+    assert f"more than {most:,}" in forecast.tables[0].rows[0]
+    assert player(question(arms=3)).most + 3 == 1_000_000
+
+
+# ---------------------------------------------------------------- the figure
+
+
+def drawn(together, last=10**6, patients=300, given=None, per_day=1.0, gap=0.01):
+    asked = Question.checked(3, 3, gap, 0.05, per_day, "ring", patients, None, 0)
+    forecast = Forecast(asked, together, curve_of(last / 50, last), curve_of(inf, last), given, 0.7, 53.2, {})
+    return forecast.plot()
+
+
+def test_a_short_run_has_no_curve_beside_long_ones():
+    """It leads "for good" until the end of a short run more easily: what it gives is told in words."""
+    short = curve_of(inf, 600, leads=0.34)
+    figure = drawn(curve_of(110_000, 10**6), given=short)
+    axes = figure.axes[0]
+    assert not [line for line in axes.get_lines() if np.array_equal(line.get_xdata(), short.patients)]
+    assert "after 300 patients it leads, if only for now, at 34 % of the sites together, 50 % pooled" in (
+        figure.get_suptitle()
+    )
+    assert axes.get_xlim()[0] < 300
+    assert "if only for now" not in drawn(curve_of(110_000, 10**6), patients=None).get_suptitle()
+
+
+@pytest.mark.parametrize("last", [10**6, 3 * 10**5, 40_000, 700])
+@pytest.mark.parametrize("per_day", [1.0, 30.0, 0.01])
+def test_numbers_of_the_axes_do_not_touch(last, per_day):
+    figure = drawn(curve_of(last / 9, last), last, patients=100, given=curve_of(inf, 200), per_day=per_day)
+    FigureCanvasAgg(figure).draw()
+    below, (above,) = figure.axes[0], figure.axes[0].child_axes
+    for axes in (below, above):
+        low, high = axes.get_xlim()
+        ticks = [tick for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+        labels = [tick.label1 if axes is below else tick.label2 for tick in ticks]
+        boxes = [label.get_window_extent() for label in labels]
+        assert len(boxes) >= 3
+        assert all(left.x1 + 3 < right.x0 for left, right in itertools.pairwise(boxes))
+    if last == 10**6:
+        assert "1 million" in {label.get_text() for label in below.get_xticklabels()}
+    assert above.get_xlabel() == f"days at {per_day:g} patient{'' if per_day == 1 else 's'} per site and day"
+
+
+def test_the_figure_shows_itself_in_a_notebook_and_nothing_is_cut_off():
+    figure = drawn(curve_of(110_000, 10**6), patients=100_000, given=curve_of(inf, 200_000, leads=0.999))
+    assert figure._repr_png_()[0].startswith(b"\x89PNG")
+    FigureCanvasAgg(figure).draw()
+    for box in (figure.legends[0].get_window_extent(), figure._suptitle.get_window_extent()):
+        assert 0 <= box.x0 <= box.x1 <= figure.bbox.x1
+    assert figure.legends[0].get_texts()[-1].get_text().startswith("below 5,509 no method reaches 95 %")
+
+
 # ---------------------------------------------------------------- the whole
 
 
@@ -421,7 +497,6 @@ def test_a_plan_from_python(quick):
         "together, sites are sure",
         "pooled, no privacy",
         "alone",
-        "together, expecting 6",
     ]
 
 
@@ -478,6 +553,7 @@ def test_bad_input_is_refused_by_name(name, value):
         "--patients-per-day 0",
         "--graph ring:9",
         "--patients 0.5",
+        "--patients 1",
         "--bias 2",
         "--seed -1",
         "--output /dev/null",
@@ -491,6 +567,31 @@ def test_the_command_names_the_option(option, monkeypatch):
     ran = CliRunner().invoke(app, ["plan", *(part for pair in (usual | {name: value}).items() for part in pair)])
     assert ran.exit_code == 2
     assert f"error: {name} must be " in ran.output
+
+
+def test_the_command_says_how_many_patients_are_accepted():
+    """With one patient there is nothing to choose: every arm comes first once."""
+    arguments = "plan --sites 4 --arms 3 --gap 0.3 --epsilon 1 --patients 1"
+    ran = CliRunner().invoke(app, arguments.split())
+    assert ran.exit_code == 2
+    assert "error: --patients must be a whole number from 4 (more than arms: each comes first once)" in ran.output
+
+
+def test_all_mistakes_are_told_at_once():
+    """A line each; what depends on a bad argument, here the patients and the bias, is not judged."""
+    arguments = "plan --sites 4 --arms 1 --gap 7 --epsilon -1 --graph foo --patients 1 --bias 0.45"
+    ran = CliRunner().invoke(app, arguments.split())
+    assert ran.exit_code == 2
+    told = [line.removeprefix("error: ").partition(" must be ")[0] for line in ran.output.splitlines()]
+    assert told == ["--arms", "--gap", "--epsilon", "--graph"]
+    assert ran.output.splitlines()[-1].endswith(", not 'foo'")
+    with pytest.raises(InvalidArgument) as caught:
+        fedbandit.plan(4, 1, 0.3, -1.0)
+    assert (caught.value.argument, caught.value.value) == ("arms", 1)
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):  # noqa: S301
+        assert [it.argument for it in error.errors] == ["arms", "epsilon"]
+        assert str(error).count(" must be ") == 2
+    assert str(caught.value.at("plan")).splitlines()[1].startswith("plan.epsilon must be ")
 
 
 EXAMPLES = re.findall(
@@ -527,7 +628,29 @@ def test_a_budget_of_work_ends_every_search(quick, monkeypatch):
     monkeypatch.setattr(trials, "MOST_WORK", 60 * 4 * 2 * 200)
     told = []
     forecast = fedbandit.plan(4, 2, 0.01, 0.1, progress=lambda done, total: told.append((done, total)))
-    assert forecast.words.startswith("4 sites that gossip with epsilon 0.1 need more than 202 patients per site")
-    assert forecast.together.last == 202
+    assert forecast.words.startswith("4 sites that gossip with epsilon 0.1 need more than 200 patients per site")
+    assert forecast.together.last == 200
     assert told == sorted(told)
     assert all(done <= total for done, total in told)
+
+
+def test_nobody_has_more_patients_than_the_limit(quick, monkeypatch):
+    monkeypatch.setattr(trials, "MOST_PATIENTS", 150)
+    forecast = fedbandit.plan(4, 2, 0.01, 0.1, patients=150)
+    curves = [*forecast.ways.values(), forecast.given]
+    assert {curve.last for curve in curves} == {curve.sure.last for curve in curves} == {150}
+
+
+def test_each_run_has_its_name(quick, monkeypatch):
+    """A bar or lines: which way, how many patients; what is left is that of the run."""
+    told = []
+    monkeypatch.setattr("fedbandit.progress._BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: False, write=told.append, flush=lambda: None))
+    forecast = fedbandit.plan(4, 2, 0.3, 2.0, progress=True)
+    names = [re.match(r"run (\d+): (together|pooled|alone), ([\d,]+) patients per site: \d+ %", line) for line in told]
+    assert all(names)
+    assert {name[2] for name in names} == {"together", "pooled", "alone"}
+    numbers = [int(name[1]) for name in names]
+    assert numbers == sorted(numbers)
+    assert f"{forecast.together.last:,}" in {name[3] for name in names}
+    assert not [line for line in told if "pulls/s" in line]

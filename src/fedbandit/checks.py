@@ -15,6 +15,7 @@ __all__ = [
     "Counts",
     "FileError",
     "InvalidArgument",
+    "InvalidArguments",
     "checked_counts",
     "closest",
     "finite_number",
@@ -51,6 +52,25 @@ class InvalidArgument(ValueError):
     def at(self, place: str) -> "InvalidArgument":
         """The same error, with the argument's name as the caller knows it."""
         return InvalidArgument(f"{place}.{self.argument}", self.value, self.accepted, self.hint)
+
+
+class InvalidArguments(InvalidArgument):
+    """Several mistakes of one call, a line each; ``argument``, ``value`` and so on are those of the first."""
+
+    def __init__(self, errors: Sequence[InvalidArgument]) -> None:
+        """All of them, in the order of the arguments."""
+        first = errors[0]
+        super().__init__(first.argument, first.value, first.accepted, first.hint)
+        self.errors = tuple(errors)
+        self.args = ("\n".join(str(error) for error in errors),)
+
+    def __reduce__(self) -> Any:
+        """Allow pickling."""
+        return InvalidArguments, (self.errors,)
+
+    def at(self, place: str) -> "InvalidArguments":
+        """The same errors, with the arguments' names as the caller knows them."""
+        return InvalidArguments([error.at(place) for error in self.errors])
 
 
 Counts = Literal["sites", "patients"]

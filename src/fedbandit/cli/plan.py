@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedbandit.checks import InvalidArgument, InvalidArguments
 from fedbandit.cli.errors import errors_exit_with_2
 from fedbandit.extras import needs
 
@@ -47,7 +48,6 @@ def plan(
     than". What is assumed, and how to read it: docs/planning.md.
     """
     needs("fedbandit plan", "sim")
-    from fedbandit.checks import InvalidArgument
     from fedbandit.planning.forecast import plan as forecast_of
 
     there = next(it for it in (output, *output.parents) if os.access(it, os.F_OK))
@@ -66,9 +66,10 @@ def plan(
             seed,
             progress=True,
         )
+    except InvalidArguments as several:
+        raise InvalidArguments([_of_option(error) for error in several.errors]) from None
     except InvalidArgument as error:
-        option = _OPTIONS.get(error.argument, error.argument)
-        raise InvalidArgument(option, error.value, error.accepted, error.hint) from None
+        raise _of_option(error) from None
     output.mkdir(parents=True, exist_ok=True)
     forecast.plot().savefig(output / FIGURE)
     _print(forecast)
@@ -79,6 +80,11 @@ _OPTIONS = {
     name: "--" + name.replace("_", "-")
     for name in ("sites", "arms", "gap", "epsilon", "patients_per_day", "graph", "patients", "bias", "seed")
 }
+
+
+def _of_option(error: InvalidArgument) -> InvalidArgument:
+    """The error, with the name as it is typed."""
+    return InvalidArgument(_OPTIONS.get(error.argument, error.argument), error.value, error.accepted, error.hint)
 
 
 def _print(forecast: "Forecast") -> None:

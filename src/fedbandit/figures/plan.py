@@ -1,6 +1,8 @@
 """Draws a forecast: at how many sites the best arm leads, and is known, against patients per site."""
 
-from math import inf, log10
+from itertools import pairwise
+from math import ceil, floor, inf, log10
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
@@ -17,19 +19,26 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_figure"]
 
-_CERTAINTY = 0.95  # as in ``planning.question``, a room after this one
+_WIDTH = 7.0  # inches
+_LETTERS_PER_LINE = 120  # of the heading
+_AXIS, _LETTER = 6.0, 0.07  # of the axis and of a letter of its numbers, in inches
 
 
 def plan_figure(forecast: "Forecast") -> Figure:
-    """A curve with a 95 % band for each way to act, the 95 % line, where each crosses it, and when sites are sure."""
+    """A curve with a 95 % band for each way to act, the 95 % line, where each crosses it, and when sites are sure.
+
+    What the patients in question give stands in the heading, and has no curve. It was simulated for twice as many
+    patients, the others for many more: who leads "for good" until then cannot be compared.
+    """
     import matplotlib as mpl
 
     question = forecast.question
+    then = f"\n{fill(f'dotted: {forecast.by_then}', _LETTERS_PER_LINE)}" if forecast.by_then else ""
     with mpl.rc_context(STYLE):
-        figure = ShownFigure(figsize=(7.0, 4.4), layout="constrained")
+        figure = ShownFigure(figsize=(_WIDTH, 4.4), layout="constrained")
         axes = figure.subplots()
         _curves(axes, forecast)
-        axes.axhline(_CERTAINTY, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.axhline(forecast.certainty, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)))
         if question.patients is not None:
             axes.axvline(question.patients, color="0.35", linewidth=1.0, linestyle=":")
             axes.annotate(
@@ -49,13 +58,14 @@ def plan_figure(forecast: "Forecast") -> Figure:
         axes.set_yticks([0.0, 0.25, 0.5, 0.75, 0.95], ["0 %", "25 %", "50 %", "75 %", "95 %"])
         axes.set_ylabel("sites at which the best arm leads for good")
         axes.set_xlabel("patients per site")
-        _days_above(axes, question.patients_per_day)
-        figure.legend(loc="outside lower center", ncols=4, frameon=False, handlelength=3.0)
+        _days_above(axes, question.patients_per_day, forecast.pace)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, handlelength=3.0)
         figure.suptitle(
             plain_text(
                 f"{question.sites} sites, {question.arms} arms, gap {question.gap:g}, {question.graph.name}; an arm's "
                 f"means at the sites lie within {question.bias:g} of their average\n"
                 "band: 95 % interval over simulated trials; thin line: sites that are sure of the best arm"
+                f"{then}"
             ),
             fontsize=8,
         )
@@ -63,6 +73,7 @@ def plan_figure(forecast: "Forecast") -> Figure:
 
 
 def _curves(axes: "Axes", forecast: "Forecast") -> None:
+    certainty = forecast.certainty
     last = max(forecast.together.sure.last, *(curve.last for curve in forecast.ways.values()))
     for position, (name, curve) in enumerate(forecast.ways.items()):
         colour, at, kept = COLOURS[position], curve.patients, curve.kept
@@ -72,18 +83,18 @@ def _curves(axes: "Axes", forecast: "Forecast") -> None:
             label = "together, sites are sure"
             axes.plot(curve.sure.patients, curve.sure.mean, color=colour, linewidth=0.9, label=label, zorder=3)
             if curve.known < inf:
-                axes.plot([curve.known], [_CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
+                axes.plot([curve.known], [certainty], "o", color=colour, markerfacecolor="white", zorder=4)
                 axes.annotate(
                     f"{curve.known:,.0f}",
-                    (curve.known, _CERTAINTY),
+                    (curve.known, certainty),
                     xytext=(4, -11),
                     textcoords="offset points",
                     fontsize=7.5,
                     color=colour,
                 )
         if curve.found < inf:
-            axes.plot([curve.found] * 2, [0.0, _CERTAINTY], color=colour, linewidth=0.9, zorder=2)
-            axes.plot([curve.found], [_CERTAINTY], "o", color=colour, markerfacecolor="white", zorder=4)
+            axes.plot([curve.found] * 2, [0.0, certainty], color=colour, linewidth=0.9, zorder=2)
+            axes.plot([curve.found], [certainty], "o", color=colour, markerfacecolor="white", zorder=4)
             axes.annotate(
                 f"{curve.found:,.0f}",
                 (curve.found, 0.0),
@@ -92,30 +103,21 @@ def _curves(axes: "Axes", forecast: "Forecast") -> None:
                 fontsize=7.5,
                 color=colour,
                 fontweight="bold",
+                bbox={"boxstyle": "square,pad=0.1", "color": "white", "alpha": 0.75, "linewidth": 0},
+                zorder=5,
             )
-    if forecast.given is not None and forecast.given is not forecast.together:
-        label = f"together, expecting {forecast.question.patients:,}"
-        axes.plot(forecast.given.patients, forecast.given.kept.mean, color=COLOURS[3], linestyle=DASHES[3], label=label)
     least = min(float(curve.patients[0]) for curve in forecast.ways.values())
-    axes.set_xlim(max(least, last / 3000.0), last)
+    first = max(least, last / 3000.0)
+    axes.set_xlim(min(first, 0.9 * (forecast.question.patients or inf)), last)
 
 
 def _fewest(axes: "Axes", patients: float) -> None:
     """Mark the lower bound: to the left of it nothing can cross the line."""
-    axes.axvspan(1e-9, patients, color="0.5", alpha=0.1, linewidth=0)
-    axes.annotate(
-        f"no method reaches 95 %\nwith fewer than {patients:,.0f},\neven without privacy",
-        (patients, 0.92),
-        xytext=(-4, 0),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-        fontsize=7,
-        color="0.3",
-    )
+    label = f"below {patients:,.0f} no method reaches 95 %,\neven without privacy"
+    axes.axvspan(1e-9, patients, color="0.5", alpha=0.15, linewidth=0, label=label)
 
 
-def _days_above(axes: "Axes", patients_per_day: float) -> None:
+def _days_above(axes: "Axes", patients_per_day: float, pace: str) -> None:
     def days(patients: Any) -> Any:
         return patients / patients_per_day
 
@@ -125,16 +127,28 @@ def _days_above(axes: "Axes", patients_per_day: float) -> None:
     above = axes.secondary_xaxis("top", functions=(days, patients))
     low, high = axes.get_xlim()
     _plain_ticks(above.xaxis, (days(low), days(high)))
-    above.set_xlabel(f"days at {patients_per_day:g} patients per site and day")
+    above.set_xlabel(f"days at {pace}")
 
 
 def _plain_ticks(axis: "Axis", limits: tuple[float, float]) -> None:
-    """Numbers as people write them; 1, 2 and 5 of every power of ten where there are few powers."""
-    few = log10(limits[1] / limits[0]) < 3.5
-    axis.set_major_locator(LogLocator(10.0, (1.0, 2.0, 5.0) if few else (1.0,), numticks=30))
+    """Numbers as people write them; 1, 2 and 5 of every power of ten, or fewer where they would touch."""
+    steps = next((steps for steps in ((1.0, 2.0, 5.0), (1.0, 3.0)) if _have_room(steps, limits)), (1.0,))
+    axis.set_major_locator(LogLocator(10.0, steps, numticks=30))
     axis.set_major_formatter(FuncFormatter(_plainly))
     axis.set_minor_formatter(NullFormatter())
 
 
-def _plainly(x: float, _: object) -> str:
+def _have_room(steps: tuple[float, ...], limits: tuple[float, float]) -> bool:
+    """Whether a letter fits between any two neighbours."""
+    low, high = (log10(limit) for limit in limits)
+    ticks = [step * 10.0**power for power in range(floor(low), ceil(high) + 1) for step in steps]
+    return all(
+        log10(right / left) / (high - low) * _AXIS > _LETTER * (1.0 + len(_plainly(left) + _plainly(right)) / 2.0)
+        for left, right in pairwise(tick for tick in ticks if limits[0] <= tick <= limits[1])
+    )
+
+
+def _plainly(x: float, _: object = None) -> str:
+    if x >= 999_999.5:
+        return f"{x / 1e6:,g} million"
     return f"{x:,.0f}" if x >= 1.0 else f"{x:g}"

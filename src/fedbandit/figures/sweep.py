@@ -1,6 +1,6 @@
 """Draws figures of sweeps: final regret against the swept parameters."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -27,6 +27,14 @@ _AXIS_TEXT = {
     "problem_seed": "seed of the means",
 }
 
+_GRAPHS_TEXT = "graph, by its $\\lambda_2$ (1: slowest)"
+_MOST_GRAPHS = 6  # whose names fit below the axis
+_TOO_CLOSE = 0.06  # of the axis: names of graphs would touch
+_MOST_IN_ONE = 16  # curves and lines in one legend for all panels
+
+_LINE, _LABEL_OF_AXIS, _LETTER = 0.16, 0.4, 0.06
+"""Inches: a line of a legend, the room for numbers and label of an axis, the width of a letter."""
+
 _NAMES = ("seed", "problem_seed")  # numbers, but not quantities: no line joins them
 
 _REFERENCES = {"pooled": "everything pooled", "alone": "each alone"}
@@ -40,9 +48,11 @@ _CASES = {"same_means": {True: "all agents see the same means", False: "each age
 def sweep_figure(table: "xr.Dataset", band: Band = "standard error", title: str | None = None) -> Figure:
     """Final regret against each swept parameter, a panel each: mean over trials, and the ``band`` over trials as a bar.
 
-    ``table`` comes from ``fedbandit.experiments.sweep.sweep_table``. Graphs are shown by their lambda_2. A sweep of one
-    non-numeric parameter becomes a row of points per policy. Policies that pool everything, or work alone, become
-    horizontal lines where the swept parameter does not change them.
+    ``table`` comes from ``fedbandit.experiments.sweep.sweep_table``. Graphs are shown at their lambda_2, and named if
+    they are few. What is drawn alike in two panels is the same, and one legend tells it; where there are too many
+    curves for that, each panel has its own. A sweep of one non-numeric parameter becomes a row of points per policy.
+    Policies that pool everything, or work alone, become horizontal lines where the swept parameter does not change
+    them.
     """
     import matplotlib as mpl
 
@@ -56,11 +66,19 @@ def sweep_figure(table: "xr.Dataset", band: Band = "standard error", title: str 
         axes_names.append("epsilon")
     axes_names = [name for name in axes_names if rows[name].dtype.kind in "iuf"] or axes_names  # texts label curves
     with mpl.rc_context(STYLE):
-        figure = ShownFigure(figsize=(max(5.4, 3.4 * len(axes_names)), 5.2), layout="constrained")
+        figure = ShownFigure(figsize=(max(5.4, 3.4 * len(axes_names)), 3.4), layout="constrained")
         panels = figure.subplots(1, len(axes_names), sharey=True, squeeze=False)[0]
-        for axes, name in zip(panels, axes_names, strict=True):
-            _sweep_panel(axes, rows, name, [other for other in table.attrs["swept"].split() if other != name])
+        contents = [_content(rows, name, table.attrs["swept"].split()) for name in axes_names]
+        labels = list(dict.fromkeys(label for content in contents for label, _ in content.curves))
+        lines = list(dict.fromkeys(label for content in contents for label, _ in content.references))
+        in_one = len(labels) + len(lines) <= _MOST_IN_ONE
+        for axes, name, content in zip(panels, axes_names, contents, strict=True):
+            if not in_one:
+                labels, lines = [label for label, _ in content.curves], [label for label, _ in content.references]
+            _draw_panel(axes, name, content, labels, lines)
+            _scale(axes, rows, name)
         panels[0].set_ylabel("final regret, mean per agent")
+        _legends(figure, list(panels), in_one)
         figure.suptitle(f"{plain_text(heading)}\n{bars}", fontsize=8)
     return figure
 
@@ -75,33 +93,55 @@ def _sweep_rows(table: "xr.Dataset", band: Band) -> "pd.DataFrame":
     return rows if "network" in rows else rows.assign(network="")  # tables of earlier versions
 
 
-def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str]) -> None:
-    """Curves join points that differ only in ``name``."""
-    from matplotlib.ticker import MaxNLocator
+class _Content(NamedTuple):
+    """What a panel shows, with labels: curves, and the regret of policies that the swept value does not change."""
 
-    keys = ["policy", *(other for other in others if name != "lambda2" or other != "graph")]
-    keys = [keys[0], *(key for key in keys[1:] if rows[key].nunique() > 1)]
+    curves: "list[tuple[str, pd.DataFrame]]"
+    references: list[tuple[str, float]]
+
+
+def _content(rows: "pd.DataFrame", name: str, swept: list[str]) -> _Content:
+    """Curves join points that differ only in ``name``."""
+    others = [other for other in swept if other != name and (name != "lambda2" or other != "graph")]
+    keys = ["policy", *(key for key in others if rows[key].nunique() > 1)]
     curves: list[tuple[str, pd.DataFrame]] = []
     references: list[tuple[str, float]] = []
-    for policy, of_policy in rows.groupby("policy", sort=False):
+    for _, of_policy in rows.groupby("policy", sort=False):
         known = _REFERENCES.get(str(of_policy["network"].iloc[0]))
-        if known and _is_constant(of_policy):
-            references.append((f"{policy} ({known})", float(of_policy["mean"].iloc[0])))
-            continue
-        for key, curve in of_policy.groupby(keys, sort=False):
+        its_keys = _that_matter(of_policy, keys) if known else keys
+        for key, curve in of_policy.groupby(its_keys, sort=False):
             if known and _is_constant(curve):
-                references.append((f"{_label(keys, key)} ({known})", float(curve["mean"].iloc[0])))
+                references.append((f"{_label(its_keys, key)} ({known})", float(curve["mean"].iloc[0])))
             elif name != "epsilon":
-                curves.append((_label(keys, key), curve))
+                curves.append((_label(its_keys, key), curve))
     if name == "epsilon":  # joins policies
         keys[0] = "family"
         private = rows[np.isfinite(rows["epsilon"])]
         curves = [(_label(keys, key), curve) for key, curve in private.groupby(keys, sort=False)]
-    for position, (label, curve) in enumerate(curves):
-        _draw_curve(axes, curve.sort_values(name), name, label, position)
-    for position, (label, mean) in enumerate(references):
-        dash = DASHES[1 + position % (len(DASHES) - 1)]
+    return _Content(curves, references)
+
+
+def _that_matter(of_policy: "pd.DataFrame", keys: list[str]) -> list[str]:
+    """The keys without those that never change the regret of this policy, if all else is fixed."""
+    for key in keys[1:]:
+        fewer = [other for other in keys if other != key]
+        if all(_is_constant(group) for _, group in of_policy.groupby(fewer, sort=False)):
+            keys = fewer
+    return keys
+
+
+def _draw_panel(axes: "Axes", name: str, content: _Content, labels: list[str], lines: list[str]) -> None:
+    """How a curve looks is its place among the labels."""
+    for label, curve in content.curves:
+        _draw_curve(axes, curve.sort_values(name), name, label, labels.index(label))
+    for label, mean in content.references:
+        dash = DASHES[1 + lines.index(label) % (len(DASHES) - 1)]
         axes.axhline(mean, color="0.45", linewidth=1.0, linestyle=dash, label=plain_text(label), zorder=1)
+
+
+def _scale(axes: "Axes", rows: "pd.DataFrame", name: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     axes.set_xlabel(_AXIS_TEXT.get(name, name))
     axes.set_yscale("log")
     if name in ("epsilon", "horizon"):
@@ -117,7 +157,58 @@ def _sweep_panel(axes: "Axes", rows: "pd.DataFrame", name: str, others: list[str
         linear = smallest if smallest > 0 else 1
         axes.set_xscale("symlog", linthresh=linear, linscale=0.5)
         axes.set_xlim(left=-0.3 * linear)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=6.5)
+    if name == "lambda2":
+        _name_graphs(axes, rows)
+
+
+def _name_graphs(axes: "Axes", rows: "pd.DataFrame") -> None:
+    """Ticks at the graphs, with their names and lambda_2, if they are few; who lie together share a tick."""
+    known = rows[np.isfinite(rows["lambda2"])]
+    sizes = known["num_agents"].nunique() > 1
+    places: dict[str, float] = {}
+    for graph, agents, lambda2 in zip(known["graph"], known["num_agents"], known["lambda2"], strict=True):
+        places[f"{graph}:{agents}" if sizes and ":" not in graph else str(graph)] = float(lambda2)
+    if not 0 < len(places) <= _MOST_GRAPHS:
+        return
+    width = max(places.values()) - min(places.values())
+    ticks: list[tuple[float, list[str]]] = []
+    for graph, lambda2 in sorted(places.items(), key=lambda place: place[1]):
+        if ticks and lambda2 - ticks[-1][0] <= _TOO_CLOSE * width:
+            ticks[-1][1].append(graph)
+        else:
+            ticks.append((lambda2, [graph]))
+    texts = [plain_text(f"{', '.join(graphs)} ({lambda2:.2g})") for lambda2, graphs in ticks]
+    axes.set_xticks([lambda2 for lambda2, _ in ticks], texts, rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_xlabel(_GRAPHS_TEXT)
+
+
+def _legends(figure: Figure, panels: "list[Axes]", in_one: bool) -> None:
+    """Below the panels; the figure grows with them."""
+    from matplotlib.transforms import ScaledTranslation
+
+    told = [dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in panels]
+    width, height = figure.get_size_inches()
+    if in_one:
+        both: dict[str, Any] = {label: handle for labels in told for label, handle in labels.items()}
+        columns = min(len(both), max(1, int(15 * width / (max(map(len, both)) + 8))))  # as many as fit
+        figure.legend(both.values(), both.keys(), loc="outside lower center", ncols=columns, frameon=False)
+        figure.set_size_inches(width, height + _LINE * -(-len(both) // columns))
+        return
+    for axes, labels in zip(panels, told, strict=True):
+        room = _LABEL_OF_AXIS
+        if axes.get_xlabel() == _GRAPHS_TEXT:  # at an angle of 30 degrees
+            room += 0.5 * _LETTER * max(len(text.get_text()) for text in axes.get_xticklabels())
+        below = axes.transAxes + ScaledTranslation(0.0, -room, figure.dpi_scale_trans)
+        axes.legend(
+            labels.values(),
+            labels.keys(),
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.0),
+            bbox_transform=below,
+            frameon=False,
+            fontsize=6.5,
+        )
+    figure.set_size_inches(width, height + _LINE * max(map(len, told)))
 
 
 def _is_constant(curve: "pd.DataFrame") -> bool:

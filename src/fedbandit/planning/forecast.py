@@ -1,6 +1,6 @@
 """``plan``: forecasts how many patients per site a federation needs, beside a site alone and beside pooled rewards."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +14,8 @@ from fedbandit.planning import bounds
 from fedbandit.planning.curves import Curve
 from fedbandit.planning.question import CERTAINTY, Question, means_of_trials
 from fedbandit.planning.tables import Table, tables_of
-from fedbandit.planning.trials import OnProgress, Player, rounds_at_most
-from fedbandit.planning.words import in_words
+from fedbandit.planning.trials import OnRun, Player, rounds_at_most
+from fedbandit.planning.words import by_then, in_words, pace
 from fedbandit.policies import CentralUCB, FedBatch
 from fedbandit.rules.batch import break_even_decisions, first_size
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Forecast", "plan"]
+
+OnProgress = Callable[[int, int], None]
 
 _WORLDS = 600  # to count the sites at which another arm is best
 
@@ -48,6 +50,11 @@ class Forecast:
     share_right_alone: float
     best_alone: float
     theory: Mapping[str, float]
+
+    @property
+    def certainty(self) -> float:
+        """The share of sites that is meant where nothing else is said: 95 %."""
+        return CERTAINTY
 
     @property
     def ways(self) -> dict[str, Curve]:
@@ -122,6 +129,16 @@ class Forecast:
         """The answer in a few sentences."""
         return in_words(self)
 
+    @property
+    def by_then(self) -> str:
+        """At how many sites the best arm leads after the patients in question; empty if there is no such number."""
+        return by_then(self)
+
+    @property
+    def pace(self) -> str:
+        """How many patients a site has in a day, in words."""
+        return pace(self.question)
+
     def plot(self) -> "Figure":
         """The share of sites at which the best arm leads against patients per site; see ``fedbandit.figures.plan``."""
         from fedbandit.figures.plan import plan_figure
@@ -151,8 +168,8 @@ def plan(
     * ``graph``: which sites gossip: a ``Graph``, or a text like "ring" or "grid:3x4".
     * ``patients``: also tell what so many patients per site would give.
     * ``bias``: how far an arm's mean at a site may lie from its mean over all sites; default: the gap.
-    * ``progress``: True for a progress bar, or lines where there is no terminal; or a function of (agent-pulls done,
-      total) of all runs so far.
+    * ``progress``: True for a progress bar of each run, or lines where there is no terminal; or a function of
+      (agent-pulls done, total) of all runs so far. How many runs there are depends on what they find: the total grows.
     """
     question = Question.checked(sites, arms, gap, epsilon, patients_per_day, graph, patients, bias, seed)
     most = rounds_at_most(question.sites, question.arms)
@@ -163,7 +180,7 @@ def plan(
         return _forecast(question, show)
 
 
-def _forecast(question: Question, show: OnProgress) -> Forecast:
+def _forecast(question: Question, show: OnRun) -> Forecast:
     start, asked = max(32, ceil(4.0 * bounds.fewest_patients(question))), question.patients or 0
     central = CentralUCB(index="thompson")
     all_in_one = Player(question, central, False, show)
@@ -177,7 +194,7 @@ def _forecast(question: Question, show: OnProgress) -> Forecast:
     means = means_of_trials(question, _WORLDS)
     share, single = float((means.argmax(axis=2) == question.best_arm).mean()), Player(question, central, True, show)
     longest = max(together.last, asked)
-    alone = single.search(longest, asked) if share >= CERTAINTY else single.play(longest)
+    alone = single.search(longest, asked) if share >= CERTAINTY else single.play(min(longest, single.most))
     together = Player(question, _fed_batch(question, told), False, show).until_sure(together)
     pooled = all_in_one.until_sure(pooled)
     if share >= CERTAINTY:
@@ -199,7 +216,7 @@ def _fed_batch(question: Question, told: int | None) -> FedBatch:
     return FedBatch(question.epsilon, expected_decisions=told)
 
 
-def _together(question: Question, start: int, show: OnProgress) -> tuple[Curve, int | None]:
+def _together(question: Question, start: int, show: OnRun) -> tuple[Curve, int | None]:
     """FedBatch; where its first batches are long beside the answer, told to expect as many patients as that.
 
     Sites that know how many patients they will have say so, and begin to learn earlier (docs/few-patients.md).
@@ -214,13 +231,14 @@ def _together(question: Question, start: int, show: OnProgress) -> tuple[Curve, 
     return (second, told) if second.found < first.found else (first, None)
 
 
-def _given(question: Question, together: Curve, told: int | None, show: OnProgress) -> Curve:
+def _given(question: Question, together: Curve, told: int | None, show: OnRun) -> Curve:
     """FedBatch told to expect the patients in question."""
     asked = question.patients or 0
-    rounds = min(2 * asked, rounds_at_most(question.sites, question.arms))
+    player = Player(question, _fed_batch(question, asked), False, show)
+    rounds = min(2 * asked, player.most)
     if _same_batches(question, asked, told) and together.last >= rounds:
         return together
-    return Player(question, _fed_batch(question, asked), False, show).play(rounds)
+    return player.play(rounds)
 
 
 def _same_batches(question: Question, told: int | None, other: int | None) -> bool:
@@ -229,19 +247,21 @@ def _same_batches(question: Question, told: int | None, other: int | None) -> bo
 
 
 @contextmanager
-def _display(progress: bool | OnProgress) -> Generator[OnProgress]:
-    """Adds up runs: their number is not known in advance."""
+def _display(progress: bool | OnProgress) -> Generator[OnRun]:
+    """A bar for each run; a function hears of all of them, added up: their number is not known in advance."""
     from fedbandit.progress import progress_bar
 
     with progress_bar(shown=progress is True) as bar:
-        show = progress if callable(progress) else bar
-        before, run = 0, (0, 0)
+        number, before, run = 0, 0, ("", 0, 0)
 
-        def add(done: int, total: int) -> None:
-            nonlocal before, run
-            if done < run[0] or total != run[1]:  # another run
-                before += run[1]
-            run = done, total
-            show(before + done, before + total)
+        def show(name: str, done: int, total: int) -> None:
+            nonlocal number, before, run
+            if done < run[1] or (name, total) != (run[0], run[2]):  # another run
+                number, before = number + 1, before + run[2]
+            run = name, done, total
+            if callable(progress):
+                progress(before + done, before + total)
+            else:
+                bar(done, total, f"run {number}: {name}")
 
-        yield add
+        yield show

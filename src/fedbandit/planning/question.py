@@ -5,6 +5,7 @@ differ: at the sites an arm's means are evenly spread over its mean -+ ``bias``,
 arm and trial. These biases sum to zero, so they change nothing for all sites together, and everything for a site alone.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit import graph as graphs
-from fedbandit.checks import InvalidArgument, instance, number_above, number_between, whole_number
+from fedbandit.checks import InvalidArgument, InvalidArguments, instance, number_above, number_between, whole_number
 from fedbandit.graph import Graph
 from fedbandit.problem import Problem
 
@@ -25,6 +26,7 @@ MOST_SITES, MOST_ARMS, MOST_PATIENTS = 1000, 100, 1_000_000
 LARGEST_GAP = 0.9
 _MARGIN = 0.01  # between any mean and 0 or 1
 _LARGEST_EPSILON = 1e6
+_BAD: Any = object()  # in place of an argument that is refused
 
 
 @dataclass(frozen=True)
@@ -58,29 +60,39 @@ class Question:
         bias: Any,
         seed: Any,
     ) -> "Question":
-        """Refuse a bad question, with the argument's name."""
-        sites = whole_number("sites", sites, 2, MOST_SITES)
-        arms = whole_number("arms", arms, 2, MOST_ARMS)
-        gap = number_between("gap", gap, 0.0, LARGEST_GAP)
-        if gap < 1e-4:
-            raise InvalidArgument("gap", gap, f"a number from 0.0001 to {LARGEST_GAP}")
-        epsilon = number_above("epsilon", epsilon, 0.0, allow_inf=True)
-        if _LARGEST_EPSILON < epsilon < inf:
-            raise InvalidArgument("epsilon", epsilon, f"at most {_LARGEST_EPSILON:,.0f}, or inf")
-        patients_per_day = number_above("patients_per_day", patients_per_day, 0.0)
-        if patients is not None:
-            patients = whole_number("patients", patients, 1 + arms, MOST_PATIENTS)  # every policy begins with each arm
-        return cls(
+        """Refuse a bad question, with the names of all bad arguments.
+
+        What an argument accepts may depend on another one: it is not judged if that one is bad.
+        """
+        errors: list[InvalidArgument] = []
+
+        def found(check: Callable[..., Any], *given: Any) -> Any:
+            """What a check returns, if it can be asked and accepts the argument."""
+            try:
+                return _BAD if any(it is _BAD for it in given) else check(*given)
+            except InvalidArgument as error:
+                errors.append(error)
+                return _BAD
+
+        sites = found(whole_number, "sites", sites, 2, MOST_SITES)
+        arms = found(whole_number, "arms", arms, 2, MOST_ARMS)
+        gap = found(_gap, gap)
+        checked = cls(
             sites,
             arms,
             gap,
-            epsilon,
-            patients_per_day,
-            _graph(graph, sites),
-            patients,
-            _bias(bias, gap),
-            whole_number("seed", seed, 0, 2**63 - 1),
+            found(_epsilon, epsilon),
+            found(number_above, "patients_per_day", patients_per_day, 0.0),
+            found(_graph, graph, sites),
+            found(_patients, patients, arms),
+            found(_bias, bias, gap),
+            found(whole_number, "seed", seed, 0, 2**63 - 1),
         )
+        if len(errors) > 1:
+            raise InvalidArguments(errors)
+        if errors:
+            raise errors[0]
+        return checked
 
     @property
     def best_arm(self) -> int:
@@ -102,10 +114,37 @@ class Question:
         return patients / self.patients_per_day
 
 
+def _gap(given: Any) -> float:
+    gap = number_between("gap", given, 0.0, LARGEST_GAP)
+    if gap < 1e-4:
+        raise InvalidArgument("gap", gap, f"a number from 0.0001 to {LARGEST_GAP}")
+    return gap
+
+
+def _epsilon(given: Any) -> float:
+    epsilon = number_above("epsilon", given, 0.0, allow_inf=True)
+    if _LARGEST_EPSILON < epsilon < inf:
+        raise InvalidArgument("epsilon", epsilon, f"at most {_LARGEST_EPSILON:,.0f}, or inf")
+    return epsilon
+
+
+def _patients(given: Any, arms: int) -> int | None:
+    if given is None:
+        return None
+    try:
+        return whole_number("patients", given, 1 + arms, MOST_PATIENTS)
+    except InvalidArgument:
+        accepted = f"a whole number from {1 + arms} (more than arms: each comes first once) to {MOST_PATIENTS:,}"
+        raise InvalidArgument("patients", given, accepted) from None
+
+
 def _graph(given: Any, sites: int) -> Graph:
     """A graph, or a text such as ``ring``, ``ring:12`` or ``erdos_renyi:12:0.3``; with one agent per site."""
     if isinstance(given, str):
-        given = graphs.parse(given if ":" in given else f"{given}:{sites}")
+        try:
+            given = graphs.parse(given if ":" in given else f"{given}:{sites}")
+        except InvalidArgument as error:
+            raise InvalidArgument("graph", given, error.accepted, error.hint) from None
     instance("graph", given, Graph, "a Graph, or a text like 'ring' or 'grid:3x4'")
     if given.num_agents != sites:
         raise InvalidArgument("graph", given.name, f"a graph of {sites} sites", f"This one has {given.num_agents}.")

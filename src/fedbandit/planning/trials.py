@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from fedbandit.planning.curves import Curve, Share, share_of
 from fedbandit.planning.question import MOST_PATIENTS, Question, means_of_trials, problems
 from fedbandit.planning.sureness import deviations, sure_of
-from fedbandit.policies import FewPatientsWarning, Policy
+from fedbandit.policies import FedBatch, FewPatientsWarning, Policy
 from fedbandit.simulation import cpu
 from fedbandit.simulation.run import check_call, truths_of
 
-__all__ = ["OnProgress", "Player", "rounds_at_most"]
+__all__ = ["OnRun", "Player", "rounds_at_most"]
 
-OnProgress = Callable[[int, int], None]
+OnRun = Callable[[str, int, int], None]
+"""Takes the name of a run, and the agent-pulls that it has done and will do."""
 
 PILOT_TRIALS, LEAST_PILOT_TRIALS, FINAL_TRIALS, LEAST_FINAL_TRIALS, SURE_TRIALS = 60, 30, 600, 100, 200
 FINAL_WORK, MOST_WORK = 2.5e8, 2e9
@@ -41,7 +42,7 @@ class Player(NamedTuple):
     question: Question
     policy: Policy
     alone: bool
-    show: OnProgress
+    show: OnRun
 
     @property
     def agents(self) -> int:
@@ -50,8 +51,13 @@ class Player(NamedTuple):
 
     @property
     def most(self) -> int:
-        """Patients per site beyond which nothing is simulated."""
-        return rounds_at_most(self.agents, self.question.arms)
+        """Rounds beyond which nothing is simulated; before them every arm has had a patient."""
+        return rounds_at_most(self.agents, self.question.arms) - self.question.arms
+
+    @property
+    def way(self) -> str:
+        """What it plays, in a word."""
+        return "alone" if self.alone else "together" if isinstance(self.policy, FedBatch) else "pooled"
 
     def search(self, start: int, at_least: int = 0) -> Curve:
         """Double the number of patients until a third of them suffices to find the best arm, or they are too many."""
@@ -72,7 +78,7 @@ class Player(NamedTuple):
         """The same curve, with ``sure`` from longer runs if its own is too short to see sites become sure."""
         if curve.found == inf or _is_within(curve.sure):
             return curve
-        rounds, most = curve.last, self.most
+        rounds, most = min(curve.last, self.most), self.most
         while rounds < most:
             rounds = min(2 * rounds, most)
             if _is_within(self.play(rounds, LEAST_PILOT_TRIALS).sure):
@@ -109,7 +115,7 @@ class Player(NamedTuple):
                 estimates[0, trial, :, c] = theta[sites]
                 estimates[1, trial, :, c], judges[trial, :, c] = deviations(agents, sites)
 
-        total = trials * rounds * self.agents
+        total, run = trials * rounds * self.agents, f"{self.way}, {rounds + self.question.arms:,} patients per site"
         (record,) = cpu.run_trials(
             [truths_of(problem) for problem in call.problems],
             call.plans,
@@ -117,7 +123,7 @@ class Player(NamedTuple):
             call.trials,
             call.seed,
             cpu.usable_cores(),
-            lambda done: self.show(done * self.agents, total),
+            lambda done: self.show(run, done * self.agents, total),
             on_estimates=see,
         )
         patients = (call.times + self.question.arms).astype(np.float64)

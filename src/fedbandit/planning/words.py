@@ -9,7 +9,7 @@ from fedbandit.planning.question import CERTAINTY, DAYS_PER_MONTH, Question
 if TYPE_CHECKING:
     from fedbandit.planning.forecast import Forecast
 
-__all__ = ["about", "duration", "in_words", "percent"]
+__all__ = ["about", "by_then", "duration", "in_words", "pace", "percent"]
 
 _HARDLY = 0.25
 """Of the way from a guess to certainty: below it, hardly anything was learnt."""
@@ -23,8 +23,10 @@ def about(number: float) -> str:
     return f"{floor(number / step + 0.5) * step:,}"
 
 
-def _counted(patients: float) -> str:
-    return f"{patients:g} patient{'' if patients == 1 else 's'}"
+def pace(question: Question) -> str:
+    """How many patients a site has in a day."""
+    patients = question.patients_per_day
+    return f"{patients:g} patient{'' if patients == 1 else 's'} per site and day"
 
 
 def duration(days: float) -> str:
@@ -50,6 +52,17 @@ def in_words(forecast: "Forecast") -> str:
     return " ".join([*sentences, _pooled(question, forecast.pooled), _alone(forecast), _own_patients(forecast)])
 
 
+def by_then(forecast: "Forecast") -> str:
+    """Who leads after the patients in question, for good or not; empty if there is no such number."""
+    if forecast.question.patients is None:
+        return ""
+    together, pooled, alone = (percent(row["leads"]) for row in forecast.rows.values())
+    return (
+        f"after {forecast.question.patients:,} patients it leads, if only for now, at {together} of the sites "
+        f"together, {pooled} pooled, {alone} alone"
+    )
+
+
 def _found(question: Question, together: Curve) -> str:
     who = f"{question.sites} sites that gossip with epsilon {question.epsilon:g}"
     if together.found == inf:
@@ -65,7 +78,7 @@ def _how_many(question: Question, together: Curve) -> str:
     interval = f"{about(low)} to {about(high)}" if high < inf else f"at least {about(low)}"
     return (
         f"{_so_long(question, together.found)} until the best of {question.arms} arms leads for good at 95 % of them "
-        f"(95 % interval: {interval}), at {_counted(question.patients_per_day)} per site and day, and "
+        f"(95 % interval: {interval}), at {pace(question)}, and "
         f"{_until_sure(question, together)} until the sites can be sure of it. About "
         f"{about(together.worse_at(together.found))} of the first {about(together.found)} get an arm that is worse on "
         "average over all sites."
@@ -78,7 +91,7 @@ def _so_long(question: Question, patients: float) -> str:
 
 def _until_sure(question: Question, curve: Curve) -> str:
     if curve.known == inf:
-        return f"more than {about(curve.sure.last)}"
+        return f"more than {curve.sure.last:,}"
     return f"about {about(curve.known)} ({duration(question.days(curve.known))})"
 
 

@@ -75,7 +75,8 @@ def simulate(
     * ``engine``: "cuda" plays on an NVIDIA GPU, "auto" does if there is one. The last bits of logarithms may differ
       there, and then so may a choice (docs/scale.md). "ray" plays trials as tasks of the Ray cluster that ``ray.init``
       or ``RAY_ADDRESS`` names, else of one that starts on this machine. The result is that of "cpu".
-    * ``progress``: True for a progress bar on the terminal; or a function of (agent-pulls done, total).
+    * ``progress``: True for a progress bar, or lines where there is no terminal; or a function of (agent-pulls done,
+      total): trials times agents times rounds of all policies. An error that it raises stops the run.
     * ``threads``: default: all cores.
     * ``watch_radii``: also count how often the error of an estimate exceeds its radius (``misses``).
     * ``shares``: a control arm, and the least share of every other arm, for all policies (docs/shares.md).
