@@ -98,7 +98,7 @@ def _curves(axes: "Axes", forecast: "Forecast") -> None:
             axes.annotate(
                 f"{curve.found:,.0f}",
                 (curve.found, 0.0),
-                xytext=(3, 4),
+                xytext=(3, 4 + 11 * position),  # close ones do not touch
                 textcoords="offset points",
                 fontsize=7.5,
                 color=colour,
