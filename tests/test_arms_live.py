@@ -107,7 +107,7 @@ def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
 
 
 def test_a_stop_names_the_neighbours_that_do_not_hear_of_it(tmp_path):
-    """Fails if a stop says that neighbours are told while one cannot be reached, or a second hides who made the first."""
+    """Fails if a stop says that neighbours are told while one cannot be reached, or a second hides the first."""
     links = [("north", "east"), ("north", "south"), ("west", "north")]
     with LocalFederation(tmp_path, terms(4), links, 20.0) as federation:
         north = "-c", federation.config("north")

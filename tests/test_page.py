@@ -293,7 +293,7 @@ def test_an_operator_suspends_and_resumes_an_arm_with_the_keyboard_alone(browser
 
 
 def test_a_stop_says_whom_it_does_not_reach(browser, tmp_path):
-    """Fails if a dialog promises a stop at every site while neighbours, of which nobody was heard, do not hear of it."""
+    """Fails if a dialog promises a stop at every site while neighbours do not hear of it."""
     silent = "east and south cannot be reached now, and still give metformin until they are back; so do the sites"
     with serving(tmp_path) as agent, opened(browser, agent.url) as page:
         page.get_by_role("button", name="Suspend… metformin").click()
