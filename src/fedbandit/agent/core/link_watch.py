@@ -183,8 +183,8 @@ class LinkWatch:
                 yield (
                     f"the numbers of {arms[seen.jump[0]]} that come from {name} jumped by {seen.jump[1]:.2g} ranges "
                     f"although nobody has released any. If a site has just left, returned, begun a new life or "
-                    f"accepted the arm, that is expected and ends by itself; otherwise {name}, or a site behind it, may "
-                    f"be wrong or lie."
+                    f"accepted the arm, that is expected and ends by itself; otherwise {name}, or a site behind it, "
+                    f"may be wrong or lie."
                 )
         if carried:
             yield from self._odd(carried, gossiped, patience)
