@@ -31,7 +31,7 @@ def show(config: Config = SITE_FILE) -> None:
     """Show the arms, which are stopped and by whom, and the changes that wait for this site's consent."""
     with _agent(config, "view") as client:
         seen = client.arms()
-    typer.echo(f"{len(seen.arms)} arms, {seen.version} changes")
+    typer.echo(f"{_counted(len(seen.arms), 'arm')}, {_counted(seen.version, 'change')}")
     width = max(len(it.name) for it in seen.arms)
     for it in seen.arms:
         typer.echo(
@@ -131,6 +131,10 @@ def _not_told(silent: list[str], name: str, is_stop: bool) -> str:
         f"NOT STOPPED EVERYWHERE: {names} cannot be reached now. {they.capitalize()} still {give} {name!r} until "
         f"{they} {are} back, and so do the sites behind {them}. Tell them by other means"
     )
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _told(it: "ArmChangeBody") -> str:
