@@ -1463,6 +1463,7 @@ DOORS = {
 CLAMPED = "test_agent_policies.py::test_numbers_of_any_size_are_clamped_to_what_a_link_may_carry"
 CLAIMS = "test_liars.py::test_counts_beyond_what_time_allows_are_capped_and_said"
 JUMPED = "test_liars.py::test_numbers_that_jump_without_a_release_are_seen"
+AWAY = "test_liars.py::test_an_honest_neighbour_that_was_away_is_not_suspected"
 LIARS = {
     "invented sites make people surer": Mutant(
         "agent/core/believed_sites.py",
@@ -1559,6 +1560,24 @@ LIARS = {
         "        if moved > max(JUMP * held, LEAST * self._bounds.weight):\n",
         "        if False:\n",
         (JUMPED,),
+    ),
+    "who comes back after a silence is suspected": Mutant(
+        "agent/core/quiet_arms.py",
+        "            if released > silent_since - MIXED * num_agents:\n",
+        "            if False:\n",
+        (AWAY,),
+    ),
+    "a restarted neighbour is silent until it knows its version": Mutant(
+        "agent/core/standings.py",
+        "                    self._take_old(teller, it, known)\n",
+        "",
+        (AWAY,),
+    ),
+    "silence alone lets numbers jump": Mutant(
+        "agent/core/quiet_arms.py",
+        "            if released > silent_since - MIXED * num_agents:\n",
+        "            if True:\n",
+        ("test_liars.py::test_a_liar_that_was_silent_on_purpose_is_seen_if_nobody_has_released",),
     ),
     "a site may be as fast as it likes": Mutant(
         "agent/core/player.py",

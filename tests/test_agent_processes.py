@@ -111,6 +111,21 @@ class TestWhatIsRefusedAtTheStart:
         finally:
             taken.close()
 
+    @pytest.mark.parametrize("door", ["gossip", "http"])
+    def test_a_first_start_whose_port_is_in_use_leaves_nothing(self, stopped, door):
+        """Fails if a new life begins before the ports are bound: corrected terms would be refused afterwards."""
+        text, folder = stopped.config("north").read_text(), stopped.folder / "north" / f"first-{door}"
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            used = f"127.0.0.1:{taken.getsockname()[1]}"
+            text = re.sub(r"(http|gossip) = \"[^\"]*\"", r'\1 = "127.0.0.1:0"', text)
+            path = stopped.folder / "north" / f"first-{door}.toml"
+            text = text.replace(f'{door} = "127.0.0.1:0"', f'{door} = "{used}"')
+            path.write_text(text.replace('data = "data"', f'data = "{folder.name}"'))
+            code, output = command("agent", "-c", path)
+        assert_mistake((code, output), "cannot listen for", f"{used}: Address already in use")
+        assert "new life" not in output
+        assert not folder.exists()
+
     def test_a_file_that_another_process_holds(self, stopped):
         stopped.start("north")
         stopped.wait_ready("north")

@@ -53,6 +53,54 @@ def test_a_stop_needs_nobodys_consent_and_all_else_does():
     assert seen.standing("b").status == "retired"
 
 
+def test_what_would_change_nothing_does_not_wait():
+    """Fails if an operator is asked to consent to what is so already: a resume of an active arm, an arm that is there.
+
+    A stop that such a resume lifts, and that is heard of later, makes it wait: until then it lifts nothing.
+    """
+    stop, later = change("suspend", version=1), change("suspend", by="1", version=2)
+    own = change("resume", by="2", version=3, lifts=[stop.id])
+    resume = change("resume", by="0", version=3, lifts=[stop.id, later.id])
+    assert arms(stop, resume).waiting == (resume,)
+    seen = arms(stop, own, resume, accepted=[own])
+    assert (seen.stopped, seen.waiting, seen.unaccepted) == (frozenset(), (), (resume,))
+    seen = arms(stop, own, resume, later, accepted=[own])
+    assert (seen.stopped, seen.waiting) == ({0}, (resume,))
+    other_arm = change("resume", "b", by="0", version=3, lifts=[stop.id])
+    assert arms(stop, other_arm).waiting == ()
+    first, second = change("add", "c"), change("add", "c", by="1")
+    assert set(arms(first, second).waiting) == {first, second}
+    assert arms(first, second, accepted=[first]).waiting == ()
+
+
+def test_a_resume_that_changes_nothing_is_trusted_all_the_same():
+    """Fails if a site that trusts another from now on leaves out its resume of a stop that it has not heard of yet."""
+    network = MemoryNetwork(TERMS, PATH)
+    stop = change("suspend", by="1").signed(simulated_signature("1"))
+    resume = change("resume", by="2", version=2, lifts=[stop.id]).signed(simulated_signature("2"))
+    network._do("0", lambda site: site.hear_changes([resume], frozenset()))
+    assert not network.site("0").arms.waiting
+    network._do("0", lambda site: site.accept_from(frozenset({"2"})))
+    network._do("0", lambda site: site.hear_changes([stop], frozenset()))
+    assert network.site("0").arms.standing("a").status == "active"
+
+
+def test_consent_by_other_words_is_told_the_command():
+    """Fails if to resume what waits to be added, or to accept what does not wait, gives no advice."""
+    network = MemoryNetwork(TERMS, PATH)
+    network.change_arm("0", "suspend", "a")
+    network.change_arm("0", "resume", "a")
+    network.change_arm("0", "add", "new drug")
+    network.run()
+    with pytest.raises(InvalidArgument, match=r"It waits to be added: fedbandit arm accept 'new drug'$"):
+        network.change_arm("1", "resume", "new drug")
+    network.change_arm("1", "resume", "a")
+    assert network.site("1").arms.standing("a").status == "active", "its own word is as good as its consent"
+    assert [it.arm for it in network.site("1").arms.waiting] == ["new drug"]
+    with pytest.raises(InvalidArgument, match=r"^no change of the arm 'a' waits; changes of 'new drug' do$"):
+        network.accept_arm("1", "a")
+
+
 def test_a_resume_lifts_the_stops_that_it_knew_and_no_others():
     """Even if its version is the larger one: a site that was cut off may have made the stop meanwhile."""
     known, unknown = change("suspend", version=1), change("suspend", by="1", version=2)
@@ -100,7 +148,7 @@ def test_what_makes_no_sense_is_refused_and_names_the_arms():
     network.change_arm("0", "retire", "a")
     with pytest.raises(InvalidArgument, match="final"):
         network.change_arm("0", "resume", "a")
-    with pytest.raises(InvalidArgument, match="there is none"):
+    with pytest.raises(InvalidArgument, match=r"^no change of the arm 'a' waits$"):
         network.accept_arm("0", "a")
     assert network.site("0").arms.version == 1
     assert network.change_arm("0", "retire", "a") == network.change_arm("0", "retire", "a")

@@ -106,6 +106,38 @@ def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
     assert imbalance(read(federation, *federation.names)) <= 1e-12
 
 
+def test_a_stop_names_the_neighbours_that_do_not_hear_of_it(tmp_path):
+    """Fails if a stop says that neighbours are told while one cannot be reached, or a second hides the first."""
+    links = [("north", "east"), ("north", "south"), ("west", "north")]
+    with LocalFederation(tmp_path, terms(4), links, 20.0) as federation:
+        north = "-c", federation.config("north")
+        wait_until(lambda: all(it["reachable"] for it in state(federation, "north")["neighbours"]))
+        code, said = command("arm", "suspend", "A", *north)
+        assert code == 0
+        assert "neighbours in reach are told at once" in said
+        assert "cannot be reached" not in said
+        wait_until(lambda: statuses(federation, "east")["A"] == "suspended")
+        first = said.split(". On disk")[0]
+        assert command("arm", "suspend", "A", *north) == (0, f"'A' was suspended already: {first}\n"), "nothing is new"
+        code, said = command("arm", "suspend", "A", "-c", federation.config("east"))
+        assert said.startswith(f"'A' was suspended already: {first}. Your own stop comes on top")
+        assert "\nsuspend 'A' by east on " in said
+        federation.kill("east")
+        wait_until(lambda: sum(it["reachable"] for it in state(federation, "north")["neighbours"]) == 2)
+        code, said = command("arm", "suspend", "B", *north)
+        assert code == 0
+        assert said.splitlines()[-1] == (
+            "NOT STOPPED EVERYWHERE: east cannot be reached now. It still gives 'B' until it is back, and so do the "
+            "sites behind it. Tell them by other means"
+        )
+        federation.kill("south")
+        wait_until(lambda: sum(it["reachable"] for it in state(federation, "north")["neighbours"]) == 1)
+        code, said = command("arm", "suspend", "B", *north)
+        assert "east and south cannot be reached now. They still give 'B' until they are back" in said
+        code, said = command("arm", "resume", "B", *north)
+        assert said.splitlines()[-1] == "Not in reach now: east and south. They will hear of it when they are back"
+
+
 def ask_text(url):
     with urllib.request.urlopen(url, timeout=5.0) as answer:  # noqa: S310  # loopback
         return answer.read().decode()

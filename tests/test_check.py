@@ -5,10 +5,12 @@ import gc
 import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import warnings
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +27,7 @@ from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
 from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.agent.gossip.dialled import Tunnel
+from fedbandit.agent.gossip.handshakes import in_words
 from fedbandit.agent.gossip.tls import read_tls
 from fedbandit.cli import app
 from fedbandit.local.processes import LocalFederation
@@ -388,7 +391,7 @@ def test_a_neighbour_under_a_name_without_an_address(running, north):
 
 def test_another_neighbour_at_its_address(running, north):
     edit(north, f"127.0.0.1:{running.gossip_ports['east']}", f"127.0.0.1:{running.gossip_ports['south']}")
-    assert_found(north, "neighbour east", "error", f"{running.gossip_ports['south']}")
+    assert_found(north, "neighbour east", "error", "TLS: another site answers at this address (", "unrecognized name)")
 
 
 def test_a_neighbour_of_which_this_site_is_none(running, north):
@@ -407,16 +410,33 @@ def test_a_neighbour_with_other_terms(running, north):
     assert "policy.epsilon: 1.0 here, 2.0 there" in link["last_error"]  # as the documents say
 
 
+def test_a_reward_window_has_its_unit_and_neighbours_are_counted(site):
+    ours = replace(terms(), reward_window=35 * 24 * 3600.0)
+    assert ours.difference(terms().terms()) == ["reward_window: 3024000 seconds (35 days) here, 0 seconds there"]
+    for odd in (10**400, float("nan"), -1.0, "x", True):  # another site may say anything
+        assert ours.difference({**ours.terms(), "reward_window": odd})
+    assert_found(site.path, "configuration", "ok", "2 arms, 1 neighbour, ")
+
+
 def test_a_neighbour_with_another_ca(running, north, tmp_path):
     init(tmp_path / "other", "other", 90, right_now())
     issue(tmp_path / "other", "north", 90, right_now())
     edit(north, f"{running.folder}/certs/", f"{tmp_path}/other/")
-    assert_found(north, "neighbour east", "error", "certificate is not accepted")
+    assert_found(north, "neighbour east", "error", "certificate is not accepted: another CA has signed it (")
     # Ours is of another CA, theirs is accepted: what the other end says of it.
     (tmp_path / "other" / "ca.crt").write_bytes(
         (tmp_path / "other" / "ca.crt").read_bytes() + (running.folder / "certs" / "ca.crt").read_bytes()
     )
     assert_found(north, "neighbour east", "error", "it does not accept this site's certificate")
+
+
+def test_dates_of_a_neighbours_certificate_make_one_look_at_the_clock():
+    """Fails if a certificate that seems to have expired does not say that this machine's clock may be wrong."""
+    for code, word, said in ((9, "is not valid yet", "not yet"), (10, "has expired", "expired"), (99, "odd", "odd")):
+        error = ssl.SSLCertVerificationError()
+        error.verify_code, error.verify_message = code, said
+        clock = f"it {word}, or this machine's clock is wrong ({said})"
+        assert in_words(error) == (said if code == 99 else clock)
 
 
 def test_something_else_listens(running, north, monkeypatch):
@@ -435,7 +455,8 @@ def test_something_else_listens(running, north, monkeypatch):
         seen = found(north)
     assert "firewall" in seen["neighbour east"].words
     assert seen["neighbour east"].level == "error"
-    assert "TLS" in seen["neighbour south"].words
+    words = "TLS: the other end does not speak TLS (wrong version number): is it the port for neighbours"
+    assert words in seen["neighbour south"].words
     assert seen["neighbour south"].level == "error"
 
 

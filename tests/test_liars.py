@@ -18,6 +18,7 @@ from fedbandit.agent.core.memory_network import MemoryNetwork, disagreement, imb
 from fedbandit.agent.core.messages import Offer
 from fedbandit.agent.core.notices import Note
 from fedbandit.agent.core.player import MIXED
+from fedbandit.agent.core.quiet_arms import QuietArms
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.site import Site
@@ -400,6 +401,78 @@ def test_what_lasts_is_said_though_the_liar_does_not_renew_its_standing(is_whole
     said = " ".join(watch.warnings({"liar": flow}, gossiped))
     assert "the link to liar carries more of worst than honest sites can" in said
     assert "the weight of worst is negative" in said
+
+
+PATH = [("south", "north"), ("north", "east")]
+
+
+def away(terms, how, is_dialled):
+    """East was away; north has released meanwhile, and agrees with south. Also how to let so many sweeps pass."""
+    network = MemoryNetwork(replace(terms, num_agents=3), PATH, noise=lambda epsilon, count: [0] * count)
+
+    def give(name, value):
+        for _ in range(12):
+            network.report(name, network.decide(name, DRAWS).id, value)
+
+    def sweep(times):
+        for _ in range(times):
+            for a, b in PATH:
+                if a in network.running and b in network.running:
+                    network.exchange(*((a, b) if is_dialled else (b, a)))
+                    network.run()
+
+    for name, value in zip(network.names, (0.2, 0.3, 0.4), strict=True):
+        give(name, value)
+    sweep(SWEEPS)
+    network.crash("east") if how == "killed" else network.partition("east")
+    give("north", 0.9)
+    sweep((MIXED + STALE) // 2 * 3)
+    network.restart("east") if how == "killed" else network.heal()
+    return network, sweep
+
+
+@pytest.mark.parametrize("terms", [EXACT, BATCHES, PATIENTS], ids=["gossip_ucb", "sites", "patients"])
+@pytest.mark.parametrize("is_dialled", [True, False])
+@pytest.mark.parametrize("how", ["killed", "cut off"])
+def test_an_honest_neighbour_that_was_away_is_not_suspected(terms, is_dialled, how):
+    """So long that nobody looks for a release any more, and not so long that its standing is gone: 50 N to 100 N.
+
+    Fails if what others released meanwhile counts as a jump of the one that comes back, and does not know of it.
+    """
+    network, sweep = away(terms, how, is_dialled)
+    before = network.site("north").gossiped
+    assert "east" in network.site("north")._standings._heard, "away for too long: its standing is gone"
+    for _ in range(10):
+        sweep(MIXED * 3 // 5)
+        said = " ".join(text for name in network.names for text in network.site(name).warnings())
+        assert "jumped" not in said
+    assert max(abs(x - y) for x, y in zip(before, network.site("north").gossiped, strict=True)) > 1e-9
+    assert network.imbalance() <= 1e-12
+
+
+@pytest.mark.parametrize("terms", [EXACT, BATCHES, PATIENTS], ids=["gossip_ucb", "sites", "patients"])
+def test_a_liar_that_was_silent_on_purpose_is_seen_if_nobody_has_released(terms):
+    """Fails if silence alone lets numbers jump: what nobody has released since long before needs no time to mix."""
+    network = mixed(terms, RING)
+    network.sweep(MIXED * 5)
+    network.partition("liar")
+    network.sweep((MIXED + STALE) // 2 * 5 // 2)
+    network.heal()
+    honest = network.site("liar").gossiped
+    network.lie = says(gossiped={0: honest[0] + 0.5 * honest[3]})
+    network.sweep()
+    for name in ("a", "d"):
+        assert "the numbers of worst that come from liar jumped" in warnings(network)[name]
+
+
+def test_a_neighbour_that_is_slow_or_pauses_again_and_again_puts_nothing_off_for_ever():
+    """It comes back every 20 N exchanges; an arm counts as quiet at the latest 100 N and a pause after its release."""
+    arms, pause, num_agents = QuietArms(2), 20 * 5, 5
+    arms.release(0, 1000)
+    for now in range(1000, 5000, pause):
+        arms.come_back(now - pause, num_agents, now)
+    assert 1000 + MIXED * num_agents <= arms.since[0] <= 1000 + MIXED * num_agents + pause
+    assert arms.since[1] < 1000
 
 
 def test_a_jump_is_said_for_a_while(monkeypatch):

@@ -405,6 +405,22 @@ def test_an_operator_suspends_and_resumes_an_arm_with_the_keyboard_alone(browser
         page.locator("#arms tr.status-active", has_text="glipizide").wait_for()
 
 
+def test_a_stop_says_whom_it_does_not_reach(browser, tmp_path):
+    """Fails if a dialog promises a stop at every site while neighbours do not hear of it."""
+    silent = "east and south cannot be reached now, and still give metformin until they are back; so do the sites"
+    with serving(tmp_path) as agent, opened(browser, agent.url) as page:
+        page.get_by_role("button", name="Suspend… metformin").click()
+        shows(page, "dialog[open] .says", silent)
+        shows(page, "dialog[open] .says", "behind them. Tell them by other means.")
+        page.locator("dialog .go").click()
+        page.get_by_role("button", name="Resume… metformin").click()
+        shows(page, "dialog[open] .says", "will be given again")
+        assert "cannot be reached" not in page.locator("dialog[open] .says").inner_text()
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Retire… metformin").click()
+        shows(page, "dialog[open] .says", silent)
+
+
 def test_an_arm_of_another_site_is_accepted_and_one_is_added(browser, federation):
     """Fails if what waits is not shown or cannot be accepted, or if a name that is refused closes the dialog."""
     refused = ("409: ", "422: ", "Failed to load resource: the server responded with a status of 4")

@@ -618,7 +618,10 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
     open_journal(path).close()
     with pytest.raises(JournalError, match="belongs to the agent 'here'"):
         open_journal(path, name="there")
-    with pytest.raises(JournalError, match=r"other terms .*high: 2\.0 here, 1\.0 there$"):
+    with pytest.raises(
+        JournalError,
+        match=r"state file .*here.db .*other terms\. high: 2\.0 here, 1\.0 there .*or, for a new federation, .*: move ",
+    ):
         open_journal(path, terms=replace(TERMS, high=2.0))
     with pytest.raises(JournalError, match=r"policy\.epsilon: 2\.0 here, 1\.0 there"):
         open_journal(path, terms=replace(TERMS, policy=FedBatch(2.0, first_batch=2)))

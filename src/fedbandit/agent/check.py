@@ -63,7 +63,7 @@ async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Findi
             "ok",
             "configuration",
             f"site {config.name} of the federation {terms.name!r}: {terms.num_arms} arms, {len(config.neighbours)} "
-            f"neighbours, digest {terms.digest()[:8]}",
+            f"neighbour{'' if len(config.neighbours) == 1 else 's'}, digest {terms.digest()[:8]}",
         )
     ]
     found += [Finding("warning", "arms", words) for words in remarks_on_names(terms.arms)]
@@ -247,6 +247,10 @@ def _unreached(reason: str) -> str:
     told = printable(reason.partition(": ")[2] or reason, _LONGEST)
     if os.strerror(errno.ECONNREFUSED) in told:
         return f"{told}: nothing listens there. Is its agent running, and is the port right?"
+    if "does not speak TLS" in told:
+        return (
+            f"{told}: is it the port for neighbours (its listen.gossip), not that for applications (its listen.http)?"
+        )
     if "alert" in told:
         return f"{told}: it does not accept this site's certificate. Has it the same CA, and is its clock right?"
     if "no answer" in told or "timed out" in told or "deadline" in told.lower():

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 from collections.abc import Generator, Mapping
@@ -11,6 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedbandit.agent.addresses import Address
 from fedbandit.agent.config import SiteConfig
+from fedbandit.agent.disk.journal import STATE_FILE
+from fedbandit.agent.disk.state_files import may_be_there
+from fedbandit.agent.gossip import front
 from fedbandit.agent.http.access import LOOPBACK
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.limits import BoundedHttp
@@ -18,7 +22,7 @@ from fedbandit.agent.http.page_files import PAGE_HEADERS
 from fedbandit.agent.rights import Rights
 from fedbandit.agent.runtime import Agent
 
-__all__ = ["HttpServer", "http_server", "listening", "serve"]
+__all__ = ["HttpServer", "http_server", "listening", "serve", "try_ports"]
 
 _LOG = logging.getLogger("fedbandit.agent")
 
@@ -30,6 +34,24 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         """Capture none."""
         yield
+
+
+def try_ports(config: SiteConfig, insecure: bool) -> None:
+    """Before a first start: bind both ports, and let go of them. If one is in use, no data folder is made.
+
+    A site that has a state opens it first: it says better than a port that its agent runs already.
+    """
+    if may_be_there(config.data / STATE_FILE):
+        return
+    _door(config).close()
+    if config.gossip is None:
+        return
+    try:
+        for listener in front.listening(config.gossip):
+            listener.close()
+    except OSError as error:
+        if not insecure or error.errno == errno.EADDRINUSE:  # without TLS gRPC listens, on such addresses as it finds
+            raise
 
 
 async def serve(agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event) -> None:

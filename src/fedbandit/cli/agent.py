@@ -80,7 +80,7 @@ def _run(config: Path, insecure: bool) -> None:
     from fedbandit.agent.gossip.tls import read_tls
     from fedbandit.agent.http.snapshot import INSECURE
     from fedbandit.agent.runtime import Agent
-    from fedbandit.agent.serve import serve
+    from fedbandit.agent.serve import serve, try_ports
 
     site = its_config(config)
     check_insecure(site, insecure)
@@ -89,6 +89,7 @@ def _run(config: Path, insecure: bool) -> None:
     if insecure:
         logging.getLogger("fedbandit.agent").warning(INSECURE)
     with plain_errors():
+        try_ports(site, insecure)
         running = Agent(site, tls)
 
     async def until_stopped() -> None:

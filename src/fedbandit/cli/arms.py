@@ -15,7 +15,7 @@ from fedbandit.cli.errors import errors_exit_with_2
 
 if TYPE_CHECKING:
     from fedbandit.agent.client import Client
-    from fedbandit.agent.http.state import ArmChangeBody
+    from fedbandit.agent.http.state import ArmChangeBody, ArmsBody
     from fedbandit.agent.rights import Right
 
 __all__ = ["arm"]
@@ -31,7 +31,7 @@ def show(config: Config = SITE_FILE) -> None:
     """Show the arms, which are stopped and by whom, and the changes that wait for this site's consent."""
     with _agent(config, "view") as client:
         seen = client.arms()
-    typer.echo(f"{len(seen.arms)} arms, {seen.version} changes")
+    typer.echo(f"{_counted(len(seen.arms), 'arm')}, {_counted(seen.version, 'change')}")
     width = max(len(it.name) for it in seen.arms)
     for it in seen.arms:
         typer.echo(
@@ -85,8 +85,56 @@ def accept(
 
 
 def _change(config: Path, change: Literal["add", "suspend", "resume", "retire"], name: str) -> None:
+    is_stop = change in ("suspend", "retire")
     with _agent(config, "arms") as client:
-        typer.echo(f"{_told(client.change_arm(change, name))}. On disk here; neighbours are told at once")
+        before = _arms(client) if is_stop else None
+        made = client.change_arm(change, name)
+        known = before is not None and any(it.id == made.id for it in before.changes)
+        stopped = None if before is None else next((it for it in before.arms if it.name == name), None)
+        if stopped is not None and stopped.status != "active" and stopped.last_change is not None:
+            more = "" if known else ". Your own stop comes on top: a resume elsewhere that does not know it leaves it"
+            typer.echo(f"{name!r} was {stopped.status} already: {_told(stopped.last_change)}{more}")
+        if not known:
+            typer.echo(f"{_told(made)}. On disk here; neighbours in reach are told at once")
+        silent = _out_of_reach(client)
+    if silent:
+        typer.echo(_not_told(silent, name, is_stop))
+
+
+def _arms(client: "Client") -> "ArmsBody | None":
+    """The arms, if the caller may see them: a stop does not depend on that."""
+    from fedbandit.agent.client import AgentError
+
+    try:
+        return client.arms()
+    except AgentError:
+        return None
+
+
+def _out_of_reach(client: "Client") -> list[str]:
+    """Neighbours that cannot be reached now, if the caller may see them: the change is made, whatever this answers."""
+    from fedbandit.agent.client import AgentError
+
+    try:
+        return [it.name for it in client.state().neighbours if not it.reachable and not it.left]
+    except AgentError:
+        return []
+
+
+def _not_told(silent: list[str], name: str, is_stop: bool) -> str:
+    names = " and ".join(filter(None, (", ".join(silent[:-1]), silent[-1])))
+    they, are = ("it", "is") if len(silent) == 1 else ("they", "are")
+    if not is_stop:
+        return f"Not in reach now: {names}. {they.capitalize()} will hear of it when {they} {are} back"
+    give, them = ("gives", "it") if len(silent) == 1 else ("give", "them")
+    return (
+        f"NOT STOPPED EVERYWHERE: {names} cannot be reached now. {they.capitalize()} still {give} {name!r} until "
+        f"{they} {are} back, and so do the sites behind {them}. Tell them by other means"
+    )
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _told(it: "ArmChangeBody") -> str:

@@ -13,13 +13,26 @@ from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.decisions import Decisions
 from fedbandit.agent.core.events import OtherFederation, Step
 from fedbandit.agent.core.records import ArmChanged
-from fedbandit.checks import InvalidArgument, closest
+from fedbandit.checks import InvalidArgument, closest, shortened
 
 __all__ = ["ArmEvents"]
 
 _Result = TypeVar("_Result")
 
 Changes = tuple[ArmChange, ...]
+
+
+class NothingWaits(InvalidArgument):
+    """Refused: no change of the arm waits for consent."""
+
+    def __init__(self, arm: str, waiting: Sequence[str]) -> None:
+        """``waiting``: the arms of which some do."""
+        names = ", ".join(map(repr, waiting))
+        super().__init__(
+            "arm", arm, f"an arm with changes that wait: {names or 'there is none'}", closest(arm, waiting)
+        )
+        others = f"; changes of {names} do" if waiting else ""
+        self.args = (f"no change of the arm {shortened(repr(arm))} waits{others}. {self.hint}".rstrip(". "),)
 
 
 class ArmEvents(Decisions):
@@ -51,7 +64,7 @@ class ArmEvents(Decisions):
 
     def accept_from(self, accepts: Accepts) -> Step[Changes]:
         """Accept what waits, and comes from whom the configuration trusts."""
-        records = self._arms.accepted_of(self._arms.waiting, self.name, accepts)
+        records = self._arms.accepted_of(self._arms.unaccepted, self.name, accepts)
         return self._rearranged(tuple(it.change for it in records), records)
 
     def accept_arm(self, name: str, retire: bool = False) -> Step[Changes]:
@@ -59,8 +72,7 @@ class ArmEvents(Decisions):
         waiting = self._arms.waiting
         names = dict.fromkeys(it.arm for it in waiting)
         if name not in names:
-            accepted = f"an arm with changes that wait: {', '.join(map(repr, names)) or 'there is none'}"
-            raise InvalidArgument("arm", name, accepted, closest(name, names))
+            raise NothingWaits(name, tuple(names))
         chosen = [it for it in waiting if it.arm == name and (retire or it.kind != "retire")]
         if not chosen:
             hint = "It is suspended here until then. To retire it is final."

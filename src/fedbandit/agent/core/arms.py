@@ -5,6 +5,7 @@ accepted it. A resume lifts the stops that it names and no others: one that was 
 two sites with the same changes and the same acceptances agree, in whatever order they heard.
 """
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,6 +73,22 @@ class Arms:
 
     @cached_property
     def waiting(self) -> tuple[ArmChange, ...]:
+        """Changes that wait for the operator: those that would change something here.
+
+        Not an arm that is there already, nor a resume of which no stop is in force here. If a stop that it lifts is
+        heard of later, it waits from then on.
+        """
+        stops = {(it.change.arm, it.change.id) for it in _in_force(self.changes)}
+
+        def is_idle(it: ArmChange) -> bool:
+            if it.kind == "add":
+                return it.arm in self.names
+            return it.kind == "resume" and stops.isdisjoint((it.arm, name) for name in it.lifts)
+
+        return tuple(it for it in self.unaccepted if not is_idle(it))
+
+    @cached_property
+    def unaccepted(self) -> tuple[ArmChange, ...]:
         """Changes that do not count here until they are accepted; a retirement only suspends until then.
 
         None of an arm that is retired here, which is final, and no retirement that a resume has lifted.
@@ -125,7 +142,9 @@ class Arms:
             return
         known = self.names if kind == "resume" else dict.fromkeys((*self.names, *(it.arm for it in self.waiting)))
         if name not in known:
-            raise InvalidArgument("arm", name, f"one of {', '.join(map(repr, known))}", closest(name, known))
+            waits = any(it.arm == name for it in self.waiting)
+            hint = f"It waits to be added: fedbandit arm accept {shlex.quote(name)}" if waits else closest(name, known)
+            raise InvalidArgument("arm", name, f"one of {', '.join(map(repr, known))}", hint)
         status = self.standing(name).status
         if status == "retired":
             raise InvalidArgument("arm", name, "one that is not retired: that is final")

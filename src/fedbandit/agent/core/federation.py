@@ -329,5 +329,7 @@ def _flat(terms: Mapping[str, object]) -> dict[str, object]:
 def _shown(flat: Mapping[str, object], name: str) -> str:
     if name not in flat:
         return "absent"
-    text = json.dumps(flat[name], ensure_ascii=False, default=repr)
-    return shortened(text, 200)
+    value = flat[name]
+    if name == "reward_window" and isinstance(value, int | float) and 0 <= value <= LARGEST:  # another site says it
+        return f"{value:.12g} seconds" + (f" ({value / DAY:g} days)" if value >= DAY else "")
+    return shortened(json.dumps(value, ensure_ascii=False, default=repr), 200)

@@ -119,7 +119,7 @@ class LinkWatch:
             more = above_low(after[k] - before[k], heavier, low)
             heavy = heavy or abs(value) > usual or abs(weight) > usual_weight
             largest = max(largest, abs(more) / span, abs(heavier) / heaviest)
-            if standings is not None and standings.exchanges - standings.changed[k] > quiet:
+            if standings is not None and standings.exchanges - standings.quiet.since[k] > quiet:
                 self._look_for_a_jump(seen, k, max(abs(more) / self._width, abs(heavier)), total, heavier)
             self._lasting[k] = self._lasting[k] + step if self._is_odd(gossiped[k], total) else 0.0
         seen.moved, seen.mean_square = largest, drift(seen.mean_square, largest)
@@ -183,7 +183,8 @@ class LinkWatch:
                 yield (
                     f"the numbers of {arms[seen.jump[0]]} that come from {name} jumped by {seen.jump[1]:.2g} ranges "
                     f"although nobody has released any. If a site has just left, returned, begun a new life or "
-                    f"accepted the arm, that is expected; otherwise {name}, or a site behind it, may be wrong or lie."
+                    f"accepted the arm, that is expected and ends by itself; otherwise {name}, or a site behind it, "
+                    f"may be wrong or lie."
                 )
         if carried:
             yield from self._odd(carried, gossiped, patience)

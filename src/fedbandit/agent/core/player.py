@@ -9,6 +9,7 @@ from typing import Any
 
 from fedbandit.agent.core.bounds import DAY
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.quiet_arms import MIXED
 from fedbandit.agent.core.records import Known, Record, Released, Stored
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.joining import Others
@@ -22,9 +23,6 @@ __all__ = ["LEAST_ELAPSED", "MIXED", "RESTLESS", "Player"]
 
 ENOUGH_EXCHANGES = 50
 """Before, estimates move because the first releases spread."""
-
-MIXED = 50
-"""Exchanges of this site, times N, after which releases have spread: on a path of 20, all but e^-6 of them."""
 
 RESTLESS = 0.3
 """Standard deviations of an estimate that an exchange may move it, and releases count as spread. Where gossip kept up

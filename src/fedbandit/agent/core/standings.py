@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, cast
 
 from fedbandit.agent.core.believed_sites import at_most
+from fedbandit.agent.core.quiet_arms import QuietArms
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
 from fedbandit.policies.joining import Others
 from fedbandit.rules.batch import PRIOR_REWARDS, scheduled_variance
@@ -125,8 +126,7 @@ class Standings:
         self._most: tuple[int, ...] | None = None  # of all counts, until one changes
         self.is_whole = True
         """Whether all sites that weigh anything were heard of lately: the network is not parted."""
-        self.changed = [0] * num_arms
-        """The exchange at which anything of each arm was last released by anybody, as far as is known here."""
+        self.quiet = QuietArms(num_arms)
 
     def grow(self, num_arms: int) -> None:
         """There are so many arms now: nobody has been heard to have released anything of those that are new."""
@@ -135,7 +135,7 @@ class Standings:
             it.standing = replace(it.standing, released=it.standing.released + zeros)
         if self._stated is not None:
             self._stated = replace(self._stated, released=self._stated.released + zeros)
-        self.changed += [self.exchanges] * len(zeros)
+        self.quiet.grow(num_arms, self.exchanges)
         self._num_arms, self._most, self._others = num_arms, None, None
 
     @property
@@ -202,6 +202,7 @@ class Standings:
             if known is not None:
                 old = known.standing
                 if it.epoch < old.epoch or (it.epoch == old.epoch and it.version <= old.version):
+                    self._take_old(teller, it, known)
                     continue
             if it.site == self._own:
                 self._answer(it)
@@ -229,8 +230,19 @@ class Standings:
             self._heard[told.site] = _Heard(told, teller, self.exchanges)
             self._note(None, told)
         else:
+            if self._was_silent(known):
+                self.quiet.come_back(known.renewed, self.num_agents, self.exchanges)
             self._note(known.standing, told)
             known.standing, known.teller, known.renewed = told, teller, self.exchanges
+
+    def _take_old(self, teller: str, told: Standing, known: _Heard) -> None:
+        """A silent neighbour that repeats itself has restarted, and does not know its last version: others are told."""
+        old = known.standing
+        if (told.site, told.epoch) == (teller, old.epoch) and old.weight > 0.0 and self._was_silent(known):
+            self._take(teller, _newer(old, old.weight, old.released), known)
+
+    def _was_silent(self, known: _Heard) -> bool:
+        return self.exchanges - known.renewed > SILENT * self.num_agents
 
     def _was_dropped(self, told: Standing) -> bool:
         """Whether a standing is one that nobody renewed, or one from before it: others may not have dropped it yet."""
@@ -243,13 +255,13 @@ class Standings:
     def _note(self, before: Standing | None, now: Standing) -> None:
         """Remember which arms have news."""
         if before is None or before.weight != now.weight:
-            self.changed = [self.exchanges] * self._num_arms
+            self.quiet.disturb(self.exchanges)
             self._most = self._others = self._num_agents = None
         elif before.released != now.released:
             self._most = self._others = None
             for k, n in enumerate(now.released):
                 if n != before.released[k]:
-                    self.changed[k] = self.exchanges
+                    self.quiet.release(k, self.exchanges)
 
     def _make_room(self, teller: str) -> None:
         """For one more site that a neighbour tells of: the one that was not renewed for longest makes room."""

@@ -76,7 +76,11 @@ def check_owner(path: Path, file: sqlite3.Connection, name: str, terms: Federati
         differ = "; ".join(terms.difference(json.loads(its_terms)))
         older = terms.counted == "patients" and "counts" not in json.loads(its_terms)
         hint = '. If the federation counts sites, [federation] needs counts = "sites"' if older else ""
-        raise JournalError(f"{path}: it belongs to a federation with other terms ('there' is the file). {differ}{hint}")
+        raise JournalError(
+            f"the state file {path} belongs to a federation with other terms. {differ} ('there' is the file){hint}. "
+            f"Put the terms back as they were; or, for a new federation, if nothing in the file is needed, begin with "
+            f"nothing: move {path.parent} away, or let 'data' be an empty folder, and start"
+        )
 
 
 def look_at(path: Path, name: str, terms: Federation) -> Stored | None:

@@ -124,13 +124,17 @@ class ArmSpread:
             new += await self._site.do(lambda site, some=some: site.hear_changes(some, self._accepts))
             if new:
                 self.tell()
-        ids = self._site.arms_on_disk.changes
+        arms = self._site.arms_on_disk
+        ids = arms.changes
         for change in genuine:
             if change.id not in ids:
                 self._refuse(change, news.sender, "its site has made as many changes as are kept")
         for change in new:
-            accepted = ids[change.id].accepted or change.kind == "suspend"
-            how = "" if accepted else f"; it does not count here until 'fedbandit arm accept {shlex.quote(change.arm)}'"
+            how = (
+                ""
+                if change not in arms.waiting
+                else f"; it does not count here until 'fedbandit arm accept {shlex.quote(change.arm)}'"
+            )
             _LOG.warning("%s, as %s tells%s", change.in_words(), news.sender, how)
         return new
 

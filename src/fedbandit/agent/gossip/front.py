@@ -17,7 +17,7 @@ from fedbandit.agent.gossip.identity import Certified, WrongName, certified
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.tunnel import TlsEnd
 
-__all__ = ["Front"]
+__all__ = ["Front", "listening"]
 
 DEADLINE = 3.0
 """Seconds from connecting until the handshake must be finished."""
@@ -65,7 +65,7 @@ class Front:
         self._name = own_name(tls)
         self._admits, self._connected, self._refused = admits, connected, refused
         self._context = server_context(tls)
-        self._listeners = _listening(address)
+        self._listeners = listening(address)
         self.port: int = self._listeners[0].getsockname()[1]
         self._groups: dict[str, dict[_Unfinished, None]] = {}
         self._count = 0
@@ -230,7 +230,7 @@ def _group_of(host: str) -> str:
     return str(address.ipv4_mapped or address.packed[:8].hex())
 
 
-def _listening(address: Address) -> list[socket.socket]:
+def listening(address: Address) -> list[socket.socket]:
     """Sockets on all addresses that a host name has; ``::`` takes calls over IPv4, too."""
     listeners: list[socket.socket] = []
     port = address.port
@@ -249,7 +249,9 @@ def _listening(address: Address) -> list[socket.socket]:
     except OSError as error:
         for listener in listeners:
             listener.close()
-        raise OSError(f"cannot listen for neighbours on {address}: {error.strerror or error}") from None
+        failed = OSError(f"cannot listen for neighbours on {address}: {error.strerror or error}")
+        failed.errno = error.errno
+        raise failed from None
     return listeners
 
 

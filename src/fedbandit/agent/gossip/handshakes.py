@@ -68,12 +68,27 @@ def reason_of(error: Exception | None) -> str:
     return _REASONS.get(getattr(error, "reason", None) or "", "handshake")
 
 
+_CERTIFICATES = {
+    9: "it is not valid yet, or this machine's clock is wrong",
+    10: "it has expired, or this machine's clock is wrong",
+    **dict.fromkeys(
+        (2, 7, 18, 19, 20, 21), "another CA has signed it"
+    ),  # X509_V_ERR_*: the issuer is missing, or none of ours
+}
+_IN_WORDS = {
+    "TLSV1_UNRECOGNIZED_NAME": "another site answers at this address",
+    "WRONG_VERSION_NUMBER": "the other end does not speak TLS",
+}
+
+
 def in_words(error: Exception) -> str:
-    """Why a connection failed, for people."""
+    """Why a connection failed, for people; what OpenSSL calls it is in parentheses."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message
+        told = _CERTIFICATES.get(error.verify_code)
+        return error.verify_message if told is None else f"{told} ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).lower().replace("_", " ")
+        told, name = _IN_WORDS.get(error.reason or ""), (error.reason or str(error)).lower().replace("_", " ")
+        return name if told is None else f"{told} ({name})"
     if isinstance(error, TimeoutError):
         return "no answer"
     if isinstance(error, socket.gaierror):  # its number is not one of the system's

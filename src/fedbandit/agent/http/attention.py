@@ -13,7 +13,12 @@ def needs_a_person(state: SiteState) -> list[str]:
     if state.held is not None and not said:
         said.append(f"nothing is released ({state.held})")
     if state.arms_waiting and not said:
-        said.append(f"{state.arms_waiting} changes of the arms wait for consent")
+        many = (
+            "1 change of the arms waits"
+            if state.arms_waiting == 1
+            else f"{state.arms_waiting} changes of the arms wait"
+        )
+        said.append(f"{many} for consent")
     return said + [_unreachable(it) for it in state.neighbours if not it.reachable and not it.left]
 
 

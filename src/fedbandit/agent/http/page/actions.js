@@ -117,11 +117,25 @@ const CHANGES = {
   },
 };
 
-export function changeArm(change, name) {
+/** Whom a stop does not reach now: people must be told by other means. */
+function notReached(silent, name) {
+  const isOne = silent.length === 1;
+  const names = silent.flatMap((it, i) => [i === 0 ? "" : i === silent.length - 1 ? " and " : ", ", nameOf(it)]);
+  return [
+    ...names,
+    ` cannot be reached now, and still ${isOne ? "gives" : "give"} `,
+    nameOf(name),
+    ` until ${isOne ? "it is" : "they are"} back; so do the sites behind ${isOne ? "it" : "them"}. Tell them by other means.`,
+  ];
+}
+
+/** `silent`: neighbours that cannot be reached now. */
+export function changeArm(change, name, silent) {
   const { says: sentence, after, ...words } = CHANGES[change];
+  const isStop = change === "suspend" || change === "retire";
   confirm({
     ...words,
-    sentences: [[nameOf(name), sentence]],
+    sentences: [[nameOf(name), sentence], ...(isStop && silent.length > 0 ? [notReached(silent, name)] : [])],
     name,
     action: () => agent.changeArm(change, name),
     after: () => `${name} ${after}`,

@@ -6,6 +6,7 @@ import { SteadyScale } from "./axis.js";
 import { el, keyed, nameOf, setAttribute, setText, show } from "./elements.js";
 import { count, decimalsFor, number, plusMinus, shortened, shortPercent } from "./format.js";
 import { More } from "./more.js";
+import { kindOf } from "./neighbours.js";
 import { drawAxis, drawWhisker, makeAxis, makeWhisker } from "./whisker.js";
 
 const table = document.getElementById("arms");
@@ -108,6 +109,8 @@ function drawRow(row, arm, { scale, decimals, leader, best, mostPulls, rights, i
   drawButtons(parts.buttons, arm, rights);
 }
 
+let silent = []; // neighbours that cannot be reached now: a stop is not heard there
+
 const POSSIBLE = { active: ["suspend", "retire"], suspended: ["resume", "retire"], retired: [] };
 const WORDS = { suspend: "Suspend…", resume: "Resume…", retire: "Retire…" };
 
@@ -118,7 +121,7 @@ function drawButtons(cell, arm, rights) {
   const hadFocus = cell.contains(document.activeElement);
   cell.key = key;
   cell.replaceChildren(
-    ...possible.map((it) => actions.button(WORDS[it], arm.name, () => actions.changeArm(it, arm.name))),
+    ...possible.map((it) => actions.button(WORDS[it], arm.name, () => actions.changeArm(it, arm.name, silent))),
   );
   if (hadFocus) (cell.querySelector("button") ?? document.getElementById("add-arm")).focus();
 }
@@ -126,7 +129,8 @@ function drawButtons(cell, arm, rights) {
 /** Draw the table, and what waits for consent. */
 export function drawArms(known) {
   const { state, rights, waiting } = known;
-  const { arms, answer, federation } = state;
+  const { arms, answer, federation, neighbours } = state;
+  silent = neighbours.filter((it) => kindOf(it) === "unreachable").map((it) => it.name);
   const { low, high } = federation;
   const decimals = decimalsFor(high - low);
   const within = (value) => Math.min(high, Math.max(low, value)); // an error may reach beyond what can be
