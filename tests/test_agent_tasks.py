@@ -14,7 +14,7 @@ from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.refusals import SECONDS, Pace, Refusals
-from fedbandit.agent.gossip.transport import Dialler
+from fedbandit.agent.gossip.transport import Dialler, Unreachable
 from fedbandit.local.processes import LocalFederation
 from processes import terms
 
@@ -67,6 +67,37 @@ def test_a_clock_outlives_a_mistake(config, caplog):
     with pytest.MonkeyPatch.context() as monkeypatch, caplog.at_level(logging.INFO):
         asyncio.run(scenario(monkeypatch))
     assert caplog.text.count("Traceback") == 1
+
+
+def test_a_clock_that_is_cancelled_while_it_hangs_up_hangs_up(config, monkeypatch):
+    """On a busy machine both happen at once: a connection that nobody closes would stay for ever."""
+    closed = []
+
+    class Slow(Dialler):
+        async def call(self, method, data, timeout):
+            raise Unreachable("planted")
+
+        async def close(self):
+            await asyncio.sleep(0.2)
+            closed.append(1)
+
+    async def scenario():
+        site = site_of(config)
+        links = links_of(config, site)
+        monkeypatch.setattr("fedbandit.agent.gossip.links.Dialler", Slow)
+        await links.use(config.neighbours)
+        await asyncio.sleep(0.1)
+        (clock,) = clocks()
+        links.statuses["east"].hang_up.set()
+        await asyncio.sleep(0.05)
+        clock.cancel()
+        await asyncio.gather(clock, return_exceptions=True)
+        assert closed == [1]
+        assert clock.cancelled()
+        await links.close()
+        site.close()
+
+    asyncio.run(scenario())
 
 
 def test_changes_of_the_list_at_the_same_time_leave_one_clock(config):

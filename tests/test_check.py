@@ -482,6 +482,37 @@ def test_a_tunnel_that_is_closed_leaves_no_connection(site, rounds):
     assert [str(it.message) for it in seen] == []
 
 
+@pytest.mark.parametrize("what", ["open", "close"])
+@pytest.mark.parametrize("rounds", range(4))
+def test_a_tunnel_that_is_cancelled_leaves_no_descriptor(site, what, rounds):
+    config = read_config(site.path)
+    tls = read_tls(config, right_now())
+
+    async def cancelled():
+        tunnel = Tunnel("east", config.neighbours[0].address, tls)
+        if what == "close":
+            await tunnel.open()
+        task = asyncio.create_task(getattr(tunnel, what)())
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if what == "open" or rounds == 0:  # nothing has begun to close it
+            await tunnel.close()
+        await asyncio.sleep(0.05)
+        return open_descriptors()
+
+    def open_descriptors():
+        there = [it for it in Path("/proc/self/fd").iterdir() if it.is_symlink()]
+        return [str(it.readlink()) for it in there if "door" in str(it.readlink())]
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert asyncio.run(cancelled()) == []
+        gc.collect()
+    assert [str(it.message) for it in seen] == []
+
+
 # ---------------------------------------------------------------- the command
 
 

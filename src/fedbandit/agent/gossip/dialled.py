@@ -42,7 +42,9 @@ class Tunnel:
                 ends.add(end)
                 return end
 
-            self._server = await loop.create_unix_server(made, sock=listener)
+            # Two steps: if the second is cancelled, ``close`` knows the server.
+            self._server = await loop.create_unix_server(made, sock=listener, start_serving=False)
+            await self._server.start_serving()
         return f"unix:{self._socket.path}"
 
     async def close(self) -> None:
@@ -52,13 +54,15 @@ class Tunnel:
         self._server = self._socket = None
         for task in dialling:
             task.cancel()
-        if server is not None:
-            for listener in server.sockets:
+        try:
+            for listener in () if server is None else server.sockets:
                 asyncio.get_running_loop().remove_reader(listener.fileno())
             await asyncio.sleep(0)  # asyncio would lose a connection that it has accepted and not yet begun to serve
-            server.close()
-        if socket is not None:
-            socket.close()
+        finally:  # also if this is cancelled
+            if server is not None:
+                server.close()
+            if socket is not None:
+                socket.close()
         if dialling:
             await asyncio.wait(dialling)
         for end in ends:

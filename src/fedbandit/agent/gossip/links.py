@@ -8,7 +8,7 @@ uniform edge at a time, which is the gossip of Algorithm 1, line 17, in continuo
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 
 import grpc
@@ -160,9 +160,7 @@ class Links:
                 ticks = self._random.expovariate(neighbour.rate)
                 pause = ticks if status.reachable else RETRY * (0.5 + self._random.random())
         finally:
-            polling.cancel()
-            await asyncio.gather(polling, return_exceptions=True)
-            await dialler.close()
+            await _in_any_case(_end(polling, dialler))
 
     async def exchange(self, status: NeighbourStatus, dialler: Dialler) -> None:
         """One exchange that we begin. Errors are counted, logged and left to the next tick."""
@@ -285,6 +283,24 @@ class Links:
 def _named(name: str, differences: list[str]) -> str:
     told = "; ".join(differences) or "not in a term that this version knows"
     return f"the federation differs at {name}: {printable(told, 1000)}"
+
+
+async def _end(polling: asyncio.Task[None], dialler: Dialler) -> None:
+    polling.cancel()
+    await asyncio.gather(polling, return_exceptions=True)
+    await dialler.close()
+
+
+async def _in_any_case(work: Coroutine[None, None, None]) -> None:
+    """Do it to its end, also if somebody cancels this meanwhile, as ``_hang_up`` does: else sockets stay open."""
+    task, cancelled = asyncio.create_task(work), False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:

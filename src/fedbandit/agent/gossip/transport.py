@@ -349,7 +349,9 @@ class Dialler:
     async def close(self) -> None:
         """Close the channel."""
         channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
-        if self._tunnel is not None:
-            await self._tunnel.close()
+        try:
+            if channel is not None:
+                await channel.close()
+        finally:  # also if this is cancelled
+            if self._tunnel is not None:
+                await self._tunnel.close()
