@@ -1537,10 +1537,22 @@ LIARS = {
         "for it in self._heard.values()]\n            self._most",
         (CLAIMS,),
     ),
+    "a site goes as far with its version as a liar says": Mutant(
+        "agent/core/standings.py",
+        "            if _is_believed(newer) and (newer.epoch < MAX_EPOCH // 2 or newer.version <= MAX_N // 4):",
+        "            if _is_believed(newer):",
+        ("test_liars.py::test_one_forged_message_puts_nobody_out_for_good",),
+    ),
+    "a version that nobody exceeds is believed": Mutant(
+        "agent/core/standings.py",
+        "it.version <= MAX_N // 2 + (it.weight == 0.0)",
+        "it.version <= MAX_N // 2 + 1",
+        ("test_liars.py::test_a_version_that_nobody_exceeds_is_not_believed",),
+    ),
     "a forged standing is not answered": Mutant(
         "agent/core/standings.py",
-        "                    self._stated = newer\n",
-        "                    pass\n",
+        "                self._stated = newer  # else",
+        "                pass  # else",
         ("test_patients.py::test_a_site_that_hears_what_it_has_not_said_says_something_newer",),
     ),
     "invented sites take everybody's room": Mutant(
@@ -2600,13 +2612,13 @@ GPU = {
 PAGE = {
     "a stopped arm may be the best": Mutant(
         "agent/core/answer.py",
-        "active = [k for k in range(num_arms) if belief.active[k]]",
+        "active = [k for k, is_active in enumerate(belief.active) if is_active]",
         "active = list(range(num_arms))",
         ("test_answer.py::test_a_stopped_arm_is_no_candidate",),
     ),
     "a stopped arm that is ahead is left out in silence": Mutant(
         "agent/core/answer.py",
-        "if not belief.active[k]), key",
+        'if belief.status[k] != "active"), key',
         "if False), key",
         ("test_answer.py::test_a_stopped_arm_with_a_higher_average_is_named",),
     ),

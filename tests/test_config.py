@@ -532,6 +532,12 @@ def test_a_reward_window_has_a_unit(text, seconds, tmp_path):
     assert (terms.reward_window, terms.default_reward) == (seconds, 0.5)
 
 
+def test_a_number_of_thousands_of_digits_and_a_value_in_place_of_a_table(write):
+    assert mistakes(write(LEAST + "max_agents = " + "9" * 5000)) == ["a number has too many digits"]
+    said = mistakes(write('name = "north"\ndata = "data"\nfederation = 3'))
+    assert said == ["federation must be a table, [federation], not 3"]
+
+
 def test_mistakes_in_the_terms_are_told_with_those_of_other_sections(write):
     path = write(
         LEAST.replace("rewards = [0, 1]", "rewards = [1, 0]").replace("epsilon = 1.0", "epsilon = -1.0")

@@ -62,7 +62,7 @@ def test_window_and_default_are_terms_unless_they_are_what_they_were():
     assert len({PLAIN.digest(), WINDOW.digest(), replace(PLAIN, default_reward=0.5).digest()}) == 3
     assert PLAIN.missing_reward == 0.0
     assert replace(PLAIN, low=-1.0).missing_reward == -1.0
-    assert WINDOW.difference(PLAIN.terms()) == ["reward_window: 10.0 here, 0.0 there"]
+    assert WINDOW.difference(PLAIN.terms()) == ["reward_window: 10 seconds here, 0 seconds there"]
 
 
 @pytest.mark.parametrize("field", ["reward_window", "default_reward"])

@@ -22,7 +22,7 @@ from fedbandit.agent.core.quiet_arms import QuietArms
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.core.standings import STALE, Standing, Standings
+from fedbandit.agent.core.standings import MAX_EPOCH, MAX_N, STALE, Standing, Standings
 from fedbandit.agent.core.unequal_sites import Estimates, errors_of
 from fedbandit.checks import InvalidArgument
 from test_agent_simulation import SWEEPS, TERMS, WINDOW, Story, Watched, check_releases, check_rewards, until_all_agree
@@ -112,6 +112,42 @@ def warnings(network):
 
 
 # ---------------------------------------------------------------- values
+
+
+def test_one_forged_message_puts_nobody_out_for_good():
+    """It names all honest sites, with the last version that is believed: none could renew its standing after that.
+
+    They are out for a while, where the forged ones go first; then all are heard of again.
+    """
+    network, told = mixed(BATCHES), []
+
+    def lie(message):
+        if told or not hasattr(message, "standings"):
+            return message
+        told.append(1)
+        forged = tuple(Standing(name, MAX_EPOCH // 2, MAX_N // 2 - 1, 1.0, (12, 12, 12)) for name in HONEST)
+        return replace(message, standings=(message.standings[0], *forged))
+
+    network.lie = lie
+    network.sweep(10 * STALE)
+    assert told
+    network.sweep(10 * STALE)
+    assert [site.num_agents for site in network.honest()] == [5, 5, 5, 5]
+    assert all(site._standings.is_whole for site in network.honest())
+    told.clear()
+    network.sweep(2 * STALE)
+    network.leave("liar")
+    network.sweep(20 * STALE)
+    assert [site.num_agents for site in network.honest()] == [4, 4, 4, 4]
+
+
+def test_a_version_that_nobody_exceeds_is_not_believed():
+    """Else nobody could say that an invented site has left."""
+    network = mixed(BATCHES)
+    last = tuple(Standing(f"ghost-{k}", 1, MAX_N // 2 + 1, 1.0, (12, 12, 12)) for k in range(3))
+    network.lie = lambda it: replace(it, standings=(*it.standings[:1], *last)) if hasattr(it, "standings") else it
+    network.sweep(5)
+    assert not any("ghost-0" in site._standings._heard for site in network.honest())
 
 
 @every_policy_and_graph

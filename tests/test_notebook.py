@@ -5,6 +5,7 @@ import io
 import re
 import sys
 import types
+from contextlib import suppress
 from html.parser import HTMLParser
 from importlib.metadata import version
 
@@ -490,6 +491,18 @@ def test_seeds_can_be_swept(tmp_path):
 def test_mistakes_are_named(call, message):
     with pytest.raises(InvalidArgument, match=re.escape(message)):
         call()
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    path = simulate(PROBLEM, FedBatch(1.0), 10, 1).save(tmp_path / "result.nc")
+    whole = path.read_bytes()
+    for start in range(0, len(whole), 1500):
+        path.write_bytes(whole[:start] + bytes(255 - it for it in whole[start : start + 500]) + whole[start + 500 :])
+        with suppress(InvalidArgument):  # some bytes hold nothing that matters
+            load(path)
+    path.write_bytes(b"")
+    with pytest.raises(InvalidArgument, match=r"a file written by Result\.save"):
+        load(path)
 
 
 def test_large_graphs_of_networkx():

@@ -569,6 +569,21 @@ def test_the_command_names_the_option(option, monkeypatch):
     assert f"error: {name} must be " in ran.output
 
 
+@pytest.mark.parametrize("what", ["a folder in its place", "a link to nowhere"])
+def test_where_no_figure_can_be_written_nothing_is_simulated(tmp_path, monkeypatch, what):
+    monkeypatch.setattr("fedbandit.planning.forecast._forecast", None)
+    output = tmp_path / "out"
+    if what == "a folder in its place":
+        (output / "plan.png").mkdir(parents=True)
+    else:
+        output.symlink_to(tmp_path / "nowhere")
+    ran = CliRunner().invoke(
+        app, [*["plan", "--sites", "4", "--arms", "2", "--gap", "0.3", "--epsilon", "1", "-o"], str(output)]
+    )
+    assert ran.exit_code == 2
+    assert "error: --output must be a folder that this user can write to" in ran.output
+
+
 def test_the_command_says_how_many_patients_are_accepted():
     """With one patient there is nothing to choose: every arm comes first once."""
     arguments = "plan --sites 4 --arms 3 --gap 0.3 --epsilon 1 --patients 1"

@@ -40,6 +40,8 @@ def read_toml(source: Path, failure: type[FileError]) -> tuple[str, dict[str, An
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise failure(f"{source}: {_twice(text, str(error)) or error}") from None
+    except ValueError:  # of Python, which reads no number of more than some thousand digits
+        raise failure(f"{source}: a number has too many digits") from None
     except RecursionError:  # of the parser, which calls itself for each bracket
         raise failure(f"{source}: brackets are nested too deeply") from None
 
@@ -89,6 +91,8 @@ def _explained(error: ValidationError, section: type[BaseModel]) -> Iterator[str
             yield f"[{place}] stands for one of several: write [[{place}]], with two brackets"
         elif mistake["type"] in ("model_type", "dict_type") and isinstance(mistake["input"], list):
             yield f"there is one '{place}': write [{place}], with one bracket, and only once"
+        elif mistake["type"] == "model_type":
+            yield str(InvalidArgument(place, mistake["input"], f"a table, [{place}]"))
         elif mistake["msg"].startswith("Input should be "):
             yield str(InvalidArgument(place, mistake["input"], mistake["msg"].removeprefix("Input should be ")))
         else:

@@ -33,7 +33,9 @@ def _checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         wrong = parts.scheme not in ("http", "https") or not parts.hostname or bool(parts.query or parts.fragment)
-        wrong = wrong or not url.isascii() or not url.isprintable() or " " in url or parts.port == 0
+        wrong = (
+            wrong or "@" in parts.netloc or not url.isascii() or not url.isprintable() or " " in url or parts.port == 0
+        )
         (parts.hostname or "").encode("idna")  # refuses parts of a name that are too long
     except ValueError:
         wrong = True
@@ -55,7 +57,7 @@ class Settings:
         self.deadline = number_above("deadline", deadline, 0.0)
         self.retries = whole_number("retries", retries, 0, 1_000_000)
         # httpcore would write the address of an IPv6 host without its brackets.
-        self._headers = {"Host": urlsplit(self.url).netloc.rpartition("@")[2], "Accept": "application/json"}
+        self._headers = {"Host": urlsplit(self.url).netloc, "Accept": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         # No proxy: an agent is beside the application.

@@ -50,8 +50,9 @@ def plan(
     needs("fedbandit plan", "sim")
     from fedbandit.planning.forecast import plan as forecast_of
 
-    there = next(it for it in (output, *output.parents) if os.access(it, os.F_OK))
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):  # before a minute of simulation, not after it
+    there = next(it for it in (output, *output.parents) if os.path.lexists(it))
+    is_folder = there.is_dir() and not (output / FIGURE).is_dir()
+    if not is_folder or not os.access(there, os.W_OK | os.X_OK):  # before a minute of simulation, not after it
         raise InvalidArgument("--output", str(output), "a folder that this user can write to")
     try:
         forecast = forecast_of(
@@ -70,9 +71,9 @@ def plan(
         raise InvalidArguments([_of_option(error) for error in several.errors]) from None
     except InvalidArgument as error:
         raise _of_option(error) from None
+    _print(forecast)  # before the figure: a full disk must not take the answer with it
     output.mkdir(parents=True, exist_ok=True)
     forecast.plot().savefig(output / FIGURE)
-    _print(forecast)
     typer.echo(f"figure: {output / FIGURE}")
 
 

@@ -82,16 +82,21 @@ def printed(drawn: RenderableType, console: Console) -> Iterator[str]:
 
 def fitted(seen: Sequence[Seen], console: Console) -> RenderableType:
     """As much as has room in a terminal: without the promises of privacy, or only what needs a person."""
-    short: list[RenderableType] = [_overview(seen, console.width)]
-    for it in seen:
-        whose = it.url if it.state is None else it.state.name
-        short += _lines(f"{_clean(whose)} needs a person: ", it.needs, "red")
-    short.append(Text("There is more: make the window taller, or leave out --watch."))
     whole = Group(*_agents(seen, console.width))
     for one in (view(seen, console.width), whole):
         if len(console.render_lines(one)) < console.height:
             return one
-    return Group(*short)
+    return Group(*_first_things(seen, console))
+
+
+def _first_things(seen: Sequence[Seen], console: Console) -> Iterator[RenderableType]:
+    """What needs a person, and a row for each agent, those first that need one; as far as there is room."""
+    pressing = [it for it in seen if it.needs]
+    yield Text("There is more: make the window taller, or leave out --watch.")
+    for it in pressing:
+        whose = it.url if it.state is None else it.state.name
+        yield from _lines(f"{_clean(whose)} needs a person: ", it.needs, "red")
+    yield _overview([*pressing, *(it for it in seen if not it.needs)], console.width)
 
 
 def view(seen: Sequence[Seen], width: int) -> RenderableType:

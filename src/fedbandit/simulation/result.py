@@ -231,7 +231,7 @@ def read(path: str | os.PathLike[str]) -> xr.Dataset:
         raise InvalidArgument("path", str(path), "a file written by Result.save")
     try:
         return xr.load_dataset(path, engine="h5netcdf")
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, LookupError, ValueError, RuntimeError) as error:  # RuntimeError: of HDF5, for a damaged file
         raise InvalidArgument("path", str(path), "a file written by Result.save", str(error)) from None
 
 
@@ -239,7 +239,11 @@ def result_in(dataset: xr.Dataset, path: str | os.PathLike[str]) -> Result:
     """What ``Result.save`` has written to a file with such a content."""
     try:
         found = int(dataset.attrs["fedbandit_format"])
-    except (KeyError, ValueError) as error:
+    except KeyError:
+        raise InvalidArgument(
+            "path", str(path), "a file written by Result.save", "It has no fedbandit_format."
+        ) from None
+    except ValueError as error:
         raise InvalidArgument("path", str(path), "a file written by Result.save", str(error)) from None
     if found != FORMAT:
         raise InvalidArgument("path", str(path), f"of format {FORMAT}", f"This one is of format {found}.")

@@ -86,7 +86,7 @@ def answer_of(belief: Belief) -> Answer:
     """The answer, and a sentence or two for a physician."""
     num_arms = len(belief.names)
     nothing: tuple[float | None, ...] = (None,) * num_arms
-    active = [k for k in range(num_arms) if belief.active[k]]
+    active = [k for k, is_active in enumerate(belief.active) if is_active]
     known = {k: theta for k in active if (theta := belief.theta[k]) is not None}
     if len(active) < 2 or not known:
         leader = active[0] if len(active) == 1 else None
@@ -189,7 +189,7 @@ def _stopped_ahead(belief: Belief, leader: int) -> list[int]:
     if best is None:
         return []
     above = {k: mean for k, mean in enumerate(belief.theta) if mean is not None and mean > best}
-    return sorted((k for k in above if not belief.active[k]), key=lambda k: above[k], reverse=True)
+    return sorted((k for k in above if belief.status[k] != "active"), key=lambda k: above[k], reverse=True)
 
 
 def _leading(belief: Belief, leader: int) -> str:

@@ -212,12 +212,14 @@ class Standings:
     def _answer(self, told: Standing) -> None:
         """Somebody has told this site its own standing: from before a restart, or a forged one."""
         own = self._stated
-        if own is not None and _stamp(told) >= _stamp(own) and _is_believed(told):
-            same = (told.weight, told.released) == (own.weight, own.released)
-            if _stamp(told) != _stamp(own) or not same:
-                newer = _newer(told, own.weight, own.released)
-                if _is_believed(newer):  # else the forged one goes when nobody renews it
-                    self._stated = newer
+        if own is None or _stamp(told) < _stamp(own) or not _is_believed(told):
+            return
+        if (_stamp(told), told.weight, told.released) != (_stamp(own), own.weight, own.released):
+            newer = _newer(told, own.weight, own.released)
+            if _is_believed(newer) and (
+                newer.epoch < MAX_EPOCH // 2 or newer.version <= MAX_N // 4
+            ):  # it can be renewed
+                self._stated = newer  # else the forged one goes when nobody renews it
 
     def _take(self, teller: str, told: Standing, known: _Heard | None) -> None:
         if told.weight > self._most_weight:
@@ -370,8 +372,8 @@ def _newer(before: Standing, weight: float, released: tuple[int, ...]) -> Standi
 
 
 def _is_believed(it: Standing) -> bool:
-    """Whether it is as honest sites speak: none comes near these numbers."""
-    return it.version <= MAX_N // 2 + 1 and it.epoch <= MAX_EPOCH // 2
+    """Whether it is as honest sites speak: none comes near these numbers, but to say that a liar's site has left."""
+    return it.version <= MAX_N // 2 + (it.weight == 0.0) and it.epoch <= MAX_EPOCH // 2
 
 
 def schedule_of(terms: Any) -> tuple[int, float, float, float]:
