@@ -216,9 +216,8 @@ class Standings:
             return
         if (_stamp(told), told.weight, told.released) != (_stamp(own), own.weight, own.released):
             newer = _newer(told, own.weight, own.released)
-            if _is_believed(newer) and (
-                newer.epoch < MAX_EPOCH // 2 or newer.version <= MAX_N // 4
-            ):  # it can be renewed
+            has_room = newer.epoch < MAX_EPOCH // 2 or newer.version <= MAX_N // 4  # to be renewed
+            if _is_believed(newer) and has_room:
                 self._stated = newer  # else the forged one goes when nobody renews it
 
     def _take(self, teller: str, told: Standing, known: _Heard | None) -> None:
@@ -352,9 +351,7 @@ class Standings:
 
 
 def _at_most(it: Standing, most: int) -> Standing:
-    if max(it.released, default=0) <= most:
-        return it
-    return replace(it, released=tuple(min(n, most) for n in it.released))
+    return it if max(it.released, default=0) <= most else replace(it, released=tuple(min(n, most) for n in it.released))
 
 
 _Stamp = tuple[int, int]
