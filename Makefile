@@ -3,16 +3,21 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-wheel lint audit-dependencies lock openapi docs figures bench bench-peers reliability clean
+.PHONY: demo test test-docs test-all test-wheel lint audit-dependencies lock openapi docs figures bench bench-peers reliability clean
 
 demo: .venv/user
 	$(BIN)/fedbandit demo
 
 test: .venv/developer
 	scripts/debian-packages
-	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n auto --dist loadgroup -m "not slow and not docs"
 
-# SEEDS: schedules of faults for the live agent, e.g. make test-all SEEDS=10000
+# Executes every code block of README and docs, and builds the site.
+test-docs: .venv/developer
+	scripts/debian-packages
+	$(BIN)/pytest -n auto --dist loadgroup -m "docs and not slow"
+
+# All of it, with the slow ones. SEEDS: schedules of faults for the live agent, e.g. make test-all SEEDS=10000
 SEEDS ?= 1000
 test-all: .venv/developer
 	scripts/debian-packages

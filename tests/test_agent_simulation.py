@@ -598,6 +598,7 @@ def test_a_planted_bug_is_caught(kind, terms, noticed):
     assert caught >= 8
 
 
+@pytest.mark.docs
 def test_the_example_in_the_docs_runs():
     page = (Path(__file__).parents[1] / "docs" / "agent.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

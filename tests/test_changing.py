@@ -416,6 +416,7 @@ def test_an_experiment_file_has_schedules_contacts_changes_and_rules(tmp_path):
     assert (ruled.edges_per_round(1, 0, 1, 0.5), ruled.edges_per_round(2, 0, 1, 0.5)) == (False, True)
 
 
+@pytest.mark.docs
 def test_the_page_on_changing_worlds_runs_as_printed(capsys):
     page = (Path(__file__).parents[1] / "docs" / "changing-worlds.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

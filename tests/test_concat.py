@@ -165,6 +165,7 @@ def test_bad_arguments(given, message):
         Result.concat(given)
 
 
+@pytest.mark.docs
 def test_the_readmes_example(tmp_path, monkeypatch):
     """Its parts together are the run of its first example."""
     blocks = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "Result.concat" in block]

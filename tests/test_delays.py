@@ -398,6 +398,7 @@ def test_the_printed_algorithm_runs_with_late_rewards():
     assert np.isfinite(simulate(bernoulli(delays="geometric:9"), policy, 300, 1).theta_error).all()
 
 
+@pytest.mark.docs
 def test_the_examples_in_the_docs_run():
     page = (Path(__file__).parents[1] / "docs" / "late-rewards.md").read_text()
     space = {}

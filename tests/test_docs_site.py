@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[1]
 
 

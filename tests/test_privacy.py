@@ -536,6 +536,7 @@ def test_mechanisms_run_without_an_engine():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
 
 
+@pytest.mark.docs
 def test_the_document_says_what_is_there():
     """docs/privacy.md: its example runs, the tests and functions that it names exist, its links lead somewhere."""
     root = Path(__file__).parents[1]

@@ -213,6 +213,7 @@ def test_bad_tapes(changes, message):
 # ---------------------------------------------------------------- the document
 
 
+@pytest.mark.docs
 def test_the_document_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
     page = (Path(__file__).parents[1] / "docs" / "replay.md").read_text()
     monkeypatch.chdir(tmp_path)

@@ -429,6 +429,7 @@ def test_a_sweep_of_ones_own_rewards_runs_in_its_processes(folder):
 # ---------------------------------------------------------------- the page in docs
 
 
+@pytest.mark.docs
 def test_the_examples_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

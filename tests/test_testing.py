@@ -44,6 +44,7 @@ def tutorial(tmp_path_factory):
 # ---------------------------------------------------------------- the tutorial
 
 
+@pytest.mark.docs
 def test_the_tutorial_runs_as_printed(tutorial, capsys):
     assert list(MODULES) == ["my_policies", "bold_batch", "private_mean"]
     for text in (MODULES["my_policies"], MODULES["bold_batch"]):
