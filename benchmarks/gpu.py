@@ -14,7 +14,7 @@ from typing import Any
 from numba import cuda
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, Problem, graph, simulate
-from fedbandit.simulation.cpu import usable_cores
+from fedbandit.engine.cpu import usable_cores
 
 POLICIES = {
     "Gossip_UCB": GossipUCB(),

@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 
 from fedbandit import FedBatch, GossipUCB, Graph, LocalUCB, Problem, graph
-from fedbandit.simulation.layout import new_population, no_tape, with_own_scratch, world_of
+from fedbandit.engine.layout import new_population, no_tape, with_own_scratch, world_of
 from fedbandit.simulation.run import plan_of
 
 POLICIES = {

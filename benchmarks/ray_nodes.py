@@ -18,8 +18,7 @@ from typing import NamedTuple
 from ray.cluster_utils import Cluster
 
 from fedbandit import GossipUCB, Problem, graph, simulate
-from fedbandit.simulation.cluster import run_parts
-from fedbandit.simulation.cluster_connection import connection
+from fedbandit.simulation.cluster import connection, run_parts
 from fedbandit.simulation.parts import Part
 
 PROBLEM = Problem.random(10, 10, graph.path(10), 0)

@@ -126,20 +126,20 @@ def main(names):
 
     engine = simulated_gpu.install()
     from fedbandit import InvalidArgument, simulate
-    from fedbandit.simulation.cuda import launch_open, launch_warp
+    from fedbandit.engine.cuda import blocks, warp
     from fedbandit.simulation.run import check_call
 
-    launch_warp.WARPS, launch_open._BLOCK = 2, 32
-    launch_warp.MANY_WARPS = launch_warp.Room(150, 128)  # with few arms, too, something is far
+    warp.WARPS, blocks._BLOCK = 2, 32
+    warp.MANY_WARPS = warp.Room(150, 128)  # with few arms, too, something is far
     told = {}
     for name, case in (CASES | WRONG).items():
         if names and name not in names:
             continue
         is_grid = case.kernel == "grid"
-        launch_warp.FEW_TRIALS = 2_000 if case.few else 0
-        launch_open._GRID_AGENTS = 0 if is_grid else 4_096
+        warp.FEW_TRIALS = 2_000 if case.few else 0
+        blocks._GRID_AGENTS = 0 if is_grid else 4_096
         engine._MOST_ROUNDS_AT_ONCE = case.most
-        engine.fits_in_a_warp = (lambda *_: False) if is_grid else launch_warp.fits_in_a_warp
+        engine.fits_in_a_warp = (lambda *_: False) if is_grid else warp.fits_in_a_warp
         arguments, options = call_of(case)
         (plan,) = check_call(*arguments, **options).plans
         assert engine.fits_in_a_warp(plan, *MEANS[: len(plan.terms)].shape) == (case.kernel == "warp"), name

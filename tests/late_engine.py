@@ -12,8 +12,8 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.site import DecisionDraws
 from fedbandit.delays import ByOutcome, Geometric
+from fedbandit.engine import layout, streams
 from fedbandit.policies.protocol import Setting
-from fedbandit.simulation import layout, streams
 from fedbandit.simulation.replay import _settings
 from fedbandit.simulation.run import plan_of
 from plain_engine import PlainEngine

@@ -90,13 +90,13 @@ PAPER = {
         ("test_paper.py::test_line_10_the_first_of_the_largest",),
     ),
     "averaging after the increment instead of before (line 20)": Mutant(
-        "simulation/kit.py",
+        "engine/phases.py",
         "        network=page.network,\n",
         '        network="consensus" if page.network == "gossip" else page.network,\n',
         (LAG, "test_paper.py::test_algorithm_1_word_for_word"),
     ),
     "n~ one round early: lagging against n~(t+1)": Mutant(
-        "simulation/phases.py",
+        "engine/phases.py",
         "        hear_n_max(announced, population.agents[i], fixed, population.agents, population.n_max, links, i)\n",
         "        hear_n_max(announced, population.agents[i], fixed, population.agents, population.n_max, links, i)\n"
         "        for k in range(population.n_max.shape[1]):\n"
@@ -104,7 +104,7 @@ PAPER = {
         (LAG,),
     ),
     "n~ one round late, every other round": Mutant(
-        "simulation/phases.py",
+        "engine/phases.py",
         "        if announces and t > 0:\n",
         "        if announces and t % 2 == 1:\n",
         (LAG,),
@@ -137,7 +137,7 @@ PAPER = {
         ("test_paper.py::test_noise_of_a_prefix_costs_one_draw_and_is_algorithm_3",),
     ),
     "the engine draws no noise for the first pull": Mutant(
-        "simulation/acting.py",
+        "engine/phases.py",
         "            due = noise_due(me, fixed, arm)\n",
         "            due = noise_due(me, fixed, arm) if turn.clock > 0 else 0\n",
         ("test_paper.py::test_no_raw_reward_is_published",),
@@ -161,7 +161,7 @@ PAPER = {
         (REPAIRED,),
     ),
     "noise is redrawn every time": Mutant(
-        "simulation/acting.py",
+        "engine/phases.py",
         "i, arm, fixed.noise_scale, due)\n",
         "i, arm, fixed.noise_scale, turn.clock + 1)\n",
         ("test_simulate.py::test_noise_is_keyed_by_arm_and_pull",),
@@ -185,53 +185,53 @@ PAPER = {
 
 ENGINE = {
     "several edges average without conserving the sum": Mutant(
-        "simulation/links.py",
+        "engine/links.py",
         "                mixed[j, c] -= step\n",
         "",
         ("test_simulate.py::test_more_edges_per_round",),
     ),
     "all trials are the same": Mutant(
-        "simulation/streams.py",
+        "engine/streams.py",
         "s = _mix((s ^ np.uint64(trial)) + GOLDEN)",
         "s = _mix(s + GOLDEN)",
         ("test_streams.py::test_every_part_of_a_name_counts",),
     ),
     "the normal loses its tail": Mutant(
-        "simulation/streams.py",
+        "engine/streams.py",
         "return edge + beyond",
         "return edge",
         ("test_streams.py::test_the_tails_of_the_normal",),
     ),
     "a normal is uniform in its slab": Mutant(
-        "simulation/streams.py",
+        "engine/streams.py",
         "height < exp(0.5 * (inner - x) * (inner + x))",
         "height < 1.0",
         ("test_streams.py::test_a_normal_lies_in_its_slab_as_a_normal_does",),
     ),
     "a lone rival of the likely arm is not drawn": Mutant(
-        "simulation/draws.py",
+        "engine/streams.py",
         "return likely if contenders == 1",
         "return likely if contenders <= 2",
         ("test_streams.py::test_the_highest_draw_is_the_highest_of_all_normals_whoever_is_thought_likely",),
     ),
     "rewards drawn by round instead of by pull": Mutant(
-        "simulation/acting.py",
+        "engine/phases.py",
         "draw(mine.rewards[arm], np.uint64(me.tried[arm]))",
         "draw(mine.rewards[arm], np.uint64(t))",
         (f"{STREAMS}[bernoulli]",),
     ),
     "sigma ignored": Mutant(
-        "simulation/rewards.py",
+        "engine/streams.py",
         "means[i, arm] + sigma * standard_normal(bits)",
         "means[i, arm] + standard_normal(bits)",
         (f"{STREAMS}[gaussian]",),
     ),
-    "slow agents act in every round": Mutant("simulation/acting.py", "< world.rates[i]\n", "< 1.0\n", (RATES,)),
+    "slow agents act in every round": Mutant("engine/phases.py", "< world.rates[i]\n", "< 1.0\n", (RATES,)),
     "all agents share the fastest clock": Mutant(
-        "simulation/acting.py", "now = time_of(turn.clock)\n", "now = time_of(t)\n", (RATES,)
+        "engine/phases.py", "now = time_of(turn.clock)\n", "now = time_of(t)\n", (RATES,)
     ),
     "a release does not change what its agent believes": Mutant(
-        "simulation/phases.py",
+        "engine/phases.py",
         "elif turn.released > 0 or (turn.acts > 0 and not is_private):\n",
         "elif False:\n",
         (CATCHING_UP,),
@@ -240,7 +240,7 @@ ENGINE = {
 
 REWARDS = {
     "lighter tails": Mutant(
-        "simulation/streams.py",
+        "engine/streams.py",
         "expm1(-2.0 / degrees_of_freedom * log(w))",
         "expm1(-1.9 / degrees_of_freedom * log(w))",
         ("test_streams.py::test_distribution",),
@@ -252,7 +252,7 @@ REWARDS = {
         ("test_rewards.py::test_what_a_policy_is_told_of_heavy_tails",),
     ),
     "samples of another agent": Mutant(
-        "simulation/rewards.py",
+        "engine/streams.py",
         "values[first[i, arm] +",
         "values[first[0, arm] +",
         ("test_rewards.py::test_samples_are_drawn_with_replacement",),
@@ -277,7 +277,7 @@ REWARDS = {
         ("test_rewards.py::test_a_resumed_sweep_knows_its_rewards",),
     ),
     "an edited draw runs as it was": Mutant(
-        "simulation/kit.py",
+        "engine/phases.py",
         "SOURCES + own_code + code_of(family) + links.code",
         "SOURCES + own_code + links.code",
         ("test_rewards.py::test_an_edited_draw_is_never_run_stale",),
@@ -295,7 +295,7 @@ REWARDS = {
         ("test_rewards.py::test_a_wrong_draw_is_refused_in_words",),
     ),
     "a private policy trusts a draw that is not bounded": Mutant(
-        "simulation/layout.py",
+        "engine/layout.py",
         "bounded=problem.rewards.bounded,",
         "bounded=True,",
         ("test_rewards.py::test_what_a_policy_is_told_of_a_draw",),
@@ -304,31 +304,31 @@ REWARDS = {
 
 CHANGING = {
     "regret is counted with the gaps of the last means": Mutant(
-        "simulation/cpu.py",
+        "engine/cpu.py",
         "                books.settle(truth, tried)\n",
         "",
         ("test_changing.py::test_regret_is_counted_against_the_best_arm_of_the_moment",),
     ),
     "a change of the means comes one round late": Mutant(
-        "simulation/cpu.py",
+        "engine/cpu.py",
         "            next_change = changes[bisect(changes, first)]\n",
         "            next_change = changes[bisect(changes, first)] + 1\n",
         ("test_changing.py",),
     ),
     "only the first graph of a schedule is used": Mutant(
-        "simulation/cpu.py",
+        "engine/cpu.py",
         "                links[bisect(link_starts, first) - 1],\n",
         "                links[0],\n",
         ("test_changing.py::test_a_schedule_uses_the_links_of_each_period",),
     ),
     "n~ spreads over contacts that are not there": Mutant(
-        "simulation/network.py",
+        "engine/network.py",
         "        if links.present[e]:\n            i, j = links.edges[e, 0], links.edges[e, 1]\n            for k",
         "        if True:\n            i, j = links.edges[e, 0], links.edges[e, 1]\n            for k",
         ("test_changing.py::test_counts_spread_over_the_links_that_exist_only",),
     ),
     "an edited rule for links runs as it was": Mutant(
-        "simulation/kit.py",
+        "engine/phases.py",
         "SOURCES + own_code + code_of(family) + links.code",
         "SOURCES + own_code + code_of(family)",
         ("test_changing.py::test_an_edited_rule_is_never_run_stale",),
@@ -351,55 +351,55 @@ SLOTS = "test_delays.py::test_the_simulator_plays_slots_as_they_are_defined"
 
 DELAYS = {
     "a window ends one round late": Mutant(
-        "simulation/late_rewards.py",
+        "engine/late_rewards.py",
         "np.int64(lateness.window - 1)",
         "np.int64(lateness.window)",
         ("test_delays.py::test_a_window_without_delays_is_a_fixed_delay_of_the_same_rounds", SLOTS),
     ),
     "a reward counts that comes when its window has ended": Mutant(
-        "simulation/late_rewards.py", "if delay < lateness.window", "if delay <= lateness.window", (SLOTS,)
+        "engine/late_rewards.py", "if delay < lateness.window", "if delay <= lateness.window", (SLOTS,)
     ),
     "rewards count in the order of arrival": Mutant(
-        "simulation/late_rewards.py",
+        "engine/late_rewards.py",
         "due = max(t + delay, waiting.latest[i, arm])",
         "due = t + delay",
         (SLOTS,),
     ),
     "good outcomes take as long as bad ones": Mutant(
-        "simulation/late_rewards.py",
+        "engine/late_rewards.py",
         "good = 1 if reward > lateness.middle else 0",
         "good = 0",
         ("test_delays.py::test_geometric_delays_have_their_distribution",),
     ),
     "geometric delays are one round too long": Mutant(
-        "simulation/late_rewards.py",
+        "engine/late_rewards.py",
         "np.int64(log(1.0 - uniform(bits)) * scale)",
         "np.int64(1.0 + log(1.0 - uniform(bits)) * scale)",
         ("test_delays.py::test_geometric_delays_have_their_distribution",),
     ),
     "a missing reward counts as 0 whatever the default": Mutant(
-        "simulation/late_rewards.py", "else lateness.default", "else 0.0", (SLOTS,)
+        "engine/late_rewards.py", "else lateness.default", "else 0.0", (SLOTS,)
     ),
     "only one of several slots in a round counts": Mutant(
-        "simulation/late_rewards.py", "return waiting.after[i, place - 1]", "return 0 * place", (SLOTS,)
+        "engine/late_rewards.py", "return waiting.after[i, place - 1]", "return 0 * place", (SLOTS,)
     ),
     "news of an arm that counts twice in a round is half of it": Mutant(
-        "simulation/late_rewards.py", "    if waiting.news[i, arm] == 0:\n", "    if True:\n", (SLOTS,)
+        "engine/late_rewards.py", "    if waiting.news[i, arm] == 0:\n", "    if True:\n", (SLOTS,)
     ),
     "late news is averaged in its own round": Mutant(
-        "simulation/kit.py",
+        "engine/phases.py",
         "        network=page.network,\n",
         '        network="consensus" if is_late and page.network == "gossip" else page.network,\n',
         (SLOTS,),
     ),
     "an arm without a reward that counts is judged": Mutant(
-        "simulation/acting.py",
+        "engine/phases.py",
         "elif waits and waiting.num_unobserved[i] > 0:",
         "elif waits and waiting.num_unobserved[i] > 10**6:",
         ("test_delays.py::test_rewards_that_never_count_leave_a_round_robin",),
     ),
     "a late reward is of the wrong slot's delay": Mutant(
-        "simulation/acting.py", "arm, me.tried[arm] - 1, t, reward)", "arm, me.tried[arm], t, reward)", (SLOTS,)
+        "engine/phases.py", "arm, me.tried[arm] - 1, t, reward)", "arm, me.tried[arm], t, reward)", (SLOTS,)
     ),
     "late rewards are given to a policy that needs them at once": Mutant(
         "policies/adap_ucb.py",
@@ -411,13 +411,13 @@ DELAYS = {
 
 OUTSIDE = {
     "an edited page runs as it was": Mutant(
-        "simulation/kit.py",
+        "engine/phases.py",
         "SOURCES + own_code + code_of(family) + links.code",
         "SOURCES + code_of(family) + links.code",
         ("test_own_policy.py::test_an_edited_file_never_runs_stale",),
     ),
     "an arm that does not exist is pulled": Mutant(
-        "simulation/acting.py",
+        "engine/phases.py",
         "if is_guarded and arm >= np.uint64(num_arms):",
         "if is_guarded and arm > np.uint64(10**6):",
         ("test_own_policy.py::test_an_arm_beyond_the_rows_stops_the_run",),
@@ -441,7 +441,7 @@ OUTSIDE = {
         ("test_testing.py::test_planted_leaks_are_accused",),
     ),
     "compiled code of one's own does not check its indices": Mutant(
-        "simulation/compiled.py",
+        "engine/compiled.py",
         '"boundscheck": True, "error_model": "python"',
         '"error_model": "python"',
         ("test_own_policy.py::test_what_goes_wrong_late_stops_the_run",),
@@ -600,7 +600,7 @@ BASELINES = {
         ("test_baselines.py::test_adap_ucb_gossiped",),
     ),
     "coop-UCB2 adds rewards after mixing": Mutant(
-        "simulation/kit.py",
+        "engine/phases.py",
         "        network=page.network,\n",
         '        network="gossip" if page.network == "consensus" else page.network,\n',
         ("test_baselines.py::test_coop_ucb2",),
@@ -1329,7 +1329,7 @@ PATIENTS = {
         "rules/gossip.py", "decided += tried[k] - 1", "decided += tried[k]", (LIVE_WORD_FOR_WORD,)
     ),
     "a new weight is not told of arms that were released before": Mutant(
-        "simulation/phases.py",
+        "engine/phases.py",
         "published(me, fixed, np.uint64(k)), before[k])",
         "before[k], before[k])",
         (BY_RATE,),
@@ -2165,13 +2165,13 @@ CHOICE = {
         ("test_choice.py::test_terms_without_shares_are_what_they_were",),
     ),
     "in the simulator an arm's floor goes to the arm before it": Mutant(
-        "simulation/sharing.py",
+        "engine/sharing.py",
         "np.uint64(given + int(0 <= sharing.control <= given))",
         "np.uint64(given)",
         ("test_shares.py::test_decisions_by_share_in_plain_python_and_compiled[kl]",),
     ),
     "in the simulator the page sees the control arm's row": Mutant(
-        "simulation/sharing.py",
+        "engine/sharing.py",
         "            arm = k + int(k >= control)\n",
         "            arm = k\n",
         ("test_shares.py::test_decisions_by_share_in_plain_python_and_compiled[kl]",),
@@ -2335,49 +2335,49 @@ AGGREGATED = "test_million.py::test_aggregates_are_those_of_all_agents"
 
 MILLION = {
     "what a new neighbour knows already is no news": Mutant(
-        "simulation/cpu.py",
+        "engine/cpu.py",
         "            if first in link_starts:\n",
         "            if first in link_starts and first == 0:\n",
         ("test_million.py::test_many_agents_hear_a_new_neighbour",),
     ),
     "an agent whose choice is taken gives up": Mutant(
-        "simulation/matching.py",
+        "engine/links.py",
         "                if is_free[choice[i]] == 0:\n                    choice[i] = _choose(links, bits, i, False)\n",
         "                if is_free[choice[i]] == 0:\n                    choice[i] = _NOBODY\n",
         (GREEDY,),
     ),
     "the lowest priority goes first": Mutant(
-        "simulation/matching.py",
+        "engine/links.py",
         "    return draw(bits, (low << np.uint64(32)) | high)\n",
         "    return ~draw(bits, (low << np.uint64(32)) | high)\n",
         (GREEDY,),
     ),
     "an edge has two priorities": Mutant(
-        "simulation/matching.py",
+        "engine/links.py",
         "    low, high = np.uint64(min(i, j)), np.uint64(max(i, j))\n",
         "    low, high = np.uint64(i), np.uint64(j)\n",
         (GREEDY,),
     ),
     "threads share an agent": Mutant(
-        "simulation/crew.py",
+        "engine/threads.py",
         "Crew(ends[part], ends[part + 1], part, parts, board.ctypes.data)",
         "Crew(ends[part], min(ends[part + 1] + 1, num_agents), part, parts, board.ctypes.data)",
         (THREADS,),
     ),
     "who waits for a thread that has failed waits for ever": Mutant(
-        "simulation/matching.py",
+        "engine/links.py",
         "    while total_of(crew, count, passes) > 0 and not stopped(crew):\n",
         "    while total_of(crew, count, passes) > 0:\n",
         ("test_million.py::test_a_thread_that_fails_stops_the_others",),
     ),
     "every thread averages all links": Mutant(
-        "simulation/round.py",
+        "engine/loop.py",
         "                if all_exchange or crew.part == 0:\n",
         "                if True:\n",
         (THREADS,),
     ),
     "many agents: n~ one round early": Mutant(
-        "simulation/phases.py",
+        "engine/phases.py",
         "        hear_shown(announced, population.agents[i], fixed, population.shown, links, t, i, grows)\n",
         "        hear_shown(announced, population.agents[i], fixed, population.shown, links, t, i, grows)\n"
         "        for k in range(population.shown.rows.shape[2]):\n"
@@ -2385,19 +2385,19 @@ MILLION = {
         (MANY,),
     ),
     "many agents: n~ one round late, every other round": Mutant(
-        "simulation/network.py",
+        "engine/network.py",
         "    if shown.stirred[(t + 1) % 2, i] > 0:\n",
         "    if t % 2 == 1 and shown.stirred[(t + 1) % 2, i] > 0:\n",
         (MANY,),
     ),
     "who hears no news forgets its own count": Mutant(
-        "simulation/network.py",
+        "engine/network.py",
         "            most[k] = heard(announced(me, terms, k), rows[i, k])\n",
         "            most[k] = rows[i, k]\n",
         (MANY,),
     ),
     "what changed at neighbours is not heard": Mutant(
-        "simulation/network.py",
+        "engine/network.py",
         "        news |= stirred[links.neighbours[e]]\n",
         "        news |= stirred[i]\n",
         (MANY,),
@@ -2421,19 +2421,19 @@ MILLION = {
         ("test_million.py::test_cells_find_every_close_pair",),
     ),
     "agents with different weights share a setting": Mutant(
-        "simulation/layout.py",
+        "engine/layout.py",
         "    table = np.column_stack([_shares(problem), problem.graph.degrees])\n",
         "    table = np.column_stack([np.ones(problem.num_agents), problem.graph.degrees])\n",
         ("test_million.py::test_agents_that_know_the_same_share_a_setting",),
     ),
     "misses of aggregates are those since the last checkpoint": Mutant(
-        "simulation/cpu.py",
+        "engine/cpu.py",
         '        if keep == "agents":\n            misses[:] = 0.0\n',
         "        misses[:] = 0.0\n",
         (AGGREGATED,),
     ),
     "the largest stands where the least should": Mutant(
-        "simulation/aggregates.py",
+        "engine/cpu.py",
         'STATISTICS = ("", "_min", "_max", "_std")',
         'STATISTICS = ("", "_max", "_min", "_std")',
         (AGGREGATED,),
@@ -2475,7 +2475,7 @@ MANY_MACHINES = {
         ("test_ray.py::test_stopped_by_hand",),
     ),
     "whatever answers is taken for Ray": Mutant(
-        "simulation/cluster_connection.py",
+        "simulation/cluster.py",
         "    if len(answer) < 9 or answer[3] != 4:",
         "    if len(answer) < 9:",
         ("test_ray.py::test_where_no_ray_answers",),
@@ -2515,94 +2515,94 @@ IN_A_BLOCK = "test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[all lin
 
 GPU = {
     "threads without an agent act": Mutant(
-        "simulation/cuda/warp.py", "mine_first + np.uint64(is_mine)", "mine_first + np.uint64(1)", (IN_WARPS,)
+        "engine/cuda/warp.py", "mine_first + np.uint64(is_mine)", "mine_first + np.uint64(1)", (IN_WARPS,)
     ),
     "neighbours' bits are shifted": Mutant(
-        "simulation/cuda/warp.py", "np.uint32(1) << neighbours[e]", "np.uint32(2) << neighbours[e]", (FIVE_ROUNDS,)
+        "engine/cuda/warp.py", "np.uint32(1) << neighbours[e]", "np.uint32(2) << neighbours[e]", (FIVE_ROUNDS,)
     ),
     "the last team of a warp is left out": Mutant(
-        "simulation/cuda/warp.py", "is_mine = team < per_warp and", "is_mine = team < per_warp - 1 and", (IN_WARPS,)
+        "engine/cuda/warp.py", "is_mine = team < per_warp and", "is_mine = team < per_warp - 1 and", (IN_WARPS,)
     ),
     "nobody averages some columns": Mutant(
-        "simulation/cuda/warp.py",
+        "engine/cuda/warp.py",
         "            np.int64(num_agents),\n",
         "            np.int64(num_agents + 1),\n",
         ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[FedBatch by patients, at rates]",),
     ),
     "what is far is forgotten between kernels": Mutant(
-        "simulation/cuda/warp.py", "            trials.far[r, i] = far[0]\n", "", (FIVE_ROUNDS,)
+        "engine/cuda/warp.py", "            trials.far[r, i] = far[0]\n", "", (FIVE_ROUNDS,)
     ),
     "n~ is read from the half that is being written": Mutant(
-        "simulation/cuda/warp.py",
+        "engine/cuda/warp.py",
         "population.shown.rows[t & 1], population.shown.rows[(t + 1) & 1]",
         "population.shown.rows[(t + 1) & 1], population.shown.rows[(t + 1) & 1]",
         (FIVE_ROUNDS,),
     ),
     "misses are counted on from the row before": Mutant(
-        "simulation/cuda/warp.py",
+        "engine/cuda/warp.py",
         "misses[0] = 0.0 if is_fresh else",
         "misses[0] = 0.0 if first == 0 else",
         (FIVE_ROUNDS,),
     ),
     "parts of a run begin with trial 0": Mutant(
-        "simulation/cuda/warp.py",
+        "engine/cuda/warp.py",
         "trial = np.uint64(first_trial) + np.uint64(r)",
         "trial = np.uint64(r)",
         ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[a warp for each trial]",),
     ),
     "readings of a block go into the first row": Mutant(
-        "simulation/cuda/open.py", "readings.tried[checkpoint, r, i, k]", "readings.tried[0, r, i, k]", (IN_A_BLOCK,)
+        "engine/cuda/blocks.py", "readings.tried[checkpoint, r, i, k]", "readings.tried[0, r, i, k]", (IN_A_BLOCK,)
     ),
     "links average before all have acted": Mutant(
-        "simulation/cuda/loop.py",
+        "engine/cuda/device.py",
         "                meet(crew)\n                if exchanges:\n",
         "                if exchanges:\n",
         (FIVE_ROUNDS,),
     ),
     "agents act before all links have averaged": Mutant(
-        "simulation/cuda/loop.py",
+        "engine/cuda/device.py",
         "                        exchange(population, links, tape, t, bits)\n                    meet(crew)\n",
         "                        exchange(population, links, tape, t, bits)\n",
         (FIVE_ROUNDS, IN_A_BLOCK),
     ),
     "a grid empties the total that is read": Mutant(
-        "simulation/cuda/crews.py",
+        "engine/cuda/device.py",
         "crew.board[(pass_number + 2) % 3] = 0",
         "crew.board[pass_number % 3] = 0",
         ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[a grid that matches]",),
     ),
     "the slabs' table begins one entry late": Mutant(
-        "simulation/cuda/tables.py",
+        "engine/cuda/device.py",
         "[np.uint64(_SLAB_START) + place]",
         "[np.uint64(_SLAB_START + 1) + place]",
         ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[FedBatch Thompson]",),
     ),
     "a control arm reads what was known before the first round": Mutant(
-        "simulation/cuda/open.py",
+        "engine/cuda/blocks.py",
         "                    as_bytes(share.few[r]),\n",
         "                    share.fresh[r],\n",
         ("test_cuda.py::test_the_kernels_play_as_the_cpu_engine_does[a control arm]",),
     ),
     "who stopped in one kernel is well in the next": Mutant(
-        "simulation/cuda/loop.py",
+        "engine/cuda/device.py",
         "_PLAYING if is_well else _HAS_STOPPED",
         "_PLAYING",
         ("test_cuda.py::test_a_page_that_fails_on_the_gpu_is_refused_in_words[no such arm, several kernels]",),
     ),
     "a stage goes on after the means have changed": Mutant(
-        "simulation/cuda/books.py",
+        "engine/cuda/engine.py",
         "min(done + most, time, changes[place] - 1 if place < len(changes) else time)",
         "min(done + most, time)",
         ("test_cuda.py::test_stages_cover_a_run_and_end_where_something_is_read_or_changes",),
     ),
     "regret counts all pulls with the last gaps": Mutant(
-        "simulation/cuda/books.py",
+        "engine/cuda/engine.py",
         "lost, best, counted = regret, best_pulls, row.tried",
         "pass",
         ("test_cuda.py::test_books_are_the_sums_written_out",),
     ),
     "decisions by share are made in a warp": Mutant(
-        "simulation/cuda/launch_warp.py",
+        "engine/cuda/warp.py",
         "not (kit.is_late or kit.has_shares or",
         "not (kit.is_late or",
         ("test_cuda.py::test_who_needs_everybody_does_not_play_in_a_warp",),

@@ -6,7 +6,7 @@ import random
 import numpy as np
 from numba import njit
 
-from fedbandit.simulation.streams import next_bits, standard_normal, uniform
+from fedbandit.engine.streams import next_bits, standard_normal, uniform
 
 SPREAD = 0.5
 heard = []

@@ -1,4 +1,4 @@
-"""A GPU in plain Python, for the kernels of ``fedbandit.simulation.cuda``: Numba's CUDA simulator with other threads.
+"""A GPU in plain Python, for the kernels of ``fedbandit.engine.cuda``: Numba's CUDA simulator with other threads.
 
 Numba's simulator lets all threads of a block run at once, has no warps and one block per cooperative grid, and looks
 for waiting threads again and again. Here one thread runs at a time, up to its next barrier, first in the order of
@@ -258,11 +258,11 @@ def _by_value(record):
     return record if isinstance(record, tuple) else _kind_of_terms(record.dtype.names)(*record.item())
 
 
-def _install_crews(crew):
+def _install_crews(threads):
     versions = {
-        (crew.meet, crew.Crew): lambda crew: None,  # a thread of the CPU engine is alone
-        (crew.total_of, crew.Crew): lambda crew, number, pass_number: number,
-        (crew.stopped, crew.Crew): lambda crew: False,
+        (threads.meet, threads.Crew): lambda crew: None,  # a thread of the CPU engine is alone
+        (threads.total_of, threads.Crew): lambda crew, number, pass_number: number,
+        (threads.stopped, threads.Crew): lambda crew: False,
     }
 
     def for_crew(kind, function, version, overload=None):
@@ -271,8 +271,8 @@ def _install_crews(crew):
     def by_crew(function):
         return lambda crew, *rest: versions[function, type(crew)](crew, *rest)
 
-    crew.for_crew = for_crew
-    return [(function, by_crew(function)) for function in (crew.meet, crew.total_of, crew.stopped)]
+    threads.for_crew = for_crew
+    return [(function, by_crew(function)) for function in (threads.meet, threads.total_of, threads.stopped)]
 
 
 def _on_gpu_only(function, version):
@@ -306,18 +306,18 @@ def _with_overflow(function, what="ignore"):
 
 
 def install():
-    """Put the simulated GPU in place, before ``fedbandit.simulation.cuda`` is imported; returns its engine."""
+    """Put the simulated GPU in place, before ``fedbandit.engine.cuda`` is imported; returns its engine."""
     _install_cuda()
+    from fedbandit.engine import compiled, threads
     from fedbandit.policies import protocol
     from fedbandit.rules import mean
-    from fedbandit.simulation import compiled, crew
 
     compiled.compile_driver = lambda kit: lambda function: function
-    crews = _install_crews(crew)
+    crews = _install_crews(threads)
     import fedbandit.simulation.run  # noqa: F401
-    from fedbandit.simulation import cpu, draws, layout, streams
-    from fedbandit.simulation import round as rounds
-    from fedbandit.simulation.cuda import engine
+    from fedbandit.engine import cpu, layout, streams
+    from fedbandit.engine import loop as rounds
+    from fedbandit.engine.cuda import engine
 
     versions = [
         *crews,
@@ -327,16 +327,16 @@ def install():
         (compiled.row_like, lambda row: np.empty(len(row), row.dtype)),
         (mean.trailing_zeros, lambda m, rule=mean.trailing_zeros: rule(int(m))),
     ]
-    draws._is_simulated = lambda kind: True
+    streams._is_simulated = lambda kind: True
     for function, version in (
-        (protocol.uniform, draws._uniform(None)),
-        (protocol.fill_with_normals, draws._fill_with_normals(None, None)),
-        (protocol.highest_draw, draws._highest_draw(None, None, None)),
+        (protocol.uniform, streams._uniform(None)),
+        (protocol.fill_with_normals, streams._fill_with_normals(None, None)),
+        (protocol.highest_draw, streams._highest_draw(None, None, None)),
     ):
-        versions.append((function, _by_draws(draws.DecisionDraws, function, version)))
-    one = draws._draw_noise(None, None, 0, None, 0.0, None)
-    several = draws._draw_noise(None, None, 0, None, 0.0, types.UniTuple(types.int64, 2))
-    versions.append((draws.draw_noise, lambda *given: (several if isinstance(given[-1], tuple) else one)(*given)))
+        versions.append((function, _by_draws(streams.DecisionDraws, function, version)))
+    one = streams._draw_noise(None, None, 0, None, 0.0, None)
+    several = streams._draw_noise(None, None, 0, None, 0.0, types.UniTuple(types.int64, 2))
+    versions.append((streams.draw_noise, lambda *given: (several if isinstance(given[-1], tuple) else one)(*given)))
     for function in (streams.stream, streams.draw, streams._next_bits):
         versions.append((function, _with_overflow(function)))
     for function in (streams.signed_edge, streams.inner_edge, streams.slab_edge):

@@ -36,8 +36,8 @@ from fedbandit import (
     load,
     simulate,
 )
+from fedbandit.engine.layout import new_population, no_tape, world_of
 from fedbandit.experiments.experiment import read_experiment
-from fedbandit.simulation.layout import new_population, no_tape, world_of
 from fedbandit.simulation.run import check_call, plan_of
 
 MEANS = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.8], [0.0, 0.6]])

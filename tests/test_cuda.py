@@ -25,15 +25,14 @@ import fedbandit
 from cuda_simulator import CASES, WRONG, call_of, numbers_of
 from fedbandit import GossipUCB, InvalidArgument, Problem, simulate
 from fedbandit.cli import app
+from fedbandit.engine.cpu import Truth, new_record, spread_of, statistics
+from fedbandit.engine.cuda import blocks
+from fedbandit.engine.cuda import engine as gpu
+from fedbandit.engine.cuda.engine import Row, enter, stages_of
+from fedbandit.engine.cuda.warp import MANY_REGISTERS, MANY_WARPS, Room, _three_records, fits_in_a_warp
+from fedbandit.engine.layout import new_population
 from fedbandit.policies import POLICIES
-from fedbandit.simulation import engines
-from fedbandit.simulation.aggregates import spread_of, statistics
-from fedbandit.simulation.cpu import Truth, new_record
-from fedbandit.simulation.cuda import engine as gpu
-from fedbandit.simulation.cuda import launch_open
-from fedbandit.simulation.cuda.books import Row, enter, stages_of
-from fedbandit.simulation.cuda.launch_warp import MANY_REGISTERS, MANY_WARPS, Room, _three_records, fits_in_a_warp
-from fedbandit.simulation.layout import new_population
+from fedbandit.simulation import run
 from fedbandit.simulation.run import check_call
 
 HERE = Path(__file__).parent
@@ -114,10 +113,10 @@ def test_without_a_gpu_one_sentence_says_so(no_gpu):
 
 
 def test_without_numba_cuda_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(engines, "missing", lambda extra: ("numba_cuda",) if extra == "cuda" else ())
+    monkeypatch.setattr(run, "missing", lambda extra: ("numba_cuda",) if extra == "cuda" else ())
     with pytest.raises(InvalidArgument, match=re.escape("pip install 'fedbandit[cuda]'")):
         simulate(PROBLEM, GossipUCB(), 10, 1, engine="cuda")
-    assert engines.chosen_engine("auto") == "cpu"
+    assert run.chosen_engine("auto") == "cpu"
 
 
 def test_auto_plays_on_the_cpu_where_there_is_no_gpu(no_gpu):
@@ -128,7 +127,7 @@ def test_auto_plays_on_the_cpu_where_there_is_no_gpu(no_gpu):
 
 def test_auto_plays_on_a_gpu(monkeypatch):
     monkeypatch.setattr(gpu._cuda, "is_available", lambda: True)
-    assert engines.chosen_engine("auto") == engines.chosen_engine("cuda") == "cuda"
+    assert run.chosen_engine("auto") == run.chosen_engine("cuda") == "cuda"
 
 
 def test_an_unknown_engine_is_refused_with_the_known_ones():
@@ -305,4 +304,4 @@ def test_an_own_page_does_not_play_on_a_grid():
     """If it failed there, the others of its grid might wait for ever."""
     plan = SimpleNamespace(kit=SimpleNamespace(is_guarded=True))
     with pytest.raises(InvalidArgument, match="engine must be 'cpu' for a policy of one's own with 4,096 agents"):
-        launch_open.open_launcher(plan, 4096, 3, True, range(1), 0, None, None)
+        blocks.open_launcher(plan, 4096, 3, True, range(1), 0, None, None)

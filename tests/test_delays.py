@@ -36,12 +36,12 @@ from fedbandit import (
     load,
     simulate,
 )
+from fedbandit.engine import streams
+from fedbandit.engine.compiled import compile_driver
+from fedbandit.engine.late_rewards import _delay, lateness_of
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.experiments.sweep import sweep_table
 from fedbandit.figures.sweep import sweep_figure
-from fedbandit.simulation import streams
-from fedbandit.simulation.compiled import compile_driver
-from fedbandit.simulation.late_rewards import _delay, lateness_of
 from fedbandit.simulation.result import describe
 from late_engine import LateEngine, LateSites, compiled_rounds, late_problem
 from sites_on_tape import tape_on_the_grid

@@ -23,10 +23,10 @@ from fedbandit import (
     replay,
     simulate,
 )
+from fedbandit.engine.layout import setting_of
 from fedbandit.rules.batch import batch_size, default_first_batch, learnt_reward_variance, least_reward_variance
 from fedbandit.rules.kl import highest_kl_index, kl_index, private_divergence
 from fedbandit.rules.radius import tail_level, tail_slope, tail_tilt
-from fedbandit.simulation.layout import setting_of
 
 GRAPHS = st.one_of(st.integers(3, 6).map(graph.path), st.integers(3, 5).map(graph.complete), st.just(graph.star(5)))
 

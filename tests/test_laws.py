@@ -232,7 +232,7 @@ def test_a_live_agent_is_light():
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"simulation/{part}.py" for part in ("acting", "cpu", "draws", "network", "phases", "round")),
+        *(f"engine/{part}.py" for part in ("cpu", "links", "loop", "network", "phases")),
         *(f"agent/core/{part}.py" for part in ("bounds", "choice", "notices", "player", "site")),
         "agent/disk/migration.py",
     ],

@@ -11,13 +11,14 @@ import pytest
 
 from fedbandit import GossipUCB, InvalidArgument, LocalUCB, Problem, Result, graph, load, simulate, topology
 from fedbandit.edge_arrays import components, smallest_mode
+from fedbandit.engine import cpu
+from fedbandit.engine.compiled import compile_driver
+from fedbandit.engine.layout import new_population, no_tape, setting_of, settings_of, with_own_scratch, world_of
+from fedbandit.engine.streams import EDGES, draw, stream
 from fedbandit.experiments import sweep
 from fedbandit.random_edges import geometric_edges, independent_edges
-from fedbandit.simulation import cpu, run
-from fedbandit.simulation.compiled import compile_driver
-from fedbandit.simulation.layout import new_population, no_tape, setting_of, settings_of, with_own_scratch, world_of
+from fedbandit.simulation import run
 from fedbandit.simulation.run import plan_of
-from fedbandit.simulation.streams import EDGES, draw, stream
 
 # ---------------------------------------------------------------- graphs
 

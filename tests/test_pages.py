@@ -43,10 +43,10 @@ from fedbandit import (
     replay,
 )
 from fedbandit.agent.terms_section import POLICY_KINDS
+from fedbandit.engine.layout import setting_of
 from fedbandit.policies import POLICIES
 from fedbandit.policies.protocol import INDICES, Network, Page
 from fedbandit.rules.batch import largest_reward_variance
-from fedbandit.simulation.layout import setting_of
 from plain_engine import PlainEngine
 from sites_on_tape import SitesOnTape, tape_on_the_grid
 

@@ -35,9 +35,9 @@ from fedbandit.agent.core.records import Known, Life, Stored
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.core.standings import MOST_NUMBERS, Standing, Standings
 from fedbandit.agent.core.unequal_sites import widening
+from fedbandit.engine.layout import new_population, no_tape, setting_of, with_own_scratch, world_of
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.rules.batch import batch_size, release_variance, scheduled_variance
-from fedbandit.simulation.layout import new_population, no_tape, setting_of, with_own_scratch, world_of
 from fedbandit.simulation.run import plan_of
 from sites_on_tape import SitesOnTape, tape_on_the_grid
 

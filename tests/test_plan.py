@@ -22,6 +22,8 @@ from fedbandit import CentralUCB, FedBatch, InvalidArgument
 from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.core.unequal_sites import variance_of_own_mean, widening
 from fedbandit.cli.commands import app
+from fedbandit.engine import cpu
+from fedbandit.engine.layout import settings_of
 from fedbandit.planning import bounds, trials
 from fedbandit.planning.curves import Curve, crossing, share_of
 from fedbandit.planning.forecast import Forecast
@@ -33,8 +35,6 @@ from fedbandit.policies.plain import new_me
 from fedbandit.policies.protocol import time_of
 from fedbandit.rules.belief import SURE, is_sure
 from fedbandit.rules.propensity import MOST_ERROR, chances_of_highest
-from fedbandit.simulation import cpu
-from fedbandit.simulation.layout import settings_of
 from fedbandit.simulation.run import check_call, truths_of
 
 DOCS = Path(__file__).parents[1] / "docs"

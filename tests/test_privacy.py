@@ -523,7 +523,7 @@ def test_real_data_never_meet_the_simulators_noise():
         "as_printed.py"
     }
     for path in attacks:
-        assert "fedbandit.simulation.streams" not in set(imports_of(path))
+        assert "fedbandit.engine.streams" not in set(imports_of(path))
     assert "NOT fit for real data" in ast.get_docstring(ast.parse((SOURCE / "simulation" / "streams.py").read_text()))
 
 

@@ -21,9 +21,9 @@ from fedbandit.cli.commands import app
 from fedbandit.experiments.experiment import read_sweep
 from fedbandit.experiments.sweep import run_files
 from fedbandit.outside import shipping
-from fedbandit.simulation import cluster, cluster_connection, parts
-from fedbandit.simulation.cluster_connection import ClusterError
-from fedbandit.simulation.result import load
+from fedbandit.simulation import cluster, parts
+from fedbandit.simulation.cluster import ClusterError
+from fedbandit.simulation.result import read_result
 
 FILE = """
 graph = ["path:3", "complete:3"]
@@ -43,7 +43,7 @@ SOON = {"health_check_period_ms": 500, "health_check_failure_threshold": 2, "hea
 def two_nodes():
     """A head and a second node, with a core each. This process is connected, so that tests share their workers."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in cluster_connection._QUIET.items():
+        for name, value in cluster._QUIET.items():
             patch.setenv(name, value)
         import ray
         from ray.cluster_utils import Cluster
@@ -51,7 +51,7 @@ def two_nodes():
         head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SOON}
         made = Cluster(initialize_head=True, head_node_args=head)
         made.add_node(num_cpus=1)
-        with cluster_connection.connection(made.address):
+        with cluster.connection(made.address):
             yield made
         made.shutdown()
         assert not ray.is_initialized()
@@ -91,7 +91,7 @@ def until(condition, seconds=30.0):
 def same(files, experiments):
     for path, e in zip(files, experiments, strict=True):
         here = simulate(e.played, e.policies, e.horizon, e.trials, e.seed, e.checkpoints)
-        xr.testing.assert_identical(load(path).dataset, here.dataset)
+        xr.testing.assert_identical(read_result(path).dataset, here.dataset)
 
 
 # ---------------------------------------------------------------- the same bits
@@ -135,7 +135,7 @@ class Mine:
 
 
 def test_a_machine_with_another_version_is_refused(two_nodes, file, tmp_path, monkeypatch):
-    other = cluster_connection.facts() | {"numba": "0.1", "fedbandit's sources": "abc"}
+    other = cluster.facts() | {"numba": "0.1", "fedbandit's sources": "abc"}
     monkeypatch.setattr(cluster, "facts", lambda: other)
     words = (
         r"machine [\d.]+ would compute something else \(numba [\d.]+ there, 0.1 here; fedbandit's sources \w{16} there"
@@ -163,20 +163,20 @@ def test_a_second_address_is_refused(two_nodes, file, tmp_path):
 
 
 def test_where_no_ray_answers(monkeypatch):
-    monkeypatch.setattr(cluster_connection, "_PATIENCE", 0.3)
+    monkeypatch.setattr(cluster, "_PATIENCE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(ClusterError, match=r"no Ray cluster answers at .*timed out"):
-            cluster_connection._find_ray_at("127.0.0.1", silent.getsockname()[1])
+            cluster._find_ray_at("127.0.0.1", silent.getsockname()[1])
         free = silent.getsockname()[1]
     with pytest.raises(ClusterError, match=r"no Ray cluster answers at .*refused"):
-        cluster_connection._find_ray_at("127.0.0.1", free)
+        cluster._find_ray_at("127.0.0.1", free)
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as web:
         threading.Thread(target=web.handle_request).start()
         with pytest.raises(ClusterError, match="is not a Ray cluster"):
-            cluster_connection._find_ray_at("127.0.0.1", web.server_port)
+            cluster._find_ray_at("127.0.0.1", web.server_port)
     for wrong in ("6379", "ray://10.0.0.1:10001", "here:there", "auto", ":6379"):
         with pytest.raises(InvalidArgument, match="address must be HOST:PORT"):
-            cluster_connection._host_and_port(wrong, "address")
+            cluster._host_and_port(wrong, "address")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def run_and_kill(long_run, folder, kill):
 
     (path,) = run_files([experiment], folder, report, "ray")
     assert killed
-    xr.testing.assert_identical(load(path).dataset, expected)
+    xr.testing.assert_identical(read_result(path).dataset, expected)
 
 
 @pytest.mark.slow  # a node that dies takes its workers along

@@ -19,8 +19,8 @@ from fedbandit import (
     graph,
     replay,
 )
+from fedbandit.engine.layout import setting_of
 from fedbandit.simulation import replay as replay_module
-from fedbandit.simulation.layout import setting_of
 from fedbandit.simulation.run import plan_of
 from plain_engine import PlainEngine
 

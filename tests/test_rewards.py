@@ -18,14 +18,13 @@ from typer.testing import CliRunner
 import own_draws
 from fedbandit import CentralUCB, FedBatch, GossipUCB, InvalidArgument, LocalUCB, Problem, load, simulate
 from fedbandit.cli import app
+from fedbandit.engine.compiled import compilable
+from fedbandit.engine.layout import setting_of, terms_of
+from fedbandit.engine.streams import REWARDS, draw, draw_of, stream
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.experiments.run_folder import RUNS
 from fedbandit.experiments.sweep import _key
 from fedbandit.outside.modules import digest_of
-from fedbandit.simulation.compiled import compilable
-from fedbandit.simulation.layout import setting_of, terms_of
-from fedbandit.simulation.rewards import draw_of
-from fedbandit.simulation.streams import REWARDS, draw, stream
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "own-rewards.md").read_text()
@@ -312,7 +311,7 @@ def test_an_edited_draw_is_never_run_stale(tmp_path):
 
     def run(factor):
         part = f"def part(bits):\n    return {factor} * standard_normal(bits)\n"
-        (tmp_path / "my_parts.py").write_text(f"from fedbandit.simulation.streams import standard_normal\n\n\n{part}")
+        (tmp_path / "my_parts.py").write_text(f"from fedbandit.engine.streams import standard_normal\n\n\n{part}")
         ran = subprocess.run(
             [sys.executable, "-B", "-c", RUN], cwd=tmp_path, capture_output=True, text=True, check=True
         )

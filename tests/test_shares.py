@@ -14,10 +14,10 @@ from fedbandit import GSE, AdaPUCB, FedBatch, GossipUCB, InvalidArgument, Proble
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.site import DecisionDraws
+from fedbandit.engine import layout
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.policies.plain import narrowed, widen
 from fedbandit.policies.protocol import time_of
-from fedbandit.simulation import layout
 from fedbandit.simulation.run import check_call, plan_of
 from late_engine import settings_of
 from plain_engine import PlainEngine

@@ -16,8 +16,7 @@ from fedbandit import (
     load,
     simulate,
 )
-from fedbandit.simulation.run import checkpoint_times
-from fedbandit.simulation.streams import (
+from fedbandit.engine.streams import (
     ARRIVALS,
     EDGES,
     NOISE,
@@ -31,6 +30,7 @@ from fedbandit.simulation.streams import (
     uniform,
     whole_below,
 )
+from fedbandit.simulation.run import checkpoint_times
 from literal import c, c_private, play, private_mean, sample_mean
 
 PROBLEM = Problem.random(4, 3, "path", seed=1, rewards="bernoulli")
@@ -396,7 +396,7 @@ def test_summary_and_tidy_table(result):
 
 def test_memory_does_not_grow_with_the_horizon():
     """The state of a trial is a few arrays whose sizes do not contain T."""
-    from fedbandit.simulation.layout import new_population, setting_of, terms_of
+    from fedbandit.engine.layout import new_population, setting_of, terms_of
 
     def size(horizon):
         policy, settings = FedUCB(1.0), [setting_of(PROBLEM, horizon, i) for i in range(PROBLEM.num_agents)]

@@ -10,20 +10,18 @@ import pytest
 from numba import njit
 from scipy import stats
 
-from fedbandit.policies.protocol import fill_with_normals, highest_draw
-from fedbandit.rules.choose import highest_drawn
-from fedbandit.rules.mean import trailing_zeros
-from fedbandit.simulation.compiled import compilable
-from fedbandit.simulation.draws import DecisionDraws, name_streams
-from fedbandit.simulation.layout import new_population, no_tape
-from fedbandit.simulation.streams import (
+from fedbandit.engine.compiled import compilable
+from fedbandit.engine.layout import new_population, no_tape
+from fedbandit.engine.streams import (
     NOISE,
     REWARDS,
     SLAB_EDGES,
     SLABS,
+    DecisionDraws,
     beta,
     draw,
     laplace,
+    name_streams,
     normal_in_slab,
     slab_of,
     standard_normal,
@@ -32,6 +30,9 @@ from fedbandit.simulation.streams import (
     uniform,
     whole_below,
 )
+from fedbandit.policies.protocol import fill_with_normals, highest_draw
+from fedbandit.rules.choose import highest_drawn
+from fedbandit.rules.mean import trailing_zeros
 
 COUNT = 400_000
 LIMIT = math.sqrt(-math.log(5e-8) / (2 * COUNT))

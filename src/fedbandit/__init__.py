@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from fedbandit.problem import Problem
     from fedbandit.shares import Shares
     from fedbandit.simulation.replay import NotLogged, Tape, Trace, replay
-    from fedbandit.simulation.result import Result
+    from fedbandit.simulation.result import Result, Sweep, load
     from fedbandit.simulation.run import simulate
-    from fedbandit.simulation.stored import Sweep, load
 
 __all__ = [
     "GSE",
@@ -94,10 +93,10 @@ _HOMES = {
     "Problem": "problem",
     "Result": "simulation.result",
     "Shares": "shares",
-    "Sweep": "simulation.stored",
+    "Sweep": "simulation.result",
     "Tape": "simulation.replay",
     "Trace": "simulation.replay",
-    "load": "simulation.stored",
+    "load": "simulation.result",
     "plan": "planning.forecast",
     "replay": "simulation.replay",
     "simulate": "simulation.run",
@@ -114,7 +113,6 @@ _SIMULATOR = {
     "simulation.replay",
     "simulation.result",
     "simulation.run",
-    "simulation.stored",
 }
 """Modules that need the extra ``sim``; the others are in the base."""
 

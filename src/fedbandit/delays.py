@@ -2,7 +2,7 @@
 
 A delay of 0 is the paper's: the reward is there at the end of the round of its decision. Short texts name delays in
 experiment files and results: ``fixed:100``, ``geometric:100``, ``by_outcome:fixed:0,geometric:300``.
-``fedbandit.simulation.late_rewards`` draws them.
+``fedbandit.engine.late_rewards`` draws them.
 """
 
 from collections.abc import Sequence

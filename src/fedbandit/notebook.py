@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedbandit.planning.forecast import Forecast
     from fedbandit.problem import Problem
-    from fedbandit.simulation.result import Result
-    from fedbandit.simulation.stored import Sweep
+    from fedbandit.simulation.result import Result, Sweep
     from fedbandit.topology import Graph
 
 __all__ = [

@@ -11,7 +11,7 @@ Every family has
 * ``check(means)``: refuses means that its rewards cannot have
 * ``parameters()``: what identifies it besides its kind, in JSON types
 
-``fedbandit.simulation.rewards`` has the draws, one small function per family: this file runs without an engine.
+``fedbandit.engine.streams`` has the draws, one small function per family: this file runs without an engine.
 """
 
 import inspect

@@ -103,8 +103,8 @@ def run(
     from fedbandit.experiments.experiment import read_sweep
     from fedbandit.experiments.sweep import run_files
     from fedbandit.progress import progress_bar
-    from fedbandit.simulation.engines import chosen_engine
-    from fedbandit.simulation.result import load
+    from fedbandit.simulation.result import read_result
+    from fedbandit.simulation.run import chosen_engine
 
     folder = output or Path("out") / experiment.stem
     if folder.exists() and not folder.is_dir():
@@ -120,12 +120,12 @@ def run(
     heading = f"# Run with{options} instead of the values below.\n" if given else ""
     (folder / run_folder.EXPERIMENT).write_text(heading + plans[0].text, encoding="utf-8")
     if len(plans) == 1:
-        result = load(files[0])
+        result = read_result(files[0])
         run_folder.keep_result(plans[0], result, folder)
         if not quiet:
             print_summary(result, plans[0].name)
     else:
-        table = run_folder.keep_sweep(plans, map(load, files), folder, chosen)
+        table = run_folder.keep_sweep(plans, map(read_result, files), folder, chosen)
         if not quiet:
             print_sweep(table)
     if not quiet:

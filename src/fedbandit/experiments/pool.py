@@ -11,9 +11,9 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from typing import Any
 
-from fedbandit.simulation.cpu import usable_cores
+from fedbandit.engine.cpu import usable_cores
+from fedbandit.engine.loop import MANY
 from fedbandit.simulation.parts import Part, first_problem
-from fedbandit.simulation.prefetch import MANY
 from fedbandit.simulation.run import OnProgress, plan_of, simulate
 
 __all__ = ["run_parts"]

@@ -15,8 +15,7 @@ from fedbandit.experiments.experiment import Experiment
 from fedbandit.experiments.sweep import Engine, forget, sweep_table
 from fedbandit.figures.regret import agents_figure
 from fedbandit.figures.sweep import sweep_figure
-from fedbandit.simulation.result import Result, load
-from fedbandit.simulation.stored import RESULT, SWEEP
+from fedbandit.simulation.result import RESULT, SWEEP, Result, read_result
 
 __all__ = [
     "EXPERIMENT",
@@ -80,7 +79,7 @@ def load_result(folder: Path) -> Result:
     """The result of a single experiment."""
     if not (folder / RESULT).is_file():
         raise InvalidArgument("FOLDER", str(folder), f"a folder with a {RESULT} that 'fedbandit run' wrote")
-    return load(folder / RESULT)
+    return read_result(folder / RESULT)
 
 
 def title_of(folder: Path) -> str:

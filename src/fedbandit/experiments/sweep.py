@@ -18,13 +18,12 @@ import numpy as np
 import xarray as xr
 
 from fedbandit.checks import FileError, InvalidArgument
+from fedbandit.engine.compiled import SOURCES
 from fedbandit.experiments import pool
 from fedbandit.experiments.experiment import Experiment
-from fedbandit.simulation.compiled import SOURCES
-from fedbandit.simulation.engines import Engine, chosen_engine
 from fedbandit.simulation.parts import Part, merge, ranges
-from fedbandit.simulation.result import Result, describe, load
-from fedbandit.simulation.run import OnProgress, check_call, simulate
+from fedbandit.simulation.result import Result, describe, read_result
+from fedbandit.simulation.run import Engine, OnProgress, check_call, chosen_engine, simulate
 
 __all__ = ["Engine", "forget", "run_all", "run_files", "sweep_table"]
 
@@ -33,7 +32,7 @@ _PULLS_PER_PART_ON_A_GPU = 3e10  # some seconds
 
 def run_all(experiments: Sequence[Experiment], folder: str | Path, progress: OnProgress | None = None) -> list[Result]:
     """Run experiments on this machine, as ``run_files`` does, and load all results."""
-    return [load(path) for path in run_files(experiments, folder, progress)]
+    return [read_result(path) for path in run_files(experiments, folder, progress)]
 
 
 def run_files(
@@ -121,7 +120,7 @@ def _is_sound(path: Path) -> bool:
     if not path.exists():
         return False
     try:
-        load(path)
+        read_result(path)
     except InvalidArgument:
         path.unlink()
         return False
@@ -150,7 +149,7 @@ def _key(experiment: Experiment, engine: Engine = "cpu") -> str:
     content = describe(e.played, e.policies, range(e.trials), e.horizon, e.seed, e.shares)
     content |= {"checkpoints": e.checkpoints, "watch_radii": e.watch_radii}
     if engine == "cuda":
-        from fedbandit.simulation.cuda.engine import description
+        from fedbandit.engine.cuda.engine import description
 
         content |= {"engine": description()}
     return hashlib.sha256(json.dumps([content, SOURCES]).encode()).hexdigest()[:20]

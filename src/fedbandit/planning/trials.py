@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbandit.engine import cpu
 from fedbandit.planning.curves import Curve, Share, share_of
 from fedbandit.planning.question import MOST_PATIENTS, Question, means_of_trials, problems
 from fedbandit.planning.sureness import deviations, sure_of
 from fedbandit.policies import FedBatch, FewPatientsWarning, Policy
-from fedbandit.simulation import cpu
 from fedbandit.simulation.run import check_call, truths_of
 
 __all__ = ["OnRun", "Player", "rounds_at_most"]

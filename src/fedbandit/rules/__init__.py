@@ -2,7 +2,7 @@
 
 Pure functions on numbers and rows of numbers: no I/O, no clock, no randomness (draws are arguments), no import but
 ``math`` and each other. They run as they stand on lists or arrays; the simulator compiles the very same functions
-(``fedbandit.simulation.compiled``). Read them beside the paper:
+(``fedbandit.engine.compiled``). Read them beside the paper:
 
 * ``choose``  Algorithm 1, lines 6-14: lagging arms, beliefs, the arm of this round
 * ``radius``  Lemmas 4 and 6: confidence radii

@@ -1,4 +1,4 @@
-"""The simulator: plays policy pages for many trials in compiled code."""
+"""What researchers call: ``simulate``, its results and their files, replays of a tape, and runs on a cluster."""
 
 from fedbandit.extras import needs
 

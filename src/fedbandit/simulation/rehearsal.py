@@ -17,13 +17,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, shortened
+from fedbandit.engine import streams
+from fedbandit.engine.compiled import SOURCES, compilable, compile_driver, compile_small
+from fedbandit.engine.streams import code_of
 from fedbandit.outside.admission import GOLDEN
 from fedbandit.outside.modules import digest_of
 from fedbandit.problem import Problem
 from fedbandit.rewards import Own
-from fedbandit.simulation import streams
-from fedbandit.simulation.compiled import SOURCES, compilable, compile_driver, compile_small
-from fedbandit.simulation.rewards import code_of
 
 __all__ = ["rehearse"]
 
@@ -135,7 +135,7 @@ def _compiled(family: Own, code: str) -> Callable[..., None]:
         except Exception as error:
             raise _refusal(
                 family,
-                "a function that Numba can compile: numbers, math and the functions of fedbandit.simulation.streams, "
+                "a function that Numba can compile: numbers, math and the functions of fedbandit.engine.streams, "
                 "no lists, texts or other objects",
                 f"does not compile: {_reason(lambda: compile_small(family.draw)(np.uint64(0), 0.5), error)}",
             ) from None

@@ -3,35 +3,136 @@
 ``fedbandit.figures.regret`` draws the figures.
 """
 
+import hashlib
 import json
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib.metadata import version
+from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance
-from fedbandit.notebook import result_html, result_text
+from fedbandit.engine.compiled import SOURCES
+from fedbandit.engine.cpu import Keep, Record, named
+from fedbandit.engine.streams import code_of
+from fedbandit.graph import Contacts, Schedule
+from fedbandit.notebook import result_html, result_text, sweep_html, sweep_text
+from fedbandit.outside.modules import digest_of
+from fedbandit.outside.policies import is_built_in, kind_of, source_hash
 from fedbandit.policies import Policy
 from fedbandit.problem import Problem
+from fedbandit.rewards import Family, Own
 from fedbandit.shares import Shares
-from fedbandit.simulation.aggregates import Keep, named
-from fedbandit.simulation.compiled import SOURCES
-from fedbandit.simulation.cpu import Record
-from fedbandit.simulation.description import describe
 from fedbandit.simulation.parts import attributes_of_all, in_order
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Result", "describe", "load", "read", "result_in", "result_of"]
+
+__all__ = ["RESULT", "SWEEP", "Result", "Sweep", "describe", "load", "read", "read_result", "result_in", "result_of"]
+
+
+# ---------------------------------------------------------------- describes an experiment in json types
+
+
+_MOST_NUMBERS = 200_000
+
+
+def _described(array: NDArray[Any]) -> Any:
+    """The numbers of an array; of a large one its shape and a hash."""
+    if array.size <= _MOST_NUMBERS:
+        return array.tolist()
+    return {"shape": list(array.shape), "sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
+
+
+def describe(
+    played: Problem | Sequence[Problem],
+    policies: Mapping[str, Policy],
+    trials: range,
+    horizon: int,
+    seed: int,
+    shares: Shares | None = None,
+    keep: Keep = "agents",
+) -> dict[str, Any]:
+    """Everything needed to rerun an experiment, in JSON types. ``played``: one problem, or one for each trial."""
+    problem = played if isinstance(played, Problem) else played[0]
+    means = _described(problem.means) if isinstance(played, Problem) else [_described(p.means) for p in played]
+    graph: dict[str, Any] = {"name": problem.graph.name, "edges": _described(problem.graph.edge_array)}
+    match problem.over_time:
+        case Schedule(periods=periods):
+            graph["periods"] = periods
+        case Contacts(times=times, edge_numbers=numbers):
+            graph["contacts"] = hashlib.sha256(np.stack([times, numbers]).tobytes()).hexdigest()
+        case None:
+            pass
+    return {
+        "problem": {
+            "rewards": problem.rewards.name if isinstance(problem.rewards, Own) else problem.family,
+            "means": means,
+            **_family(problem.rewards),
+            "reward_range": problem.reward_range,
+            "weights": _described(problem.weights),
+            "edges_per_round": _described_links(problem),
+            **({"changes": _described_changes(played)} if problem.changes else {}),
+            "rates": None if problem.rates is None else problem.rates.tolist(),
+            **({"counts": problem.counts} if problem.counts == "patients" else {}),
+            **(_described_lateness(problem) if problem.is_late else {}),
+        },
+        "graph": graph,
+        **({} if shares is None else {"shares": asdict(shares)}),
+        "policies": {label: _named(policy) | _plain(asdict(cast(Any, policy))) for label, policy in policies.items()},
+        "horizon": horizon,
+        "trials": [trials.start, trials.stop],
+        "seed": seed,
+        **({"keep": keep} if keep != "agents" else {}),
+    }
+
+
+def _described_links(problem: Problem) -> Any:
+    """How links are chosen; a rule of the user's own by its module and name, and a hash of its code."""
+    chosen = problem.edges_per_round
+    if not callable(chosen):
+        return chosen
+    return {"rule": f"{chosen.__module__}:{chosen.__qualname__}", "code": digest_of(chosen)}
+
+
+def _described_lateness(problem: Problem) -> dict[str, Any]:
+    """Delays of all agents by one text, or of each by its own."""
+    texts = [str(each) for each in problem.delays or ()]
+    delays = texts[0] if len(set(texts)) == 1 else texts or None
+    return {"delays": delays, "reward_window": problem.reward_window, "default_reward": problem.default_reward}
+
+
+def _described_changes(played: Problem | Sequence[Problem]) -> Any:
+    if isinstance(played, Problem):
+        return [[start, _described(means)] for start, means in played.changes]
+    return [_described_changes(problem) for problem in played]
+
+
+def _family(family: Family) -> dict[str, Any]:
+    """What identifies a family of rewards: of a user's own draw also its code."""
+    code = code_of(family)
+    return family.parameters() | ({"code": code} if code else {})
+
+
+def _named(policy: Policy) -> dict[str, Any]:
+    """The kind, and for an own policy a hash of its source."""
+    return {"kind": kind_of(policy)} | ({} if is_built_in(policy) else {"source": source_hash(policy)})
+
+
+def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity."""
+    return {name: "inf" if isinstance(value, float) and isinf(value) else value for name, value in parameters.items()}
+
 
 FORMAT = 2
 
@@ -218,7 +319,7 @@ class Result:
         return regret_figure(self, **options)
 
 
-def load(path: str | os.PathLike[str]) -> Result:
+def read_result(path: str | os.PathLike[str]) -> Result:
     """Read a file written by ``Result.save``."""
     return result_in(read(path), path)
 
@@ -309,3 +410,65 @@ def _versions(gpu: str) -> dict[str, str]:
     return {"python": platform.python_version(), "engine": f"{SOURCES[:16]} {gpu}".strip()} | {
         name: version(name) for name in names
     }
+
+
+# ---------------------------------------------------------------- reads what runs have left
+
+
+RESULT, SWEEP = "result.nc", "sweep.nc"
+"""The files of a folder that ``fedbandit run`` wrote: one of the two."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """The outcome of a sweep: final numbers over run, policy and trial, with the swept values as coordinates.
+
+    ``dataset`` is an ``xarray.Dataset``. The whole results of its runs lie beside it, under the names in ``file``.
+    """
+
+    dataset: xr.Dataset
+
+    @property
+    def swept(self) -> list[str]:
+        """The names of the swept values."""
+        return self.dataset.attrs["swept"].split()
+
+    @property
+    def policies(self) -> list[str]:
+        """The labels, in the order of the file."""
+        return [str(label) for label in self.dataset["policy"].values]
+
+    @cached_property
+    def table(self) -> "pd.DataFrame":
+        """One row per run and policy: the swept values, regret per agent, its standard error, and its costs."""
+        trials = self.dataset.sizes["trial"]
+        means = self.dataset.mean("trial")
+        means["std_error"] = self.dataset["regret"].std("trial", ddof=1) / np.sqrt(trials) if trials > 1 else np.nan
+        flat = means.to_dataframe(dim_order=["run", "policy"]).reset_index()
+        named = ["regret", "std_error", "worst_agent", "messages", "theta_error"]
+        return flat[["run", *self.swept, "policy", "epsilon", *named]]
+
+    def plot(self, **options: Any) -> "Figure":
+        """Final regret against the swept values; see ``fedbandit.figures.sweep.sweep_figure``."""
+        from fedbandit.figures.sweep import sweep_figure
+
+        return sweep_figure(self.dataset, **options)
+
+    __repr__ = sweep_text
+    _repr_html_ = sweep_html
+
+
+def load(path: str | os.PathLike[str]) -> Result | Sweep:
+    """Read a result or a sweep: a file written by ``Result.save`` or ``fedbandit run``, or the folder of the latter."""
+    instance("path", path, (str, os.PathLike), "a path")
+    place = Path(path)
+    if place.is_dir():
+        found = [place / name for name in (SWEEP, RESULT) if (place / name).is_file()]
+        if not found:
+            raise InvalidArgument("path", str(path), f"a folder with a {RESULT} or {SWEEP} that 'fedbandit run' wrote")
+        place = found[0]
+    if not place.exists():
+        raise InvalidArgument("path", str(path), "a file or folder that exists")
+    dataset = read(place)
+    is_sweep = "swept" in dataset.attrs and "run" in dataset.dims
+    return Sweep(dataset) if is_sweep else result_in(dataset, place)

@@ -1,16 +1,24 @@
-"""``simulate``: checks a call, runs the engine, and returns a ``Result``."""
+"""Which engine plays: the cores of this machine, its GPU, or a Ray cluster."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FunctionType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
+from fedbandit.engine import cpu
+from fedbandit.engine.cpu import STATISTICS, Keep, checked_keep
+from fedbandit.engine.late_rewards import LATE_NETWORKS, rounds_of_waiting
+from fedbandit.engine.layout import links_of, settings_of, terms_of, world_of
+from fedbandit.engine.loop import MANY, rounds_of, rounds_of_many
+from fedbandit.engine.own_pages import functions_in_words, in_words, refuse_changed_code
+from fedbandit.engine.phases import kit_of
+from fedbandit.extras import missing
 from fedbandit.graph import Contacts
 from fedbandit.outside.admission import admit
 from fedbandit.outside.modules import digest_of
@@ -19,20 +27,53 @@ from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.policies.protocol import Page, Setting
 from fedbandit.problem import Problem
 from fedbandit.shares import Shares
-from fedbandit.simulation import cpu
-from fedbandit.simulation.aggregates import STATISTICS, Keep, checked_keep
-from fedbandit.simulation.engines import Engine, chosen_engine
-from fedbandit.simulation.kit import kit_of
-from fedbandit.simulation.late_rewards import LATE_NETWORKS, rounds_of_waiting
-from fedbandit.simulation.layout import links_of, settings_of, terms_of, world_of
-from fedbandit.simulation.many_rounds import rounds_of_many
-from fedbandit.simulation.own_pages import functions_in_words, in_words, refuse_changed_code
-from fedbandit.simulation.prefetch import MANY
 from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
-from fedbandit.simulation.round import rounds_of
 
-__all__ = ["OnProgress", "Problems", "check_call", "checkpoint_times", "plan_of", "simulate", "truths_of"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "OnProgress",
+    "Problems",
+    "check_call",
+    "checkpoint_times",
+    "chosen_engine",
+    "plan_of",
+    "simulate",
+    "truths_of",
+    "why_no_gpu",
+]
+
+
+Engine = Literal["auto", "cpu", "cuda", "ray"]
+ENGINES = ("auto", "cpu", "cuda", "ray")
+
+
+def chosen_engine(engine: Engine) -> Literal["cpu", "cuda", "ray"]:
+    """The engine to use; refused if this machine does not have it."""
+    if engine not in ENGINES:
+        raise InvalidArgument("engine", engine, f"one of {', '.join(ENGINES)}")
+    if engine in ("cpu", "ray"):
+        return engine
+    reason = why_no_gpu()
+    if engine == "auto":
+        return "cuda" if reason is None else "cpu"
+    if reason is not None:
+        raise InvalidArgument("engine", engine, "'cpu' or 'auto' on this machine", reason)
+    return "cuda"
+
+
+def why_no_gpu() -> str | None:
+    """Why ``engine="cuda"`` cannot play here; ``None`` if it can."""
+    if missing("cuda"):
+        return "pip install 'fedbandit[cuda]' brings numba-cuda."
+    from fedbandit.engine.cuda import engine as gpu
+
+    return gpu.why_not()
+
+
+# ---------------------------------------------------------------- ``simulate``
+
 
 MAX_TRIALS = 10**6
 MANY_AGENTS = 20
@@ -101,7 +142,7 @@ def simulate(
             show(rounds * num_agents, total)
 
         if chosen == "cuda":
-            from fedbandit.simulation.cuda import engine as gpu
+            from fedbandit.engine.cuda import engine as gpu
 
             records = gpu.run_trials(truths, call.plans, call.times, call.trials, call.seed, on_rounds, keep)
             played_by = gpu.description()

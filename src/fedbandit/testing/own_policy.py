@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit.checks import InvalidArgument, instance, whole_number
+from fedbandit.engine.layout import setting_of
 from fedbandit.graph import Graph, path
 from fedbandit.outside.admission import admit, claimed_epsilon, scenes_of
 from fedbandit.outside.coupling import Scene, check_privacy
@@ -19,7 +20,6 @@ from fedbandit.outside.stage import Script, Shown, Stage
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import LinkRule
 from fedbandit.problem import Problem
-from fedbandit.simulation.layout import setting_of
 from fedbandit.simulation.replay import Tape, replay
 
 __all__ = ["check_policy"]

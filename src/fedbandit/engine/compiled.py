@@ -324,7 +324,7 @@ def _digest_of_sources() -> str:
     own key, so a changed rule never runs from a stale cache.
     """
     package = Path(__file__).parents[1]
-    sources = [path for room in ("rules", "policies", "simulation") for path in (package / room).glob("*.py")]
+    sources = [path for room in ("rules", "policies", "engine") for path in (package / room).glob("*.py")]
     sources.append(package / "rewards.py")  # what agents know of rewards
     return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(sources))).hexdigest()
 

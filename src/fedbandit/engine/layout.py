@@ -11,17 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
+from fedbandit.engine.late_rewards import Lateness, lateness_of, new_waiting
+from fedbandit.engine.links import LINKS, LinkKind, Matching, links_by, new_matching
+from fedbandit.engine.sharing import new_sharing
+from fedbandit.engine.threads import alone
 from fedbandit.graph import Contacts, Schedule
 from fedbandit.outside.policies import label_of
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.problem import Problem
 from fedbandit.shares import Shares
-from fedbandit.simulation.crew import alone
-from fedbandit.simulation.late_rewards import Lateness, lateness_of, new_waiting
-from fedbandit.simulation.links import LINKS, LinkKind, links_by
-from fedbandit.simulation.matching import Matching, new_matching
-from fedbandit.simulation.sharing import new_sharing
 
 __all__ = [
     "Links",

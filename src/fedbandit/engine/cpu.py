@@ -1,23 +1,76 @@
-"""The CPU engine: trials spread over threads, each played from checkpoint to checkpoint in compiled code."""
+"""Aggregates over agents, for results without an entry for each of them: mean, least, largest, standard deviation.
+
+The mean keeps the variable's name, so ``regret`` is the mean regret per agent; the others add to it: ``regret_min``,
+``regret_max``, ``regret_std``.
+"""
 
 import os
 import sys
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbandit.checks import InvalidArgument
+from fedbandit.engine.layout import Links, World, new_population, no_tape, with_own_scratch
+from fedbandit.engine.phases import Kit
+from fedbandit.engine.threads import Crew, crew_of, stop
 from fedbandit.policies.protocol import Page
 from fedbandit.shares import Shares
-from fedbandit.simulation.aggregates import STATISTICS, Keep, spread_of, statistics
-from fedbandit.simulation.crew import Crew, crew_of, stop
-from fedbandit.simulation.kit import Kit
-from fedbandit.simulation.layout import Links, World, new_population, no_tape, with_own_scratch
 
-__all__ = ["Plan", "Record", "Truth", "run_trials", "usable_cores"]
+__all__ = [
+    "STATISTICS",
+    "Keep",
+    "Plan",
+    "Record",
+    "Truth",
+    "checked_keep",
+    "named",
+    "run_trials",
+    "spread_of",
+    "statistics",
+    "usable_cores",
+]
+
+
+Keep = Literal["agents", "aggregates"]
+STATISTICS = ("", "_min", "_max", "_std")
+"""What is added to a variable's name, in the order of the engine's arrays."""
+
+_WORDS = {"": "mean over agents of: ", "_min": "least of any agent: ", "_max": "largest of any agent: "}
+
+
+def checked_keep(keep: Any) -> Keep:
+    """What a result keeps, or an error."""
+    if keep not in ("agents", "aggregates"):
+        raise InvalidArgument("keep", keep, "'agents' or 'aggregates'")
+    return keep
+
+
+def statistics(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Of numbers with an entry for each agent first: one row for each of the ``STATISTICS``."""
+    numbers = values.astype(np.float64)
+    return np.stack([numbers.mean(axis=0), numbers.min(axis=0), numbers.max(axis=0), numbers.std(axis=0)])
+
+
+def spread_of(theta: NDArray[np.float64]) -> float:
+    """How far agents disagree: the standard deviation over agents of an arm's estimate, on average over arms."""
+    return float(theta.std(axis=0).mean())
+
+
+def named(name: str, array: NDArray[Any], about: str) -> dict[str, tuple[NDArray[Any], str]]:
+    """The variables of the ``STATISTICS``, which are the third axis: [policy, trial, statistic, ...]."""
+    return {
+        name + suffix: (array[:, :, position], _WORDS.get(suffix, "standard deviation over agents of: ") + about)
+        for position, suffix in enumerate(STATISTICS)
+    }
+
+
+# ---------------------------------------------------------------- the cpu engine
+
 
 _MOST_NUMBERS_AT_ONCE = 1_000_000
 _ALL = slice(None)
@@ -32,7 +85,7 @@ _LINKS = 6  # their place among the arguments of the compiled loop
 class Record(NamedTuple):
     """The numbers recorded at each checkpoint; the leading axis is the trial.
 
-    Where aggregates are kept, statistics over agents stand where agents would (``fedbandit.simulation.aggregates``).
+    Where aggregates are kept, statistics over agents stand where agents would (``fedbandit.engine.cpu``).
     """
 
     regret: NDArray[np.float64]  # [trial, agent, time]

@@ -19,7 +19,7 @@ from numba import config
 __all__ = ["agents_of", "as_bytes", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
 
 if config.ENABLE_CUDASIM:  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    from fedbandit.simulation.cuda.memory_simulated import (
+    from fedbandit.engine.cuda.memory_simulated import (
         agents_of,
         as_bytes,
         as_rows,
@@ -30,7 +30,7 @@ if config.ENABLE_CUDASIM:  # pyright: ignore[reportAttributeAccessIssue, reportU
         value_for_all,
     )
 else:
-    from fedbandit.simulation.cuda.memory_compiled import (
+    from fedbandit.engine.cuda.memory_compiled import (
         agents_of,
         as_bytes,
         as_rows,

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbandit.simulation.cuda.names import Streams
-from fedbandit.simulation.streams import ARRIVALS, DELAYS, NOISE, NORMALS, PICKS, REWARDS, SHARES, stream
+from fedbandit.engine.streams import ARRIVALS, DELAYS, NOISE, NORMALS, PICKS, REWARDS, SHARES, Streams, stream
 
 __all__ = ["agents_of", "as_bytes", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
 

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import extending, types
 from numpy.typing import NDArray
 
-from fedbandit.simulation.compiled import compile_rare, leave_out
+from fedbandit.engine.compiled import compile_rare, leave_out
 
 __all__ = ["Crew", "alone", "crew_of", "for_crew", "meet", "stop", "stopped", "total_of"]
 

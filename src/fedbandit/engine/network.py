@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fedbandit.engine.compiled import by_value, compilable, compile_inner, row_like
 from fedbandit.rules.gossip import heard, with_news
-from fedbandit.simulation.compiled import by_value, compilable, compile_inner, row_like
 
 __all__ = ["add_news", "hear_n_max", "hear_present_links", "hear_shown", "pool", "see_shown"]
 

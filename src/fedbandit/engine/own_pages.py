@@ -11,12 +11,12 @@ from numba import typeof as _typeof  # pyright: ignore[reportUnknownVariableType
 from numba.core.errors import NumbaError
 
 from fedbandit.checks import InvalidArgument
+from fedbandit.engine.compiled import NOT_AN_ARM, as_arm, by_value, compilable
+from fedbandit.engine.streams import DecisionDraws
 from fedbandit.outside.admission import rehearse
 from fedbandit.outside.inspection import ARGUMENTS
 from fedbandit.outside.policies import WrongPage
 from fedbandit.policies.protocol import Page, Setting, time_of
-from fedbandit.simulation.compiled import NOT_AN_ARM, as_arm, by_value, compilable
-from fedbandit.simulation.draws import DecisionDraws
 
 __all__ = ["functions_in_words", "in_words", "refuse_changed_code"]
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.delays import ByOutcome, Delays
+from fedbandit.engine.compiled import compile_inner
+from fedbandit.engine.network import add_news
+from fedbandit.engine.streams import draw, uniform
 from fedbandit.problem import Problem
-from fedbandit.simulation.compiled import compile_inner
-from fedbandit.simulation.network import add_news
-from fedbandit.simulation.streams import draw, uniform
 
 __all__ = [
     "LATE_NETWORKS",
