@@ -8,14 +8,14 @@ Run it after a change of the agent's HTTP API; a test fails until then.
 import json
 from pathlib import Path
 
-from fedbandit.agent.http import general_document
+from fedbandit.agent.http import api
 
-TARGET = Path(__file__).resolve().parent.parent / "src" / "fedbandit" / "agent" / "http" / general_document.FILE
+TARGET = Path(__file__).resolve().parent.parent / "src" / "fedbandit" / "agent" / "http" / api.FILE
 
 
 def main() -> None:
     """Write it."""
-    document = general_document.general_document()
+    document = api.general_document()
     TARGET.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"wrote {TARGET.name}: {sum(map(len, document['paths'].values()))} operations")
 

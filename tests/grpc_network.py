@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
-from fedbandit.agent.addresses import Address
-from fedbandit.agent.config import Neighbour
 from fedbandit.agent.core.choice import DecisionDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Decision
@@ -20,6 +18,7 @@ from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import Dialler, GossipServer
+from fedbandit.agent.process.config import Address, Neighbour
 
 
 class GrpcNetwork:

@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from fedbandit import FedBatch
-from fedbandit.agent.addresses import Address
-from fedbandit.agent.config import Neighbour, SiteConfig
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
 from fedbandit.agent.http.api import make_app
-from fedbandit.agent.rights import ALL_RIGHTS
-from fedbandit.agent.runtime import Agent
-from fedbandit.agent.serve import http_server
+from fedbandit.agent.http.server import http_server
+from fedbandit.agent.process.config import ALL_RIGHTS, Address, Neighbour, SiteConfig
+from fedbandit.agent.process.runtime import Agent
 
 TERMS = Federation("trial", 3, ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4))
 NEIGHBOURS = ("east", "south")

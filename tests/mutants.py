@@ -504,7 +504,7 @@ FED_BATCH = {
         ("test_few_patients.py::test_the_operator_is_warned",),
     ),
     "warnings are not logged at the start": Mutant(
-        "agent/warning_log.py",
+        "agent/process/logs.py",
         'self._log.log(logging.INFO if isinstance(warning, Note) else logging.WARNING, "%s", warning)',
         "pass",
         ("test_few_patients.py::test_the_log_and_the_state_say_so_at_the_start",),
@@ -1105,7 +1105,7 @@ DISK = {
         ("test_raw_rewards.py::test_a_migrated_file_holds_no_old_reward",),
     ),
     "a running agent erases nothing": Mutant(
-        "agent/runtime.py",
+        "agent/process/runtime.py",
         "                await self.site.erase()\n",
         "",
         ("test_raw_rewards.py::test_a_running_agent_erases_by_itself",),
@@ -1277,10 +1277,10 @@ LATE = {
         (SET_BACK,),
     ),
     "an agent's clock goes back": Mutant(
-        "agent/clock.py", "return at + max(ahead, 0.0), None", "return at + ahead, None", (JUMPS,)
+        "agent/process/clock.py", "return at + max(ahead, 0.0), None", "return at + ahead, None", (JUMPS,)
     ),
     "an agent's clock does not go on from its file's": Mutant(
-        "agent/clock.py", "if at > self.peek():", "if False:", (JUMPS,)
+        "agent/process/clock.py", "if at > self.peek():", "if False:", (JUMPS,)
     ),
     "a file keeps the time of a late reward": Mutant(
         "agent/core/decisions.py",
@@ -1289,13 +1289,13 @@ LATE = {
         (WHEN_THEY_COME,),
     ),
     "a reward settles what is due": Mutant(
-        "agent/runtime.py",
+        "agent/process/runtime.py",
         "self.site.take(lambda site: site.report(",
         "self.site.do(lambda site: site.report(",
         (WHEN_THEY_COME,),
     ),
     "a reward moves the clock": Mutant(
-        "agent/runtime.py",
+        "agent/process/runtime.py",
         "site.report(decision_id, reward, self._clock.peek())",
         "site.report(decision_id, reward, self._clock.now())",
         (WHEN_THEY_COME,),
@@ -1496,7 +1496,7 @@ LIARS = {
         ("test_liars.py::test_invented_sites_hide_none_that_knows_little",),
     ),
     "a changed bound waits for a restart": Mutant(
-        "agent/runtime.py",
+        "agent/process/runtime.py",
         "            await self.site.do(lambda site: site.limit_sites(config.most_sites))\n",
         "",
         ("test_agent_tasks.py::test_house_keeping_outlives_a_mistake",),
@@ -1902,7 +1902,7 @@ REQUESTS = {
         "agent/http/access.py", '"log": "log",', '"log": "decide",', ("test_decision_paths.py::test_rights",)
     ),
     "a decision tells its reward": Mutant(
-        "agent/http/decision_paths.py",
+        "agent/http/decisions.py",
         "            at=it.at,\n",
         "            at=it.at + (it.reward or 0.0),\n",
         ("test_decision_paths.py::test_a_decision_as_it_stands",),
@@ -1914,25 +1914,25 @@ REQUESTS = {
         ("test_decision_paths.py::test_unknown_query_parameters_are_422",),
     ),
     "unknown fields are ignored": Mutant(
-        "agent/http/schemas.py",
+        "agent/http/bodies.py",
         "        if name not in names:\n            says",
         "        if False:\n            says",
         ("test_decision_paths.py::test_a_request_that_makes_no_sense_is_422",),
     ),
     "a jump of the clock is believed at once": Mutant(
-        "agent/clock.py", "        if tick - since < LASTS:\n", "        if False:\n", (JUMP,)
+        "agent/process/clock.py", "        if tick - since < LASTS:\n", "        if False:\n", (JUMP,)
     ),
     "what is forgotten follows the clock at once": Mutant(
-        "agent/runtime.py", "PatientClock(min(LASTS, 0.1 * config.expire_after))", "PatientClock(0.0)", (JUMP,)
+        "agent/process/runtime.py", "PatientClock(min(LASTS, 0.1 * config.expire_after))", "PatientClock(0.0)", (JUMP,)
     ),
     "more of a jump is believed than has lasted": Mutant(
-        "agent/clock.py",
+        "agent/process/clock.py",
         "(self._jump[0], min(self._jump[1], ahead))",
         "(self._jump[0], ahead)",
         ("test_late_rewards.py::test_a_jump_ahead_is_believed_once_it_has_lasted",),
     ),
     "nobody counts what is forgotten": Mutant(
-        "agent/runtime.py",
+        "agent/process/runtime.py",
         "            self._forgotten.count(expired)\n",
         "            pass\n",
         ("test_decision_paths.py::test_what_is_forgotten_is_counted_said_and_shown",),
@@ -2181,7 +2181,7 @@ CHOICE = {
 
 CLIENT = {
     "a byte now and then prolongs a call": Mutant(
-        "agent/client_network.py",
+        "agent/client/connection.py",
         "        return self._inner.read(max_bytes, self._backend.left(timeout))\n",
         "        return self._inner.read(max_bytes, timeout)\n",
         ("test_client_faults.py::test_a_call_ends_by_its_deadline",),
@@ -2193,13 +2193,13 @@ CLIENT = {
         ("test_client_faults.py::test_a_call_ends_by_its_deadline[drip_head-asyncio]",),
     ),
     "a deadline bounds one attempt": Mutant(
-        "agent/client_settings.py",
+        "agent/client/connection.py",
         "if attempt < self.retries and wait < left and (",
         "if attempt < self.retries and (",
         ("test_client_faults.py::test_a_call_ends_by_its_deadline[reset-blocking]",),
     ),
     "a timeout bounds the call, not the attempt": Mutant(
-        "agent/client_network.py",
+        "agent/client/connection.py",
         "        self._until.time = monotonic() + seconds\n",
         "        self._until.time = monotonic() + 100.0 * seconds\n",
         ("test_client_faults.py::test_an_attempt_ends_by_its_timeout[blocking]",),
@@ -2213,37 +2213,37 @@ CLIENT = {
         ("test_client.py::test_a_decision_is_asked_for_again_with_its_key[503-blocking]",),
     ),
     "what may have happened is repeated": Mutant(
-        "agent/client_calls.py",
+        "agent/client/calls.py",
         "_model(RestoredBody), repeats=False)",
         "_model(RestoredBody))",
         ("test_client.py::test_a_new_life_that_may_have_begun_is_not_asked_for_again[blocking]",),
     ),
     "an error has no field": Mutant(
-        "agent/client_errors.py",
+        "agent/client/calls.py",
         "(said.message, said.code, said.field, said.accepted)",
         "(said.message, said.code)",
         ("test_client_calls.py::test_refusals_are_kinds_of_errors",),
     ),
     "idle connections stay open": Mutant(
-        "agent/client_idle.py",
+        "agent/client/connection.py",
         "        if monotonic() - since > IDLE:\n            return oldest\n",
         "        if monotonic() - since > IDLE:\n            return None\n",
         ("test_client_faults.py::test_connections_that_nobody_needs_are_closed",),
     ),
     "a viewer reads the log": Mutant(
-        "agent/rights.py",
+        "agent/process/config.py",
         '    "viewer": frozenset({"view"}),\n',
         '    "viewer": frozenset({"view", "log"}),\n',
         ("test_openapi.py::test_roles_share_all_rights_but_none_has_them_all",),
     ),
     "the shipped document knows a range of rewards": Mutant(
-        "agent/http/general_document.py",
+        "agent/http/api.py",
         '        for limit in ("minimum", "maximum"):\n',
         '        for limit in ("minimum",):\n',
         ("test_openapi.py::test_the_shipped_document_is_that_of_the_server",),
     ),
     "operations have no tags": Mutant(
-        "agent/http/openapi.py",
+        "agent/http/api.py",
         '            operation["tags"] = [_TAGS[right] if is_open or right is not None else "viewer"]\n',
         "",
         ("test_openapi.py::test_the_shipped_document_is_that_of_the_server",),
@@ -2720,19 +2720,19 @@ PAGE = {
         ("test_answer.py::test_warnings_ask_for_an_answer_only_where_one_matters",),
     ),
     "only the JSON of a state counts as work": Mutant(
-        "agent/http/feed.py",
+        "agent/http/events.py",
         "reading + writing",
         "writing",
         ("test_events.py::test_a_state_that_takes_long_to_read_is_read_rarely",),
     ),
     "nobody measures how long a state takes to read": Mutant(
-        "agent/runtime.py",
+        "agent/process/runtime.py",
         "timed(lambda: self._shown(site))",
         "(self._shown(site), 0.0)",
         ("test_events.py::test_how_long_others_wait_for_a_state_is_measured_where_it_is_read",),
     ),
     "a problem never ends": Mutant(
-        "agent/http/feed.py",
+        "agent/http/events.py",
         "if said != self.last_problem:",
         "if said != self.last_problem and said is not None:",
         ("test_events.py::test_a_problem_is_told_once_also_when_it_is_over_and_a_state_follows",),
@@ -2768,43 +2768,43 @@ PAGE = {
         ("test_events.py::test_the_whole_run_stays_visible",),
     ),
     "any number of streams": Mutant(
-        "agent/http/feed.py",
+        "agent/http/events.py",
         "if len(self._streams) >= MAX_STREAMS:",
         "if False:",
         ("test_events.py::test_the_17th_stream_is_refused_in_words_and_a_place_is_free_again",),
     ),
     "who vanishes keeps a place": Mutant(
-        "agent/http/feed.py",
+        "agent/http/events.py",
         "        self._streams.discard(stream)\n",
         "",
         ("test_events.py::test_the_17th_stream_is_refused_in_words_and_a_place_is_free_again",),
     ),
     "all that a slow reader has missed waits for it": Mutant(
-        "agent/http/feed.py",
+        "agent/http/events.py",
         "self._points: deque[bytes] = deque(maxlen=POINTS_WAITING)",
         "self._points: deque[bytes] = deque()",
         ("test_events.py::test_a_reader_that_does_not_read_holds_little_and_is_dropped",),
     ),
     "streams outlive the agent": Mutant(
-        "agent/http/feed.py",
+        "agent/http/events.py",
         "            stream.end()\n",
         "            pass\n",
         ("test_events.py::test_a_stopping_agent_ends_streams_at_once",),
     ),
     "the page's errors have no policy": Mutant(
-        "agent/serve.py",
+        "agent/process/serve.py",
         "headers=list(PAGE_HEADERS.items())",
         "headers=[]",
         ("test_events.py::test_every_answer_has_the_strict_headers",),
     ),
     "an unreadable request is answered without a policy": Mutant(
-        "agent/http/limits.py",
+        "agent/http/server.py",
         "            *self.server_state.default_headers,  # those of every answer\n",
         "",
         ("test_api.py::test_what_is_no_http_is_told_in_the_form_of_all_errors",),
     ),
     "anything that begins like the page needs no token": Mutant(
-        "agent/http/page_files.py",
+        "agent/http/server.py",
         'path.startswith("/page/")',
         'path.startswith("/page")',
         ("test_events.py::test_files_need_no_token_but_the_host_must_be_ours",),
@@ -2816,7 +2816,7 @@ PAGE = {
         ("test_events.py::test_pages_of_others_may_open_the_page_and_nothing_else",),
     ),
     "small states vanish in the system's buffers": Mutant(
-        "agent/http/event_stream.py",
+        "agent/http/events.py",
         "            narrow()",
         "            pass",
         ("test_events.py::test_readers_of_small_states_that_do_not_read_are_dropped_soon",),
@@ -2899,10 +2899,10 @@ OPERATORS = {
         ("test_neighbour_status.py::TestState",),
     ),
     "what follows from the terms needs a person": Mutant(
-        "agent/http/attention.py", "(*state.warnings_of_terms, *state.notes)]", "state.notes]", (NEEDED,)
+        "agent/http/state.py", "(*state.warnings_of_terms, *state.notes)]", "state.notes]", (NEEDED,)
     ),
     "a note needs a person": Mutant(
-        "agent/http/attention.py", "(*state.warnings_of_terms, *state.notes)]", "state.warnings_of_terms]", (NEEDED,)
+        "agent/http/state.py", "(*state.warnings_of_terms, *state.notes)]", "state.warnings_of_terms]", (NEEDED,)
     ),
     "a suspended arm is no note": Mutant(
         "agent/core/notices.py",
@@ -2911,7 +2911,7 @@ OPERATORS = {
         ("test_status.py::test_a_suspended_arm_is_a_note_and_a_change_that_waits_needs_a_person",),
     ),
     "an answer without end is read": Mutant(
-        "agent/client_settings.py",
+        "agent/client/connection.py",
         "_LONGEST = 32_000_000\n",
         "_LONGEST = 200_000_000\n",
         ("test_status.py::test_an_answer_without_end_is_not_read",),
@@ -2923,10 +2923,10 @@ OPERATORS = {
         ("test_check.py::test_a_tunnel_that_is_closed_leaves_no_connection",),
     ),
     "gRPC logs its details": Mutant(
-        "agent/log_lines.py", '"asyncio", "grpc"', '"asyncio"', ("test_logs.py::test_libraries_do_not_log_details",)
+        "agent/process/logs.py", '"asyncio", "grpc"', '"asyncio"', ("test_logs.py::test_libraries_do_not_log_details",)
     ),
     "a neighbour that has left needs a person": Mutant(
-        "agent/http/attention.py",
+        "agent/http/state.py",
         "if not it.reachable and not it.left]",
         "if not it.reachable]",
         ("test_status.py::test_a_neighbour_needs_a_person_unless_it_is_reachable_or_has_left",),
@@ -2959,13 +2959,13 @@ OPERATORS = {
         "agent/disk/examination.py", "?mode=ro&immutable=1", "?mode=ro", (HELD_BY, LEFT_ALONE)
     ),
     "the check does not compare terms": Mutant(
-        "agent/check.py",
+        "agent/process/check.py",
         "if differences := terms.difference(theirs):",
         "if differences := terms.difference(terms.terms()):",
         ("test_check.py::test_a_neighbour_with_other_terms",),
     ),
     "the check does not look at the clock": Mutant(
-        "agent/check.py",
+        "agent/process/check.py",
         "if now < last - SMALL_STEP:",
         "if now < last - 1e9:",
         ("test_check.py::test_a_clock_behind_the_last_time_of_the_state",),
@@ -2977,7 +2977,7 @@ OPERATORS = {
         ("test_check.py::test_exit_codes",),
     ),
     "a line of the log is not ASCII": Mutant(
-        "agent/log_lines.py",
+        "agent/process/logs.py",
         "json.dumps(line)",
         "json.dumps(line, ensure_ascii=False)",
         ("test_logs.py::test_a_message_of_several_lines_and_an_exception_are_one_line",),
@@ -2989,7 +2989,7 @@ OPERATORS = {
         ("test_logs.py::test_the_last_words_of_an_agent_that_cannot_start_are_a_line_too",),
     ),
     "putting the terms back is not logged": Mutant(
-        "agent/warning_log.py",
+        "agent/process/logs.py",
         'elif "terms" in before:',
         "elif not before:",
         ("test_logs.py::test_what_a_changed_file_needs_a_restart_for",),

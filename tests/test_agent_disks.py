@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedbandit.agent.core.memory_network import imbalance
-from fedbandit.agent.runtime import LONGEST_PAUSE
+from fedbandit.agent.process.runtime import LONGEST_PAUSE
 from processes import (
     ask,
     come_through,

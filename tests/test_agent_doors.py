@@ -16,12 +16,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from fedbandit.agent.addresses import Address
 from fedbandit.agent.gossip import dialled, front, wire
 from fedbandit.agent.gossip.certificates import init
 from fedbandit.agent.gossip.handshakes import client_context
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import CONNECTIONS, SERVICE, Dialler, GossipServer, TurnedAway, Unreachable
+from fedbandit.agent.process.config import Address
 from fedbandit.local.processes import LocalFederation
 from processes import (
     ask,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fedbandit.agent.config import read_config
 from fedbandit.agent.core.events import NotANeighbour
 from fedbandit.agent.core.memory_network import imbalance
-from fedbandit.agent.stopped import change_neighbour
+from fedbandit.agent.process.config import read_config
+from fedbandit.agent.process.stopped import change_neighbour
 from processes import (
     ask,
     assert_mistake,

@@ -14,15 +14,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from fedbandit.agent import runtime
-from fedbandit.agent.addresses import Address
-from fedbandit.agent.config import read_config
 from fedbandit.agent.core.memory_network import imbalance
 from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.identity import Certified
 from fedbandit.agent.gossip.tls import read_tls
 from fedbandit.agent.gossip.transport import Call, GossipServer
+from fedbandit.agent.process import runtime
+from fedbandit.agent.process.config import Address, read_config
 from fedbandit.local.processes import LocalFederation
 from processes import (
     ask,

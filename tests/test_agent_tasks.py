@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from fedbandit.agent import runtime
-from fedbandit.agent.config import read_config
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.refusals import SECONDS, Pace, Refusals
 from fedbandit.agent.gossip.transport import Dialler, Unreachable
+from fedbandit.agent.process import runtime
+from fedbandit.agent.process.config import read_config
 from fedbandit.local.processes import LocalFederation
 from processes import terms
 

@@ -20,11 +20,11 @@ from fedbandit import FedBatch, InvalidArgument
 from fedbandit.agent.disk import durable_site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import SqliteJournal
-from fedbandit.agent.http import limits
+from fedbandit.agent.http import server
 from fedbandit.agent.http.api import make_app
-from fedbandit.agent.http.page_files import PAGE_HEADERS
+from fedbandit.agent.http.server import PAGE_HEADERS
 from fedbandit.agent.http.state import SiteState
-from fedbandit.agent.rights import ALL_RIGHTS
+from fedbandit.agent.process.config import ALL_RIGHTS
 from live import TERMS, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -266,7 +266,7 @@ def test_what_is_no_http_is_told_in_the_form_of_all_errors(served):
 )
 def test_who_does_not_go_on_is_hung_up_on(served, monkeypatch, said):
     """Nor does it help to say a little now and then."""
-    monkeypatch.setattr(limits, "PATIENCE", 0.5)
+    monkeypatch.setattr(server, "PATIENCE", 0.5)
     begun = time.monotonic()
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(said)

@@ -9,7 +9,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fedbandit.agent.addresses import Address
 from fedbandit.agent.core.arm_changes import ArmChange
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
@@ -20,6 +19,7 @@ from fedbandit.agent.gossip.signatures import Signatures
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import Dialler, GossipServer, TurnedAway, Unreachable
 from fedbandit.agent.gossip.wire import ArmNews
+from fedbandit.agent.process.config import Address
 from fedbandit.checks import InvalidArgument
 from processes import terms
 

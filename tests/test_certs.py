@@ -30,10 +30,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from typer.testing import CliRunner
 
-from fedbandit.agent.config import ConfigError, read_config
 from fedbandit.agent.disk import secret_files
 from fedbandit.agent.gossip.certificates import CertsError, init, issue, sign
 from fedbandit.agent.gossip.tls import read_tls
+from fedbandit.agent.process.config import ConfigError, read_config
 from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.cli import app
 

@@ -18,9 +18,6 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from fedbandit.agent import check as checking
-from fedbandit.agent.check import check
-from fedbandit.agent.config import read_config
 from fedbandit.agent.core.choice import DecisionDraws
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.site import Site
@@ -29,6 +26,9 @@ from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.agent.gossip.dialled import Tunnel
 from fedbandit.agent.gossip.handshakes import in_words
 from fedbandit.agent.gossip.tls import read_tls
+from fedbandit.agent.process import check as checking
+from fedbandit.agent.process.check import check
+from fedbandit.agent.process.config import read_config
 from fedbandit.cli import app
 from fedbandit.local.processes import LocalFederation
 from processes import ask, assert_mistake, spawn, terms, told
@@ -301,7 +301,7 @@ def test_a_state_that_another_process_has_open_and_one_that_was_killed(site):
 def test_a_folder_in_which_this_user_cannot_write(site, tmp_path):
     """As another user: root writes everywhere."""
     program = (
-        f"import os, sys; from fedbandit.agent.check import _data; from types import SimpleNamespace as N;"
+        f"import os, sys; from fedbandit.agent.process.check import _data; from types import SimpleNamespace as N;"
         f"from pathlib import Path; os.setuid(65534); print(list(_data(N(data=Path({str(tmp_path)!r}) / 'x'), 0.0)))"
     )
     for folder in (tmp_path, *tmp_path.parents[:3]):

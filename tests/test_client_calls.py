@@ -10,7 +10,7 @@ import pytest
 
 from fedbandit import Client, InvalidArgument
 from fedbandit.agent import client as module
-from fedbandit.agent import client_calls
+from fedbandit.agent.client import calls
 from live import TERMS, serving
 from test_client import both, scripted
 
@@ -248,7 +248,7 @@ def test_mistakes_are_named_before_anything_is_sent(call, name):
 
 def test_methods_have_names_signatures_and_words():
     for kind in (Client, module.AsyncClient):
-        for name in client_calls.__dict__:
+        for name in calls.__dict__:
             method = getattr(kind, name, None)
             if method is not None and not name.startswith("_") and name != "log":
                 assert method.__name__ == name

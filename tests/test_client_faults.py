@@ -10,7 +10,7 @@ import pytest
 
 from fedbandit import Client, InvalidArgument
 from fedbandit.agent import client as module
-from fedbandit.agent import client_idle, client_network
+from fedbandit.agent.client import connection
 from test_client import both, free_port
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
@@ -181,9 +181,9 @@ def test_threads_have_deadlines_of_their_own():
 def test_connections_that_nobody_needs_are_closed(monkeypatch):
     """One at a time, when another comes back; the one that was used last is taken first."""
     now = [0.0]
-    monkeypatch.setattr(client_idle, "monotonic", lambda: now[0])
+    monkeypatch.setattr(connection, "monotonic", lambda: now[0])
     made = iter("abcd")
-    idle = client_idle.Idle(lambda: next(made))
+    idle = connection.Idle(lambda: next(made))
     assert [idle.take() for _ in range(3)] == ["a", "b", "c"]
     assert [idle.give(it) for it in "abc"] == [None] * 3
     assert idle.take() == "c"
@@ -206,8 +206,8 @@ def test_a_host_with_several_addresses_has_one_deadline(monkeypatch):
         raise httpcore.ConnectTimeout("timed out")
 
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{k}", 80)) for k in range(4)]
-    monkeypatch.setattr(client_network.socket, "getaddrinfo", lambda *_, **__: found)
-    backend = client_network.BoundedBackend()
+    monkeypatch.setattr(connection.socket, "getaddrinfo", lambda *_, **__: found)
+    backend = connection.BoundedBackend()
     monkeypatch.setattr(backend._inner, "connect_tcp", hangs)
     with backend.bound(0.3), pytest.raises((httpcore.ConnectTimeout, httpcore.ReadTimeout)):
         backend.connect_tcp("agent.example", 80, timeout=0.3)

@@ -9,12 +9,23 @@ from pathlib import Path
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
-from fedbandit.agent.addresses import Address, address, listening_address, site_name
-from fedbandit.agent.config import ConfigError, Neighbour, Tls, check_insecure, read_config, read_tokens, token_with
 from fedbandit.agent.core.arm_names import remarks_on_names
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.disk.secret_files import read_secret
-from fedbandit.agent.rights import ALL_RIGHTS
+from fedbandit.agent.process.config import (
+    ALL_RIGHTS,
+    Address,
+    ConfigError,
+    Neighbour,
+    Tls,
+    address,
+    check_insecure,
+    listening_address,
+    read_config,
+    read_tokens,
+    site_name,
+    token_with,
+)
 from fedbandit.checks import FileError, InvalidArgument
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "site.toml"
@@ -513,7 +524,7 @@ def test_reading_a_file_is_light():
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from fedbandit.agent.config import read_config\n"
+        "from fedbandit.agent.process.config import read_config\n"
         f"read_config(Path({str(EXAMPLE)!r}))\n"
         "print(*sorted({'numba', 'numpy', 'opendp', 'networkx', 'typer', 'fedbandit.simulation'} & set(sys.modules)))\n"
     )

@@ -10,13 +10,13 @@ from functools import partial
 import httpx
 import pytest
 
-from fedbandit.agent import runtime
-from fedbandit.agent.clock import LASTS, PatientClock, SteadyClock
 from fedbandit.agent.core.forgetting import Expired, Limits
-from fedbandit.agent.forgotten import ForgottenDecisions
-from fedbandit.agent.http import log_path
+from fedbandit.agent.http import decisions
 from fedbandit.agent.http.api import make_app
-from fedbandit.agent.rights import ROLES
+from fedbandit.agent.process import runtime
+from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock
+from fedbandit.agent.process.config import ROLES
+from fedbandit.agent.process.logs import ForgottenDecisions
 from live import TERMS, Driver, serving
 from test_api import JSON, error_of, put_reward
 
@@ -340,7 +340,7 @@ def lines(http, query=""):
 
 
 def test_the_log(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_path, "_CHUNK", 3)
+    monkeypatch.setattr(decisions, "_CHUNK", 3)
     with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
         assert lines(http) == []
         told = [made(http, exclude=["none"], subject=f"s{i % 2}") for i in range(8)]
@@ -375,7 +375,7 @@ def test_the_log_with_rewards_that_are_kept(tmp_path):
 
 
 def test_the_log_is_of_one_moment_and_leaves_turns_to_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_path, "_CHUNK", 1)
+    monkeypatch.setattr(decisions, "_CHUNK", 1)
 
     async def play():
         driver = Driver(tmp_path)
@@ -383,7 +383,7 @@ def test_the_log_is_of_one_moment_and_leaves_turns_to_others(tmp_path, monkeypat
         first = [await driver.decide() for _ in range(20)]
         decisions, rewards = await driver.log(0)
         seen, asked = [], []
-        async for chunk in log_path._lines(decisions, rewards, driver.terms.arms):
+        async for chunk in decisions._lines(decisions, rewards, driver.terms.arms):
             seen += [json.loads(line) for line in chunk.splitlines()]
             asked.append(asyncio.create_task(driver.decide()))
             if len(seen) == 1:

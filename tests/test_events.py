@@ -19,22 +19,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbandit.agent import disk_room
 from fedbandit.agent.core.choice import DecisionDraws
 from fedbandit.agent.core.forgetting import Limits
 from fedbandit.agent.core.history import History, Point
 from fedbandit.agent.core.rates import Rates
 from fedbandit.agent.core.records import Life, Stored
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.http import event_stream, feed, page_files
-from fedbandit.agent.http.page_files import PAGE, PAGE_HEADERS
-from fedbandit.agent.http.schemas import HttpError
-from fedbandit.agent.http.snapshot import site_state
+from fedbandit.agent.http import events, server
+from fedbandit.agent.http.bodies import HttpError
+from fedbandit.agent.http.server import PAGE, PAGE_HEADERS
+from fedbandit.agent.http.snapshot import Past, moment_of, site_state
 from fedbandit.agent.http.state import SiteState
-from fedbandit.agent.past import Past, moment_of
-from fedbandit.agent.rights import ROLES
+from fedbandit.agent.process import runtime
+from fedbandit.agent.process.config import ROLES
 from fedbandit.checks import InvalidArgument
-from fedbandit.local.page_server import OWN
+from fedbandit.local.up import OWN
 from live import TERMS, serving
 from processes import lines, running
 
@@ -165,7 +164,7 @@ def test_other_ends_of_names_are_not_listed(tmp_path):
     for name in ("a.js", "b.py", "c", "d.css", "deep/e.svg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    assert set(page_files.files_in(tmp_path)) == {"a.js", "d.css", "deep/e.svg"}
+    assert set(server.files_in(tmp_path)) == {"a.js", "d.css", "deep/e.svg"}
 
 
 def test_files_need_no_token_but_the_host_must_be_ours(tmp_path):
@@ -292,13 +291,13 @@ def test_states_come_at_most_twice_a_second(served, http):
             play(http, 1)
             reader.next("state")
             times.append(time.monotonic())
-    assert 2 <= len(times) <= 2.5 / feed.EVERY + 3
+    assert 2 <= len(times) <= 2.5 / events.EVERY + 3
 
 
 def test_the_17th_stream_is_refused_in_words_and_a_place_is_free_again(served, http):
     lines = []
     try:
-        for _ in range(feed.MAX_STREAMS):
+        for _ in range(events.MAX_STREAMS):
             line = socket.create_connection(("127.0.0.1", served.port), timeout=5)
             line.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert b"200 OK" in line.recv(4096)
@@ -308,7 +307,7 @@ def test_the_17th_stream_is_refused_in_words_and_a_place_is_free_again(served, h
         assert "16 streams are open" in refused.json()["error"]["message"]
         play(http, 3)  # decisions go on
         lines.pop().close()  # one vanishes
-        eventually(lambda: served.driver.feed.num_streams == feed.MAX_STREAMS - 1)
+        eventually(lambda: served.driver.feed.num_streams == events.MAX_STREAMS - 1)
         with reading(served.url) as reader:
             assert reader.next()[0] == "state"
     finally:
@@ -318,8 +317,8 @@ def test_the_17th_stream_is_refused_in_words_and_a_place_is_free_again(served, h
 
 
 def test_a_reader_that_does_not_read_holds_little_and_is_dropped(served, http, monkeypatch):
-    monkeypatch.setattr(event_stream, "STALLED", 1.0)
-    monkeypatch.setattr(feed, "EVERY", 0.001)
+    monkeypatch.setattr(events, "STALLED", 1.0)
+    monkeypatch.setattr(events, "EVERY", 0.001)
     with socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         line.connect(("127.0.0.1", served.port))
@@ -334,7 +333,7 @@ def test_a_reader_that_does_not_read_holds_little_and_is_dropped(served, http, m
                 driver.feed.exchange("east", 0.0, True, True)
             return stream.waiting
 
-        most = 2 + feed.POINTS_WAITING + feed.EXCHANGES_PER_SECOND
+        most = 2 + events.POINTS_WAITING + events.EXCHANGES_PER_SECOND
         assert served.call(flood) <= most
         for _ in range(5):
             time.sleep(0.05)
@@ -348,13 +347,13 @@ def test_readers_of_small_states_that_do_not_read_are_dropped_soon(served, monke
 
     An agent that sends 10 kB a second has filled this room after 25 s, and then waits for ``STALLED``.
     """
-    monkeypatch.setattr(event_stream, "STALLED", 0.5)
+    monkeypatch.setattr(events, "STALLED", 0.5)
     room, size = 250_000, 5_000
-    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=5) for _ in range(feed.MAX_STREAMS)]
+    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=5) for _ in range(events.MAX_STREAMS)]
     try:
         for line in lines:
             line.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        eventually(lambda: served.driver.feed.num_streams == feed.MAX_STREAMS)
+        eventually(lambda: served.driver.feed.num_streams == events.MAX_STREAMS)
         streams = set(served.driver.feed._streams)
 
         def send(number):
@@ -373,7 +372,9 @@ def test_readers_of_small_states_that_do_not_read_are_dropped_soon(served, monke
 def test_a_full_disk_is_told_and_the_stream_goes_on(served, http, monkeypatch):
     with reading(served.url) as reader:
         reader.next("state")
-        monkeypatch.setattr("fedbandit.agent.runtime.check_room", lambda _: (_ for _ in ()).throw(OSError("full")))
+        monkeypatch.setattr(
+            "fedbandit.agent.process.runtime.check_room", lambda _: (_ for _ in ()).throw(OSError("full"))
+        )
         served.call(lambda driver: driver.fill_disk())
         for _ in range(200):
             if http.post("/v1/decisions").status_code == 503:
@@ -381,7 +382,7 @@ def test_a_full_disk_is_told_and_the_stream_goes_on(served, http, monkeypatch):
         told = reader.next("problem")[1]["message"]
         assert "journal" in told
         assert str(served.driver.config.data) not in told, "no path"
-        monkeypatch.setattr("fedbandit.agent.runtime.check_room", disk_room.check_room)
+        monkeypatch.setattr("fedbandit.agent.process.runtime.check_room", runtime.check_room)
         served.call(lambda driver: driver.fill_disk(False))
         served.driver.site.problem = None
         play(http, 1)
@@ -391,7 +392,7 @@ def test_a_full_disk_is_told_and_the_stream_goes_on(served, http, monkeypatch):
 def test_a_problem_is_told_once_also_when_it_is_over_and_a_state_follows():
     async def story():
         problems = iter(["full", "full", None, None, "full"])
-        stream = feed.Stream()
+        stream = events.Stream()
         for problem in problems:
             stream.put_problem(problem)
             stream.put_state(b"state")
@@ -445,7 +446,7 @@ def test_without_readers_a_feed_does_nothing():
             reads.append(1)
             return SiteState.model_construct(), 0.0
 
-        it = feed.Feed(read, lambda error: None, "state")
+        it = events.Feed(read, lambda error: None, "state")
         it.exchange("east", 0.0, True, True)
         await asyncio.sleep(0.01)
         assert reads == []
@@ -461,7 +462,7 @@ def test_without_readers_a_feed_does_nothing():
 
 def test_a_state_that_takes_long_to_read_is_read_rarely(monkeypatch):
     """Others waited 30 ms for each: so there is one in a second, though one may come every millisecond."""
-    monkeypatch.setattr(feed, "EVERY", 0.001)
+    monkeypatch.setattr(events, "EVERY", 0.001)
 
     async def run():
         reads = []
@@ -470,7 +471,7 @@ def test_a_state_that_takes_long_to_read_is_read_rarely(monkeypatch):
             reads.append(1)
             return SiteState.model_construct(), 0.03
 
-        it = feed.Feed(read, lambda error: None, "state")
+        it = events.Feed(read, lambda error: None, "state")
         it.open()
         await asyncio.sleep(0.2)
         it.close()
@@ -499,7 +500,7 @@ def test_how_long_others_wait_for_a_state_is_measured_where_it_is_read(served, m
 
 def test_exchanges_are_bounded_per_second():
     async def run():
-        stream = feed.Stream()
+        stream = events.Stream()
         for k in range(100):
             stream.put_exchange(b"%d," % k, now=k / 1000)
         sent = await stream.next()
@@ -507,13 +508,13 @@ def test_exchanges_are_bounded_per_second():
         return sent, await stream.next(0.01)
 
     sent, later = asyncio.run(run())
-    assert sent.count(b",") == feed.EXCHANGES_PER_SECOND
+    assert sent.count(b",") == events.EXCHANGES_PER_SECOND
     assert later == b"later"
 
 
 def test_a_stopped_feed_opens_no_stream():
     async def run():
-        it = feed.Feed(lambda: None, lambda error: None, "state")
+        it = events.Feed(lambda: None, lambda error: None, "state")
         it.close()
         with pytest.raises(HttpError):
             it.open()

@@ -18,10 +18,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import fedbandit
-from fedbandit.agent import runtime
-from fedbandit.agent.clock import SteadyClock
-from fedbandit.agent.config import read_config
 from fedbandit.agent.http.state import SiteState
+from fedbandit.agent.process import runtime
+from fedbandit.agent.process.clock import SteadyClock
+from fedbandit.agent.process.config import read_config
 from live import TERMS, serving
 
 ROOT = Path(__file__).parents[1]

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbandit import FedBatch, FewPatientsWarning, InvalidArgument, LocalUCB, Problem, simulate
-from fedbandit.agent import runtime
-from fedbandit.agent.config import read_config
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Life, Stored
 from fedbandit.agent.core.site import Site
+from fedbandit.agent.process import runtime
+from fedbandit.agent.process.config import read_config
 from fedbandit.experiments.experiment import read_sweep
 from fedbandit.local.processes import LocalFederation
 from fedbandit.policies.few_patients import too_few_patients

@@ -12,9 +12,9 @@ from random import Random
 import pytest
 
 from fedbandit import FedBatch, GossipUCB
-from fedbandit.agent import runtime
-from fedbandit.agent.clock import SteadyClock
 from fedbandit.agent.core.site import UnknownDecision
+from fedbandit.agent.process import runtime
+from fedbandit.agent.process.clock import SteadyClock
 from live import TERMS, Driver
 
 WINDOW = replace(TERMS, policy=FedBatch(1.0, first_batch=2, index="ucb"), reward_window=10.0, default_reward=0.5)

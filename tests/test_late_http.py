@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import fedbandit
-from fedbandit.agent import runtime
-from fedbandit.agent.clock import SteadyClock
+from fedbandit.agent.process import runtime
+from fedbandit.agent.process.clock import SteadyClock
 from live import TERMS, serving
 
 WINDOW = replace(TERMS, reward_window=60.0, default_reward=0.25)

@@ -42,19 +42,11 @@ ROOMS = {
     "privacy": ["privacy"],
     "agent.core": ["agent.core"],
     "agent.disk": ["agent.disk"],
-    "agent.client": [
-        "agent.client",
-        "agent.client_calls",
-        "agent.client_errors",
-        "agent.client_idle",
-        "agent.client_network",
-        "agent.client_settings",
-        "agent.strict_json",
-    ],
-    "agent.config": ["agent.config", "agent.process.config", "agent.addresses", "agent.rights", "agent.terms_section"],
+    "agent.config": ["agent.process.config", "agent.strict_json"],
     "agent.gossip": ["agent.gossip"],
     "agent.http": ["agent.http"],
-    "agent": ["agent"],  # the process of all that, and the client
+    "agent.client": ["agent.client"],  # it reads the models of the state
+    "agent": ["agent"],  # the process of all that
     # Figures know a result by its type alone; so ``Result.plot`` may draw itself.
     "figures": ["figures"],
     "engine": ["engine"],  # a round, compiled

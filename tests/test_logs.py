@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from fedbandit import Client
-from fedbandit.agent.config import read_config
 from fedbandit.agent.core.notices import Note
-from fedbandit.agent.log_lines import _JsonLines
-from fedbandit.agent.warning_log import RestartLog, WarningLog
+from fedbandit.agent.process.config import read_config
+from fedbandit.agent.process.logs import RestartLog, WarningLog, _JsonLines
 from fedbandit.local.processes import LocalFederation
 from processes import spawn, terms, told, wait_until
 
@@ -187,7 +186,7 @@ def test_warnings_that_differ_in_a_name_are_two_and_those_that_differ_in_a_numbe
 @pytest.mark.parametrize("name", ["grpc", "grpc._cython.cygrpc", "asyncio", "uvicorn.error"])
 def test_libraries_do_not_log_details(name):
     program = (
-        "import logging, sys; from fedbandit.agent.log_lines import begin_log; begin_log('text', 'debug'); "
+        "import logging, sys; from fedbandit.agent.process.logs import begin_log; begin_log('text', 'debug'); "
         f"sys.exit(logging.getLogger({name!r}).isEnabledFor(logging.INFO))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -10,9 +10,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from fedbandit.agent.http.access import OPEN, RIGHT_FOR
-from fedbandit.agent.http.api import make_app
-from fedbandit.agent.http.general_document import FILE, general_document
-from fedbandit.agent.rights import ALL_RIGHTS, ROLES
+from fedbandit.agent.http.api import FILE, general_document, make_app
+from fedbandit.agent.process.config import ALL_RIGHTS, ROLES
 from fedbandit.cli.agent import live
 from live import TERMS, serving
 

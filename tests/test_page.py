@@ -19,10 +19,9 @@ from threading import Thread
 import pytest
 
 from fedbandit import FedBatch
-from fedbandit.agent.config import Neighbour
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.http import feed
-from fedbandit.agent.rights import ROLES
+from fedbandit.agent.http import events
+from fedbandit.agent.process.config import ROLES, Neighbour
 from fedbandit.local.processes import LocalFederation
 from firefox import firefox
 from live import serving
@@ -193,7 +192,7 @@ def test_it_connects_again(browser, federation):
 def test_without_a_place_for_a_stream_it_asks_now_and_then(browser, tmp_path, monkeypatch):
     """Fails if a page that gets no stream shows nothing, does not say so, or stays so when there is a place."""
     errors = ("503: ", "Failed to load resource: the server responded with a status of 503")
-    monkeypatch.setattr(feed, "MAX_STREAMS", 0)
+    monkeypatch.setattr(events, "MAX_STREAMS", 0)
     with serving(tmp_path) as agent, opened(browser, agent.url, errors=errors) as page:
         shows(page, "#stale", "asked every 5\xa0s: 0 streams are open")
         shows(page, "#site", "north")
@@ -449,7 +448,9 @@ def test_a_full_disk_is_said_until_there_is_room(browser, tmp_path, monkeypatch)
     errors = ("503: ", "Failed to load resource: the server responded with a status of 503")
     with serving(tmp_path) as agent, opened(browser, agent.url, errors=errors) as page:
         shows(page, "#connection", "Live")
-        monkeypatch.setattr("fedbandit.agent.runtime.check_room", lambda _: (_ for _ in ()).throw(OSError("full")))
+        monkeypatch.setattr(
+            "fedbandit.agent.process.runtime.check_room", lambda _: (_ for _ in ()).throw(OSError("full"))
+        )
         agent.call(lambda driver: driver.fill_disk())
         wait_for(lambda: ask(f"{agent.url}/v1/decisions", "POST")[0] == 503)
         shows(page, "#warnings .urgent", "This agent cannot serve applications now: ")

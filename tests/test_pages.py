@@ -42,7 +42,7 @@ from fedbandit import (
     graph,
     replay,
 )
-from fedbandit.agent.terms_section import POLICY_KINDS
+from fedbandit.agent.process.config import POLICY_KINDS
 from fedbandit.engine.layout import setting_of
 from fedbandit.policies import POLICIES
 from fedbandit.policies.protocol import INDICES, Network, Page

@@ -21,8 +21,8 @@ from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.disk.raw_values import BLOCK
 from fedbandit.agent.http.access import RIGHT_FOR
 from fedbandit.agent.http.api import make_app
-from fedbandit.agent.rights import ROLES
-from fedbandit.agent.runtime import EXPIRY_EVERY
+from fedbandit.agent.process.config import ROLES
+from fedbandit.agent.process.runtime import EXPIRY_EVERY
 from fedbandit.cli.agent import live
 from live import TERMS, serving
 from processes import wait_until

@@ -26,9 +26,8 @@ from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.holdout import Holdout
 from fedbandit.agent.core.notices import Note, warnings_of_arms, warnings_of_network
 from fedbandit.agent.core.records import ArmChanged
-from fedbandit.agent.http.attention import needs_a_person
-from fedbandit.agent.http.state import SiteState
-from fedbandit.agent.rights import ROLES
+from fedbandit.agent.http.state import SiteState, needs_a_person
+from fedbandit.agent.process.config import ROLES
 from fedbandit.cli import app
 from fedbandit.cli.status_view import Seen, fitted, printed, view
 from live import TERMS, serving

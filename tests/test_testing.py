@@ -14,9 +14,9 @@ import pytest
 
 import groups
 from fedbandit import AdaPUCB, Client, FedBatch, FedUCB, PrivacyWarning, Problem, graph, simulate
-from fedbandit.agent.config import ConfigError, read_config
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
+from fedbandit.agent.process.config import ConfigError, read_config
 from fedbandit.checks import InvalidArgument
 from fedbandit.local.processes import LocalFederation
 from fedbandit.outside.policies import WrongPage

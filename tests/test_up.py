@@ -21,14 +21,14 @@ from typer.testing import CliRunner
 
 from fedbandit.agent.client import Decision
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.http.page_files import PAGE, PAGE_HEADERS
+from fedbandit.agent.http.server import PAGE, PAGE_HEADERS
 from fedbandit.agent.http.state import ArmState, DecisionState, FederationState, PrivacyState, SiteState
 from fedbandit.cli import app
 from fedbandit.cli import up as cli_up
 from fedbandit.local import demo, report, up
-from fedbandit.local.figure import up_figure
-from fedbandit.local.page_server import OWN, FederationShown, page_door, serving_page
 from fedbandit.local.processes import LocalFederation
+from fedbandit.local.report import up_figure
+from fedbandit.local.up import OWN, FederationShown, page_door, serving_page
 
 
 def invoke(*arguments):

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedbandit import Client, FedBatch
-from fedbandit.agent.config import read_config
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
+from fedbandit.agent.process.config import read_config
 from fedbandit.extras import EXTRAS, needs
 from fedbandit.local.processes import LocalFederation
 

@@ -6,6 +6,7 @@ Heavy imports happen inside commands.
 import logging
 import os
 import resource
+import shlex
 import signal
 import sys
 from collections.abc import Generator
@@ -23,10 +24,80 @@ from fedbandit.extras import needs
 
 if TYPE_CHECKING:
     from fedbandit.agent.client import Client
-    from fedbandit.agent.config import SiteConfig
-    from fedbandit.agent.rights import Right
+    from fedbandit.agent.http.state import ArmChangeBody, ArmsBody
+    from fedbandit.agent.process.config import Right, SiteConfig
 
-__all__ = ["SITE_FILE", "Config", "its_client", "its_config", "live", "plain_errors"]
+
+__all__ = ["SITE_FILE", "Config", "arm", "certs", "its_client", "its_config", "live", "plain_errors"]
+
+
+# ---------------------------------------------------------------- The commands ``certs init``, ``certs issue``
+
+
+certs = typer.Typer(
+    help="Create a small CA and issue certificates for sites.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_Folder = Annotated[Path, typer.Option(help="Folder of the CA, with ca.crt and ca.key.")]
+
+
+@certs.command()
+@errors_exit_with_2
+def init(
+    folder: _Folder = Path("certs"),
+    name: Annotated[str, typer.Option(help="Name of the CA in certificates.")] = "fedbandit CA",
+    days: Annotated[int, typer.Option(help="Lifetime in days.")] = 3650,
+) -> None:
+    """Create a CA. Never replaces an existing one."""
+    needs("fedbandit certs init", "agent")
+    from fedbandit.agent.gossip.certificates import init as make
+
+    made = make(folder, name, days, datetime.now(UTC))
+    typer.echo(f"wrote {made.certificate}, valid until {made.until:%Y-%m-%d}: every site needs a copy")
+    typer.echo(f"wrote {made.key}: anyone who has it can impersonate any site. No site needs it; keep it offline")
+
+
+@certs.command()
+@errors_exit_with_2
+def issue(
+    name: Annotated[str, typer.Argument(help="The site's name, as in its site.toml.")],
+    folder: _Folder = Path("certs"),
+    days: Annotated[int, typer.Option(help="Lifetime in days; never longer than the CA's.")] = 825,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Output folder. Default: the CA's.")] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate and its key.")] = False,
+) -> None:
+    """Issue a site's certificate and key, signed by the CA."""
+    needs("fedbandit certs issue", "agent")
+    from fedbandit.agent.gossip.certificates import CA_CERTIFICATE, CA_KEY
+    from fedbandit.agent.gossip.certificates import issue as make
+
+    made = make(folder, name, days, datetime.now(UTC), output, renew)
+    typer.echo(f"wrote {made.certificate} and {made.key}, valid until {made.until:%Y-%m-%d}")
+    typer.echo(
+        f"site {name} needs both and {folder / CA_CERTIFICATE}. Copy the key nowhere else, "
+        f"and keep {folder / CA_KEY} offline"
+    )
+
+
+@certs.command()
+@errors_exit_with_2
+def sign(
+    request: Annotated[Path, typer.Argument(help="The site's certificate request, in PEM form.")],
+    name: Annotated[str, typer.Argument(help="The site's name. The request must be for this name alone.")],
+    folder: _Folder = Path("certs"),
+    days: Annotated[int, typer.Option(help="Lifetime in days; never longer than the CA's.")] = 825,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Output folder. Default: the CA's.")] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate.")] = False,
+) -> None:
+    """Issue a certificate for the key in a site's request. Nothing but the key is taken from the request."""
+    needs("fedbandit certs sign", "agent")
+    from fedbandit.agent.gossip.certificates import CA_CERTIFICATE
+    from fedbandit.agent.gossip.certificates import sign as make
+
+    made = make(folder, request, name, days, datetime.now(UTC), output, renew)
+    typer.echo(f"wrote {made.certificate}, valid until {made.until:%Y-%m-%d}")
+    typer.echo(f"site {name} needs it and {folder / CA_CERTIFICATE}; it has its key already")
+
 
 live = typer.Typer()
 
@@ -66,7 +137,7 @@ def agent(
     # Many systems allow 1,024 descriptors, which a few idle callers use up: then nobody is answered.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    from fedbandit.agent.log_lines import begin_log
+    from fedbandit.agent.process.logs import begin_log
 
     begin_log(log_format, log_level)
     with _last_words(in_json=log_format == "json"):
@@ -76,11 +147,11 @@ def agent(
 def _run(config: Path, insecure: bool) -> None:
     import asyncio
 
-    from fedbandit.agent.config import check_insecure, read_tokens
     from fedbandit.agent.gossip.tls import read_tls
     from fedbandit.agent.http.snapshot import INSECURE
-    from fedbandit.agent.runtime import Agent
-    from fedbandit.agent.serve import serve, try_ports
+    from fedbandit.agent.process.config import check_insecure, read_tokens
+    from fedbandit.agent.process.runtime import Agent
+    from fedbandit.agent.process.serve import serve, try_ports
 
     site = its_config(config)
     check_insecure(site, insecure)
@@ -118,8 +189,8 @@ def _last_words(in_json: bool) -> Generator[None]:
 def _check(path: Path, insecure: bool) -> None:
     import asyncio
 
-    from fedbandit.agent.check import check
-    from fedbandit.agent.config import check_insecure
+    from fedbandit.agent.process.check import check
+    from fedbandit.agent.process.config import check_insecure
 
     site = its_config(path)
     check_insecure(site, insecure)
@@ -190,7 +261,7 @@ def restore(config: Config = SITE_FILE) -> None:
     """
     from fedbandit.agent.client import Unreachable
     from fedbandit.agent.core.restore import Restored
-    from fedbandit.agent.stopped import restore as restore_stopped
+    from fedbandit.agent.process.stopped import restore as restore_stopped
 
     site = its_config(config)
     with plain_errors():
@@ -221,14 +292,14 @@ def _tell(path: Path, name: str, comes_back: bool) -> None:
             with its_client(site, path, "neighbours") as client:
                 (client.rejoin if comes_back else client.leave)(name)
         except Unreachable:
-            from fedbandit.agent.stopped import change_neighbour
+            from fedbandit.agent.process.stopped import change_neighbour
 
             change_neighbour(site, name, comes_back)
 
 
 def its_config(path: Path) -> "SiteConfig":
     """Read a site's file; says how to name another one if there is none in this folder."""
-    from fedbandit.agent.config import read_config
+    from fedbandit.agent.process.config import read_config
 
     if path == SITE_FILE and not path.exists():
         raise FileError(f"{path}: no such file in this folder: use -c FILE, such as -c /etc/fedbandit/site.toml")
@@ -239,7 +310,7 @@ def its_config(path: Path) -> "SiteConfig":
 def its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Client"]:
     """A client of the site's running agent, with this right."""
     from fedbandit.agent.client import Client
-    from fedbandit.agent.config import token_with
+    from fedbandit.agent.process.config import token_with
 
     # Somebody waits at a terminal, not a web page.
     with Client(f"http://{site.http}", token_with(site, right), timeout=5.0, deadline=15.0) as client:
@@ -260,3 +331,143 @@ def plain_errors() -> Generator[None]:
         yield
     except (AgentError, JournalError, Refused) as error:
         raise FileError(str(error)) from None
+
+
+# ---------------------------------------------------------------- The commands ``arm list``, ``add``
+
+
+arm = typer.Typer(help="Show and change the arms of a live federation.", no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(help="The name of the arm.")]
+
+
+@arm.command("list", short_help="Show the arms, and the changes that wait for consent.")
+@errors_exit_with_2
+def show(config: Config = SITE_FILE) -> None:
+    """Show the arms, which are stopped and by whom, and the changes that wait for this site's consent."""
+    with _agent(config, "view") as client:
+        seen = client.arms()
+    typer.echo(f"{_counted(len(seen.arms), 'arm')}, {_counted(seen.version, 'change')}")
+    width = max(len(it.name) for it in seen.arms)
+    for it in seen.arms:
+        typer.echo(
+            f"{it.name:<{width}}  {it.status:<9}  {'' if it.last_change is None else _told(it.last_change)}".rstrip()
+        )
+    for it in seen.waiting:
+        final = " --retire" if it.change == "retire" else ""
+        typer.echo(f"waiting: {_told(it)}. To accept: fedbandit arm accept {shlex.quote(it.arm)}{final}")
+
+
+@arm.command()
+@errors_exit_with_2
+def add(name: Name, config: Config = SITE_FILE) -> None:
+    """Add an arm: here at once, at other sites when they accept it."""
+    _change(config, "add", name)
+
+
+@arm.command(short_help="Stop an arm at all sites until 'resume'.")
+@errors_exit_with_2
+def suspend(name: Name, config: Config = SITE_FILE) -> None:
+    """Stop an arm at all sites: it is given to nobody, and its late rewards are taken. 'resume' lifts that."""
+    _change(config, "suspend", name)
+
+
+@arm.command(short_help="Give a suspended arm again.")
+@errors_exit_with_2
+def resume(name: Name, config: Config = SITE_FILE) -> None:
+    """Give a suspended arm again: here at once, whoever had stopped it; at other sites when they accept it."""
+    _change(config, "resume", name)
+
+
+@arm.command()
+@errors_exit_with_2
+def retire(name: Name, config: Config = SITE_FILE) -> None:
+    """Stop an arm for good. At sites that have not accepted it, it is suspended."""
+    _change(config, "retire", name)
+
+
+@arm.command(short_help="Accept the changes of an arm that wait.")
+@errors_exit_with_2
+def accept(
+    name: Name,
+    config: Config = SITE_FILE,
+    retire: Annotated[bool, typer.Option("--retire", help="Accept a retirement, too: that is final.")] = False,
+) -> None:
+    """Accept the changes of an arm that other sites have made, and that wait."""
+    with _agent(config, "arms") as client:
+        seen = client.accept_arm(name, retire)
+    status = next((it.status for it in seen.arms if it.name == name), "not there")
+    typer.echo(f"accepted: {name} is {status}")
+
+
+def _change(config: Path, change: Literal["add", "suspend", "resume", "retire"], name: str) -> None:
+    is_stop = change in ("suspend", "retire")
+    with _agent(config, "arms") as client:
+        before = _arms(client) if is_stop else None
+        made = client.change_arm(change, name)
+        known = before is not None and any(it.id == made.id for it in before.changes)
+        stopped = None if before is None else next((it for it in before.arms if it.name == name), None)
+        if stopped is not None and stopped.status != "active" and stopped.last_change is not None:
+            more = "" if known else ". Your own stop comes on top: a resume elsewhere that does not know it leaves it"
+            typer.echo(f"{name!r} was {stopped.status} already: {_told(stopped.last_change)}{more}")
+        if not known:
+            typer.echo(f"{_told(made)}. On disk here; neighbours in reach are told at once")
+        silent = _out_of_reach(client)
+    if silent:
+        typer.echo(_not_told(silent, name, is_stop))
+
+
+def _arms(client: "Client") -> "ArmsBody | None":
+    """The arms, if the caller may see them: a stop does not depend on that."""
+    from fedbandit.agent.client import AgentError
+
+    try:
+        return client.arms()
+    except AgentError:
+        return None
+
+
+def _out_of_reach(client: "Client") -> list[str]:
+    """Neighbours that cannot be reached now, if the caller may see them: the change is made, whatever this answers."""
+    from fedbandit.agent.client import AgentError
+
+    try:
+        return [it.name for it in client.state().neighbours if not it.reachable and not it.left]
+    except AgentError:
+        return []
+
+
+def _not_told(silent: list[str], name: str, is_stop: bool) -> str:
+    names = " and ".join(filter(None, (", ".join(silent[:-1]), silent[-1])))
+    they, are = ("it", "is") if len(silent) == 1 else ("they", "are")
+    if not is_stop:
+        return f"Not in reach now: {names}. {they.capitalize()} will hear of it when {they} {are} back"
+    give, them = ("gives", "it") if len(silent) == 1 else ("give", "them")
+    return (
+        f"NOT STOPPED EVERYWHERE: {names} cannot be reached now. {they.capitalize()} still {give} {name!r} until "
+        f"{they} {are} back, and so do the sites behind {them}. Tell them by other means"
+    )
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _told(it: "ArmChangeBody") -> str:
+    when = datetime.fromtimestamp(it.at, UTC)
+    return f"{it.change} {it.arm!r} by {it.by} on {when:%Y-%m-%d %H:%M} UTC (version {it.version}, {it.id[:8]})"
+
+
+@contextmanager
+def _agent(path: Path, right: "Right") -> Generator["Client"]:
+    from fedbandit.agent.client import Unreachable
+
+    site = its_config(path)
+    with plain_errors():
+        try:
+            with its_client(site, path, right) as client:
+                yield client
+        except Unreachable as error:
+            raise FileError(
+                f"{error}. Start {site.name}'s agent first: it knows the arms, and signs and spreads changes"
+            ) from None

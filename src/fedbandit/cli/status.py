@@ -74,7 +74,7 @@ def _agents(urls: list[str], config: Path | None, token_file: Path | None) -> li
     if not urls and config is None and not SITE_FILE.exists():
         urls = [DEFAULT]
     if not urls:
-        from fedbandit.agent.config import read_config, token_with
+        from fedbandit.agent.process.config import read_config, token_with
 
         site = read_config(config or SITE_FILE)
         if site.http.port == 0:
@@ -86,8 +86,8 @@ def _agents(urls: list[str], config: Path | None, token_file: Path | None) -> li
 
 
 def _token(path: Path) -> str:
-    from fedbandit.agent.config import is_token
     from fedbandit.agent.disk.secret_files import read_secret
+    from fedbandit.agent.process.config import is_token
 
     token = read_secret(path).strip()
     if not is_token(token.decode("latin-1")):

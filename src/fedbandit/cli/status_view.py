@@ -15,8 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbandit.agent.client import AgentError, Client, Forbidden, Unauthorised
-from fedbandit.agent.http.attention import needs_a_person
-from fedbandit.agent.http.state import ArmState, NeighbourState, SiteState
+from fedbandit.agent.http.state import ArmState, NeighbourState, SiteState, needs_a_person
 from fedbandit.checks import printable
 
 __all__ = ["NARROWEST", "Seen", "fitted", "printed", "seen_at", "view"]

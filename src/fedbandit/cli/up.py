@@ -65,11 +65,9 @@ def show_live(setting: "Setting", seconds: float | None, output: Path, port: int
     from rich.console import Console
 
     from fedbandit.cli.tables import fitting_table
-    from fedbandit.local.figure import up_figure
-    from fedbandit.local.page_server import page_door
     from fedbandit.local.processes import AgentDied
-    from fedbandit.local.report import final_table, note, reading, shown, write_numbers
-    from fedbandit.local.up import Killed, new_folder, run
+    from fedbandit.local.report import final_table, note, reading, shown, up_figure, write_numbers
+    from fedbandit.local.up import Killed, new_folder, page_door, run
 
     try:
         with page_door(port) as door:  # before anything is made

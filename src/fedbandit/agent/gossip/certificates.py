@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedbandit.agent.addresses import site_name
 from fedbandit.agent.disk.secret_files import OWNER_ONLY, READABLE, read_public, read_secret, write_together
 from fedbandit.agent.gossip.identity import WrongName, the_name_in
 from fedbandit.agent.gossip.tls import certificates_in, key_in, public_bytes
+from fedbandit.agent.process.config import site_name
 from fedbandit.checks import FileError, InvalidArgument, whole_number
 
 __all__ = ["CA_CERTIFICATE", "CA_KEY", "CertsError", "Signed", "Written", "init", "issue", "sign"]

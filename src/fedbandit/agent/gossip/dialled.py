@@ -4,12 +4,12 @@ import asyncio
 import socket
 import ssl
 
-from fedbandit.agent.addresses import Address
 from fedbandit.agent.gossip.handshakes import client_context, in_words
 from fedbandit.agent.gossip.identity import WrongName, certified
 from fedbandit.agent.gossip.nameless import Nameless, nameless
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.tunnel import PlainEnd, TlsEnd
+from fedbandit.agent.process.config import Address
 
 __all__ = ["Tunnel"]
 

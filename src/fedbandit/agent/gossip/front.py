@@ -11,11 +11,11 @@ import ssl
 from collections.abc import Callable
 from ipaddress import IPv6Address
 
-from fedbandit.agent.addresses import Address
 from fedbandit.agent.gossip.handshakes import in_words, own_name, reason_of, server_context
 from fedbandit.agent.gossip.identity import Certified, WrongName, certified
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.tunnel import TlsEnd
+from fedbandit.agent.process.config import Address
 
 __all__ = ["Front", "listening"]
 

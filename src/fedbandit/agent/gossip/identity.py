@@ -18,7 +18,7 @@ from cryptography.x509 import (
     load_der_x509_certificate,
 )
 
-from fedbandit.agent.addresses import site_name
+from fedbandit.agent.process.config import site_name
 from fedbandit.checks import InvalidArgument, shortened
 
 __all__ = ["Certified", "WrongName", "certified", "the_name_in"]

@@ -13,7 +13,6 @@ from random import Random
 
 import grpc
 
-from fedbandit.agent.config import Neighbour
 from fedbandit.agent.core.events import NotANeighbour, OtherFederation, Refused
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Message, was_heard
@@ -26,6 +25,7 @@ from fedbandit.agent.gossip.refusals import Pace
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import Call, Dialler, TurnedAway, TurnsAway, Unreachable
 from fedbandit.agent.gossip.wire import WireError
+from fedbandit.agent.process.config import Neighbour
 from fedbandit.checks import InvalidArgument, printable
 
 __all__ = ["Links"]

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from fedbandit.agent.config import Neighbour
 from fedbandit.agent.gossip.refusals import Pace
+from fedbandit.agent.process.config import Neighbour
 
 __all__ = ["SILENT_AFTER", "NeighbourStatus"]
 

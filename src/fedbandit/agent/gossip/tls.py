@@ -23,8 +23,8 @@ from cryptography.x509 import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from fedbandit.agent.config import ConfigError, SiteConfig
 from fedbandit.agent.disk.secret_files import read_public, read_secret
+from fedbandit.agent.process.config import ConfigError, SiteConfig
 from fedbandit.checks import FileError
 
 __all__ = ["TlsFiles", "certificates_in", "is_issued", "key_in", "public_bytes", "read_tls"]

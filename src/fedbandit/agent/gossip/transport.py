@@ -13,7 +13,6 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 
-from fedbandit.agent.addresses import Address
 from fedbandit.agent.gossip.dialled import Tunnel
 from fedbandit.agent.gossip.front import Front
 from fedbandit.agent.gossip.identity import Certified
@@ -21,6 +20,7 @@ from fedbandit.agent.gossip.nameless import Nameless, nameless
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.tunnel import PlainEnd, TlsEnd
 from fedbandit.agent.gossip.wire import MAX_BYTES
+from fedbandit.agent.process.config import Address
 
 __all__ = ["Call", "Dialler", "GossipServer", "TurnedAway", "TurnsAway", "Unreachable"]
 

@@ -8,16 +8,26 @@ of it, which sends no Origin (hence the check of Sec-Fetch-Site, which browsers 
 import re
 from collections.abc import Iterable, Mapping
 from hmac import compare_digest
+from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fedbandit.agent.config import is_token
-from fedbandit.agent.http.page_files import is_page
-from fedbandit.agent.http.schemas import MAX_BODY, HttpError
-from fedbandit.agent.rights import ALL_RIGHTS, Right, Rights
-from fedbandit.checks import InvalidArgument
+from fedbandit.agent.http.bodies import MAX_BODY, HttpError, too_large
+from fedbandit.agent.http.server import is_page
+from fedbandit.agent.process.config import ALL_RIGHTS, Right, Rights, is_token
+from fedbandit.checks import InvalidArgument, closest, shortened
 
-__all__ = ["LOOPBACK", "OPEN", "RIGHT_FOR", "AccessControl", "check_right", "check_tokens", "read_body"]
+__all__ = [
+    "LOOPBACK",
+    "OPEN",
+    "QUERY_OF",
+    "RIGHT_FOR",
+    "AccessControl",
+    "check_right",
+    "check_tokens",
+    "query_of",
+]
+
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Host names of a server on loopback."""
@@ -106,7 +116,7 @@ class AccessControl:
             raise HttpError(403, "wrong_origin", _STRANGER, "Sec-Fetch-Site", accepted)
         scope["rights"] = self._rights_of(found.get(b"authorization"), scope["path"])
         if length is not None and length.isdigit() and int(length) > MAX_BODY:
-            raise _too_large()
+            raise too_large()
 
     def _check_host(self, host: bytes, origin: bytes | None) -> None:
         called = host.decode("latin-1").lower()
@@ -163,23 +173,38 @@ def check_tokens(tokens: Iterable[str]) -> None:
         raise InvalidArgument("token", "(hidden)", "letters, digits and . _ ~ + / - without spaces")
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The body of a request; without a declared length, reading stops at the limit."""
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise HttpError(400, "invalid", "the request broke off", "body")  # the caller is gone
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY:
-            raise _too_large()
-        if not message.get("more_body", False):
-            return body
+# ---------------------------------------------------------------- Checks the query parameters of a request
 
 
-def _too_large() -> HttpError:
-    """Close the connection, because the rest of the body is not read."""
-    accepted = f"at most {MAX_BODY} bytes"
-    return HttpError(
-        413, "too_large", f"the body is too large; it must be {accepted}", "body", accepted, {"Connection": "close"}
-    )
+QUERY_OF: Mapping[str, tuple[str, ...]] = {"log": ("after",)}
+"""The query parameters of an operation, by its id; others take none."""
+
+_IN_BODY: Mapping[str, tuple[str, ...]] = {
+    "decide": ("eligible", "exclude", "key", "subject", "count"),
+    "reward": ("value",),
+    "rewards": ("rewards",),
+}
+
+
+def query_of(operation: str, query: bytes) -> dict[str, str]:
+    """The parameters of a request; refuses those that the operation does not take, and any that stands twice."""
+    known = QUERY_OF.get(operation, ())
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        if name not in known:
+            raise _unknown(operation, name, known)
+        if name in found:
+            raise HttpError(422, "invalid", f"{name} stands twice in the query", name, "one")
+        found[name] = value
+    return found
+
+
+def _unknown(operation: str, name: str, known: tuple[str, ...]) -> HttpError:
+    shown, fields = shortened(repr(name)), _IN_BODY.get(operation, ())
+    accepted = ", ".join(known) if known else "no query parameters"
+    says = f"{shown} is not a query parameter; this path takes {accepted}"
+    if name in fields:
+        says += f". {name} is a field of the body"
+    elif hint := closest(name, (*known, *fields)):
+        says += f". {hint}"
+    return HttpError(422, "invalid", says, shortened(name), accepted)

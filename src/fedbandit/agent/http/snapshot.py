@@ -3,17 +3,19 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
+from typing import NamedTuple
 
 from fedbandit.agent.core.answer import Answer, losses_of
 from fedbandit.agent.core.arm_changes import ArmChange
 from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.forgetting import Limits
-from fedbandit.agent.core.history import Point
+from fedbandit.agent.core.history import History, Point
 from fedbandit.agent.core.notices import Note, warnings_of_terms
+from fedbandit.agent.core.rates import Rates
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.http.attention import needs_a_person
+from fedbandit.agent.http.events import Feed
 from fedbandit.agent.http.state import (
     AnswerState,
     ArmChangeBody,
@@ -23,15 +25,29 @@ from fedbandit.agent.http.state import (
     DecisionState,
     FederationState,
     FlowState,
+    HistoryBody,
     HistoryPoint,
     NeighbourState,
     PrivacyState,
     RatesState,
     SiteState,
+    needs_a_person,
 )
 from fedbandit.outside.policies import label_of
 
-__all__ = ["INSECURE", "arms_body", "certificate_warning", "change_body", "point_body", "point_of", "site_state"]
+__all__ = [
+    "INSECURE",
+    "Moment",
+    "Past",
+    "arms_body",
+    "certificate_warning",
+    "change_body",
+    "moment_of",
+    "point_body",
+    "point_of",
+    "site_state",
+]
+
 
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
@@ -231,3 +247,44 @@ def _neighbour_state(site: Site, name: str, status: NeighbourStatus, left: bool)
         moved=carried.moved,
         moves=carried.moves,
     )
+
+
+# ---------------------------------------------------------------- What a running agent remembers of its own
+
+
+class Moment(NamedTuple):
+    """A point of the history, and how many rewards had been reported."""
+
+    point: Point
+    reported: int
+
+
+def moment_of(site: Site, at: float) -> Moment:
+    """What is noted of a site at one time."""
+    return Moment(point_of(site, at), site.reported)
+
+
+class Past:
+    """The course of one process."""
+
+    def __init__(self, started: float, feed: Feed) -> None:
+        """Nothing has happened; new points go to the feed, too."""
+        self._started, self._feed = started, feed
+        self._rates, self._history = Rates(), History()
+
+    def note(self, moment: Moment) -> None:
+        """Keep what the page draws over time; it is on disk."""
+        point, reported = moment
+        self._rates.look(point.at, point.decisions, reported)
+        if self._history.add(point):
+            self._feed.point(point_body(point))
+
+    @property
+    def per_minute(self) -> tuple[float, float]:
+        """Decisions and rewards of the last minute."""
+        return self._rates.per_minute
+
+    def history(self, arms: tuple[str, ...]) -> HistoryBody:
+        """The response of ``GET /v1/history``."""
+        points = [point_body(point) for point in self._history.points]
+        return HistoryBody(started=self._started, arms=list(arms), points=points)

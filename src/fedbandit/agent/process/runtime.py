@@ -1,27 +1,26 @@
-"""One running agent: site, journal, links and gossip server in one asyncio loop, from start to stop.
-
-Clocks, random draws and files enter the pure site here. ``serve`` puts the HTTP API in front of it.
-"""
+"""Tells whether a disk that failed can be written again, and names its errors without paths."""
 
 import asyncio
 import logging
+import os
 import secrets
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
-from fedbandit.agent.clock import LASTS, PatientClock, SteadyClock, both_clocks, epoch_now
-from fedbandit.agent.config import ConfigError, SiteConfig, changed_at, check_insecure, read_config
 from fedbandit.agent.core.arm_changes import ArmChange, ChangeKind
 from fedbandit.agent.core.arms import Arms
 from fedbandit.agent.core.choice import DecisionDraws, draws_for
 from fedbandit.agent.core.decisions import Outcome
+from fedbandit.agent.core.events import Step
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.forgetting import Limits, warnings_of_forgetting
 from fedbandit.agent.core.notices import warnings_of_unlisted
 from fedbandit.agent.core.presence import Presence
-from fedbandit.agent.core.records import Decision, Stored
+from fedbandit.agent.core.records import Decision, Forgotten, Life, Stored
 from fedbandit.agent.core.requests import Request
 from fedbandit.agent.core.restore import Restored
 from fedbandit.agent.core.seals import MAX_RUN
@@ -29,21 +28,49 @@ from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
-from fedbandit.agent.disk_room import check_room, in_words, written_again
-from fedbandit.agent.forgotten import ForgottenDecisions
 from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.refusals import Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import GossipServer
-from fedbandit.agent.http.error_answers import error_of
-from fedbandit.agent.http.feed import Feed, timed
-from fedbandit.agent.http.snapshot import certificate_warning, site_state
+from fedbandit.agent.http.bodies import error_of
+from fedbandit.agent.http.events import Feed, timed
+from fedbandit.agent.http.snapshot import Past, certificate_warning, moment_of, site_state
 from fedbandit.agent.http.state import HistoryBody, SiteState
-from fedbandit.agent.past import Past, moment_of
-from fedbandit.agent.warning_log import RestartLog, WarningLog
+from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock, both_clocks, epoch_now
+from fedbandit.agent.process.config import ConfigError, SiteConfig, changed_at, check_insecure, read_config
+from fedbandit.agent.process.logs import ForgottenDecisions, RestartLog, WarningLog
 from fedbandit.privacy.noise import measurement_of
 
-__all__ = ["Agent"]
+__all__ = ["ROOM", "Agent", "check_room", "in_words", "written_again"]
+
+
+ROOM = 65_536
+"""Bytes that must be free before a full disk counts as writable again."""
+
+
+def check_room(folder: Path) -> None:
+    """Raise ``JournalError`` if there is room for only a few more writes."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise JournalError(f"{folder}: {reason}") from OSError(reason)
+
+
+def written_again(site: Site) -> Step[None]:
+    """An event that writes where a decision does, and changes nothing."""
+    nobody = Decision("", 0, 0, 0.0)
+    return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
+
+
+def in_words(error: JournalError) -> str:
+    """The disk's error, without the file's path, which HTTP must not reveal."""
+    return f"the agent's journal: {error.__cause__ or 'it cannot be written'}"
+
+
+# ---------------------------------------------------------------- One running agent: site, journal, links and
+
 
 EXPIRY_EVERY = 1.0
 """Seconds between checks for decisions that are due or have expired; then raw rewards that counted leave the disk."""

@@ -1,11 +1,11 @@
 """Changes the state file of an agent that is not running."""
 
-from fedbandit.agent.clock import epoch_now
-from fedbandit.agent.config import SiteConfig
 from fedbandit.agent.core.events import NotANeighbour
 from fedbandit.agent.core.restore import Restored, records_of_new_life
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
+from fedbandit.agent.process.clock import epoch_now
+from fedbandit.agent.process.config import SiteConfig
 
 __all__ = ["change_neighbour", "restore"]
 

@@ -1,40 +1,258 @@
-"""Reads and checks a site's ``site.toml``.
-
-Reading has no side effects: no folder, no socket. ``fedbandit.agent.gossip.tls`` reads the certificates.
-"""
+"""What a caller of the HTTP API may do, and which token gives which rights."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from fedbandit.agent.addresses import Address, address, listening_address, site_name
 from fedbandit.agent.core.arm_changes import Accepts
 from fedbandit.agent.core.arm_names import unclear_names
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.own_policy import check_trust
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.disk.state_files import may_be_there
-from fedbandit.agent.rights import ALL_RIGHTS, ROLES, Right, Rights, Role
-from fedbandit.agent.terms_section import FederationSection, read_terms
-from fedbandit.checks import FileError, InvalidArgument, number_between, whole_number
+from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
+from fedbandit.outside.policies import WrongPage, policy_from
+from fedbandit.policies import Policy
+from fedbandit.shares import Shares
 from fedbandit.toml_files import Section, checked, read_toml
 
 __all__ = [
+    "ALL_RIGHTS",
+    "POLICY_KINDS",
+    "ROLES",
+    "Address",
     "ConfigError",
+    "FederationSection",
     "Neighbour",
+    "Right",
+    "Rights",
+    "Role",
     "SiteConfig",
     "Tls",
+    "address",
     "changed_at",
     "check_insecure",
     "is_token",
+    "listening_address",
     "read_config",
+    "read_terms",
     "read_tokens",
+    "site_name",
     "token_with",
 ]
+
+
+Right = Literal["decide", "report", "view", "neighbours", "lives", "arms", "log"]
+"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file lives, to
+change arms, to read the log of decisions and rewards."""
+
+Rights = frozenset[Right]
+
+Role = Literal["application", "viewer", "operator"]
+
+ALL_RIGHTS: Rights = frozenset(get_args(Right))
+
+ROLES: Mapping[Role, Rights] = {
+    "application": frozenset({"decide", "report", "view"}),
+    "viewer": frozenset({"view"}),
+    "operator": frozenset({"view", "neighbours", "lives", "arms", "log"}),
+}
+"""All read the state: an application shows the page, and whoever drops a neighbour must see whose agent answers. Only
+an operator reads the log: it has raw rewards."""
+
+
+# ---------------------------------------------------------------- Parses and checks names and addresses of sites
+
+
+_NAME_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # container names have underscores
+_LONGEST_NAME = 253
+
+
+@dataclass(frozen=True)
+class Address:
+    """A host (IPv6 without brackets) and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether this is the machine itself; name servers are not asked."""
+        if ":" in self.host:
+            return IPv6Address(self.host) == IPv6Address("::1")
+        return self.host.lower() == "localhost" or (_is_ipv4(self.host) and IPv4Address(self.host).is_loopback)
+
+
+def site_name(value: str, argument: str = "name") -> str:
+    """The name of a site, as in its certificate: a lower-case DNS name."""
+    labels = value.split(".")
+    # A TLS verifier takes 10.0.0.1, and even a bare 7, for an address, and does not compare it with names.
+    if len(value) > _LONGEST_NAME or not all(map(_NAME_LABEL.fullmatch, labels)) or labels[-1].isdigit():
+        accepted = (
+            "a DNS name of lower-case letters, digits and hyphens, 63 at most between dots, not ending in .NUMBER"
+        )
+        raise InvalidArgument(argument, value, accepted)
+    return value
+
+
+def address(value: str) -> Address:
+    """An address to dial, from host:port."""
+    return _parsed(value, 1, "host:port with a port from 1 to 65535, an IPv6 host in brackets")
+
+
+def listening_address(value: str) -> Address:
+    """An address to listen on; port 0 lets the system choose one."""
+    return _parsed(value, 0, "host:port with a port from 0 to 65535 (0: any free one), an IPv6 host in brackets")
+
+
+def _parsed(value: str, lowest: int, accepted: str) -> Address:
+    parts = re.fullmatch(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([0-9]{1,5})", value)
+    if parts is None:
+        raise InvalidArgument("address", value, accepted)
+    six, host, port = parts.groups()
+    if not lowest <= int(port) <= 65535 or not (_is_ipv6(six) if host is None else _is_host(host)):
+        raise InvalidArgument("address", value, accepted)
+    return Address(six if host is None else host, int(port))
+
+
+def _is_host(host: str) -> bool:
+    labels = host.split(".")
+    if labels[-1].isdigit():
+        return _is_ipv4(host)
+    return len(host) <= _LONGEST_NAME and all(map(_HOST_LABEL.fullmatch, labels))
+
+
+def _is_ipv4(host: str) -> bool:
+    try:
+        IPv4Address(host)
+    except AddressValueError:
+        return False
+    return True
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except AddressValueError:
+        return False
+    return "%" not in host  # a zone is meaningful only on one machine
+
+
+# ---------------------------------------------------------------- The section ``[federation]`` of a site's file
+
+
+POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
+_DURATION = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) ?(days?|d|hours?|h|minutes?|min|seconds?|s)", re.ASCII)
+_SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def _duration(value: Any) -> float:
+    """Seconds; 0 is the only number without a unit."""
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        return float(found[1]) * _SECONDS[found[2][0]]
+    if type(value) in (int, float) and value == 0:
+        return 0.0
+    raise InvalidArgument("", value, "0, or a number of days, hours, minutes or seconds, such as '30 days' or '90 s'")
+
+
+class _Shares(Section):
+    control: str | None = None
+    control_share: float = 0.0
+    least_share: float = 0.0
+
+
+class FederationSection(Section):
+    """The section, of which only the types are checked."""
+
+    name: str
+    num_agents: int | None = None
+    max_agents: int | None = None
+    arms: list[str]
+    rewards: list[float]
+    reward_window: Annotated[float, BeforeValidator(_duration)] = 0.0
+    default_reward: float | None = None
+    counts: str | None = None
+    max_decisions_per_day: float | None = None
+    shares: _Shares | None = None
+    policy: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+def read_terms(section: FederationSection, trusted: str, folder: Path) -> tuple[Federation | None, list[str]]:
+    """The terms, or what is wrong with them; mistakes name the fields as in the file.
+
+    ``trusted``: code from outside that the site agrees to run; its files are looked for in ``folder``.
+    """
+    mistakes: list[str] = []
+    policy = None
+    if len(section.rewards) != 2 or not section.rewards[0] < section.rewards[1]:
+        accepted = "two numbers, the lowest and the highest reward"
+        mistakes.append(str(InvalidArgument("federation.rewards", section.rewards, accepted)))
+    try:
+        policy = _policy(section, trusted, folder)
+    except InvalidArgument as error:
+        mistakes.append(str(error))
+    if policy is None or mistakes:
+        return None, mistakes
+    try:
+        return _terms(section, policy, trusted), []
+    except WrongPage as error:
+        return None, [str(error)]
+    except InvalidArgument as error:
+        place = {"low": "rewards[0]", "high": "rewards[1]"}.get(error.argument, error.argument)
+        return None, [str(InvalidArgument(f"federation.{place}", error.value, error.accepted, error.hint))]
+
+
+def _policy(section: FederationSection, trusted: str, folder: Path) -> Policy:
+    given = {"kind": POLICY_KINDS[0]} | section.policy
+    try:
+        if ":" in str(given["kind"]):
+            check_trust(str(given["kind"]), trusted)  # before its code is loaded
+    except InvalidArgument as error:
+        raise error.at("federation") from None
+    return policy_from("federation.policy", given, POLICY_KINDS, folder=folder)
+
+
+def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federation:
+    low, high = section.rewards
+    return Federation(
+        section.name,
+        section.num_agents,
+        tuple(section.arms),
+        low,
+        high,
+        policy,
+        trusted,
+        section.reward_window,
+        section.default_reward,
+        None if section.counts is None else checked_counts("counts", section.counts),
+        section.max_decisions_per_day,
+        _shares(section.shares),
+        section.max_agents,
+    )
+
+
+def _shares(section: _Shares | None) -> Shares | None:
+    if section is None:
+        return None
+    try:
+        return Shares(section.control, section.control_share, section.least_share)
+    except InvalidArgument as error:
+        raise error.at("shares") from None
+
+
+# ---------------------------------------------------------------- Reads and checks a site's ``site.toml``.
+
 
 LEAST_TOKEN = 16
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a header can carry, RFC 6750

@@ -15,30 +15,33 @@ from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from fedbandit.agent import client_calls as calls
-from fedbandit.agent.client_calls import Call, Decision, KnownDecision, LoggedDecision, Reported
-from fedbandit.agent.client_errors import (
+from fedbandit.agent.client import calls as calls
+from fedbandit.agent.client.calls import (
     AgentError,
     ArmStopped,
+    Call,
     Cancelled,
+    Decision,
     Forbidden,
     InvalidRequest,
     KeyReused,
+    KnownDecision,
+    LoggedDecision,
     NoArm,
     NotANeighbour,
+    Reported,
     TooLateToCancel,
     Unauthorised,
     Unavailable,
     UnknownDecision,
     Unreachable,
 )
-from fedbandit.agent.client_idle import Idle
+from fedbandit.agent.client.connection import Idle
 
 try:
     import httpcore
 
-    from fedbandit.agent.client_network import BoundedBackend
-    from fedbandit.agent.client_settings import BROKEN, DEADLINE, RETRIES, TIMEOUT, URL, Settings
+    from fedbandit.agent.client.connection import BROKEN, DEADLINE, RETRIES, TIMEOUT, URL, BoundedBackend, Settings
 except ImportError as error:
     raise ImportError(
         "the client of an agent needs httpcore: pip install 'fedbandit[agent]'", name="httpcore"

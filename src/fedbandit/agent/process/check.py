@@ -13,15 +13,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from fedbandit.agent.addresses import Address
-from fedbandit.agent.clock import SMALL_STEP
-from fedbandit.agent.config import ConfigError, Neighbour, SiteConfig, read_tokens
 from fedbandit.agent.core.arm_names import remarks_on_names
 from fedbandit.agent.core.notices import warnings_of_unlisted
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.examination import holder_of, look_at
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError
-from fedbandit.agent.disk_room import ROOM
 from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.handshakes import in_words
 from fedbandit.agent.gossip.links import TERMS_DIFFER
@@ -29,6 +25,9 @@ from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, read_tls
 from fedbandit.agent.gossip.transport import Dialler, TurnedAway, Unreachable
 from fedbandit.agent.gossip.wire import WireError
 from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning
+from fedbandit.agent.process.clock import SMALL_STEP
+from fedbandit.agent.process.config import Address, ConfigError, Neighbour, SiteConfig, read_tokens
+from fedbandit.agent.process.runtime import ROOM
 from fedbandit.checks import printable
 
 __all__ = ["Finding", "check"]

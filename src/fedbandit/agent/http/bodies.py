@@ -7,16 +7,37 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal, cast
 
+from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Receive
 
 from fedbandit.agent import strict_json
+from fedbandit.agent.core.events import (
+    ArmStopped,
+    Cancelled,
+    HorizonReached,
+    KeyReused,
+    NoArm,
+    NotANeighbour,
+    NotNow,
+    Refused,
+    Rewarded,
+    UnknownDecision,
+    WindowOver,
+)
 from fedbandit.agent.core.federation import Federation
-from fedbandit.checks import closest, shortened
+from fedbandit.agent.core.presence import FileIsCurrent, FileIsOld
+from fedbandit.agent.disk.journal import JournalError
+from fedbandit.checks import InvalidArgument, closest, shortened
 
 __all__ = [
     "EXAMPLE_ID",
     "MAX_BODY",
+    "MEANINGS",
     "Alive",
     "Body",
     "Code",
@@ -27,14 +48,23 @@ __all__ = [
     "LateBody",
     "Ready",
     "RewardBody",
+    "answer_errors",
     "check_fields",
+    "check_type",
+    "error_of",
+    "errors",
+    "expect_nothing",
     "not_json",
+    "path_parameter",
+    "read_body",
     "read_nothing",
     "read_object",
     "read_reward",
     "reward_range",
     "reward_schema",
+    "too_large",
 ]
+
 
 MAX_BODY = 256 * 1024
 """The most bytes of a body; a reward needs about twenty, and a thousand of them with their ids 100,000."""
@@ -246,3 +276,142 @@ def _mistake(error: ValidationError, name: str, accepted: str, body: str) -> Htt
 def not_json(accepted: str) -> HttpError:
     """A body that is not JSON."""
     return HttpError(400, "invalid_json", f"the body is not JSON; it must be {accepted}", "body", accepted)
+
+
+# ---------------------------------------------------------------- Checks that a request has the body that its
+
+
+async def expect_nothing(request: Request) -> None:
+    """Refuse a body."""
+    raw = await read_body(request.receive)
+    if raw:
+        check_type(request)
+        read_nothing(raw)
+
+
+def check_type(request: Request) -> None:
+    """Refuse a body that does not say that it is JSON."""
+    said = request.headers.get("content-type", "")
+    if said.partition(";")[0].strip().lower() != "application/json":
+        accepted = "application/json"
+        message = f"the body must be {accepted}" + (f", not {said}" if said else ", and the request must say so")
+        raise HttpError(415, "unsupported_type", message, "Content-Type", accepted)
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The body of a request; without a declared length, reading stops at the limit."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HttpError(400, "invalid", "the request broke off", "body")  # the caller is gone
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            raise too_large()
+        if not message.get("more_body", False):
+            return body
+
+
+def too_large() -> HttpError:
+    """Close the connection, because the rest of the body is not read."""
+    accepted = f"at most {MAX_BODY} bytes"
+    return HttpError(
+        413, "too_large", f"the body is too large; it must be {accepted}", "body", accepted, {"Connection": "close"}
+    )
+
+
+MEANINGS = {
+    400: "The body is not JSON, or is incomplete; or a header stands twice.",
+    401: "The token is missing or wrong.",
+    403: "The token lacks the right, or a web page from another origin called.",
+    404: "Not found, or no longer there.",
+    405: "The path does not accept this method.",
+    409: "The state of the agent does not allow it; the message says why.",
+    413: "The body is too large.",
+    415: "The body is not application/json.",
+    421: "The Host header does not name this agent.",
+    422: "The body is JSON, but is not accepted here; or a query parameter is not.",
+    500: "Internal error; see the agent's log.",
+    503: "The agent cannot serve now. Nothing has changed; try again.",
+}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error responses of an operation."""
+    return {status: {"model": ErrorBody, "description": MEANINGS[status]} for status in statuses}
+
+
+def path_parameter(name: str, says: str, example: str) -> dict[str, Any]:
+    """A path parameter."""
+    schema = {"type": "string", "minLength": 1}
+    return {"name": name, "in": "path", "required": True, "description": says, "schema": schema, "example": example}
+
+
+# ---------------------------------------------------------------- Gives every error of the HTTP API the same
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Give every error the same form."""
+
+    def turned_away(_: Request, error: Exception) -> Response:
+        return error_of(error).response()
+
+    for kind in (HttpError, Refused, InvalidArgument, JournalError, Exception):
+        app.add_exception_handler(kind, turned_away)
+
+    def not_routed(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+        if error.status_code == 405:
+            allowed = ", ".join(sorted(_methods(app, request)))  # the framework names those of only one route
+            message = f"{request.method} is not allowed; this path accepts {allowed}"
+            return HttpError(405, "method_not_allowed", message, None, allowed, {"Allow": allowed}).response()
+        return HttpError(404, "not_found", f"there is nothing at {request.url.path}").response()
+
+    app.add_exception_handler(HTTPException, not_routed)
+
+
+def error_of(error: Exception) -> HttpError:
+    """The error of the API for an exception."""
+    match error:
+        case HttpError():
+            return error
+        case UnknownDecision():
+            return HttpError(404, "unknown_decision", str(error), "decision_id")
+        case NoArm():
+            return HttpError(409, "no_arm", str(error), "eligible")
+        case KeyReused():
+            return HttpError(409, "key_reused", str(error), "key", "another key for another request")
+        case ArmStopped():
+            return HttpError(409, "arm_stopped", str(error), "key", "another key: a new decision")
+        case Cancelled():
+            return HttpError(409, "cancelled", str(error))
+        case Rewarded():
+            return HttpError(409, "rewarded", str(error), "decision_id")
+        case WindowOver():
+            return HttpError(409, "window_over", str(error), "decision_id")
+        case NotANeighbour():
+            return HttpError(404, "not_a_neighbour", str(error), "name")
+        case FileIsOld():
+            return HttpError(409, "file_is_old", str(error))
+        case FileIsCurrent():
+            return HttpError(409, "file_is_current", str(error))
+        case NotNow():
+            return HttpError(503, "unavailable", str(error), headers={"Retry-After": "1"})
+        case HorizonReached():
+            return HttpError(409, "horizon_reached", str(error))
+        case InvalidArgument():
+            return HttpError(422, "invalid", str(error), error.argument, error.accepted)
+        case JournalError():
+            # Its own message begins with the file's path, which HTTP must not reveal.
+            reason = str(error.__cause__ or "it cannot be written")
+            return HttpError(503, "unavailable", f"the agent's journal: {reason}", headers={"Retry-After": "1"})
+        case _:
+            return HttpError(500, "internal", "internal error; see the agent's log")
+
+
+def _methods(app: FastAPI, request: Request) -> set[str]:
+    found: set[str] = set()
+    for route in app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    return found

@@ -1,0 +1,463 @@
+"""Bodies of requests for decisions and of many rewards, and of their answers.
+
+Arms are named or numbered here; the site knows their numbers.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from fastapi import FastAPI
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from fedbandit.agent.core.decisions import Outcome
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.requests import ANY, MAX_DECISIONS, MAX_TEXT, arms_in
+from fedbandit.agent.core.requests import Request as ArmRequest
+from fedbandit.agent.http.access import query_of
+from fedbandit.agent.http.bodies import (
+    EXAMPLE_ID,
+    Body,
+    Code,
+    DecisionBody,
+    HttpError,
+    LateBody,
+    check_fields,
+    check_type,
+    error_of,
+    errors,
+    expect_nothing,
+    path_parameter,
+    read_body,
+    read_object,
+    read_reward,
+    reward_range,
+    reward_schema,
+)
+from fedbandit.agent.http.metrics import Metrics
+from fedbandit.checks import InvalidArgument, closest, shortened, whole_number
+
+if TYPE_CHECKING:
+    from fedbandit.agent.http.api import LocalAgent
+
+__all__ = [
+    "MAX_REWARDS",
+    "DecisionsBody",
+    "KnownDecisionBody",
+    "ResultBody",
+    "ResultsBody",
+    "add_decisions",
+    "add_log",
+    "read_request",
+    "read_rewards",
+    "request_schema",
+    "rewards_schema",
+]
+
+
+MAX_REWARDS = 1000
+"""The most rewards of one body."""
+
+_FIELDS = ("eligible", "exclude", "key", "subject", "count")
+_REQUEST = f"no body, or an object with some of {', '.join(_FIELDS)}"
+_REWARDS = '{"rewards": [{"id": a decision\'s id, "value": a number}, ...]}'
+
+
+class DecisionsBody(Body):
+    """The decisions of a request with ``count``, in the order in which they were drawn."""
+
+    decisions: list[DecisionBody]
+
+
+class KnownDecisionBody(DecisionBody):
+    """A decision as it stands. It never tells the reward."""
+
+    number: int = Field(ge=1, description="Its number at this site, from 1.", examples=[42])
+    at: float = Field(description="When it was handed out, in seconds since 1970.")
+    rewarded: bool = Field(description="A reward was reported in time.")
+    counted: bool = Field(description="It counts already, with its reward or the default.")
+    late: bool = Field(description="A reward came too late, and does not count.")
+    cancelled: bool = Field(description="It was cancelled: it takes no reward, and does not count.")
+    reward_until: float | None = Field(
+        description="Until when a reward counts, in seconds since 1970; null: until it is forgotten."
+    )
+    remembered_until: float = Field(
+        description="When it is forgotten, in seconds since 1970, unless `decisions.keep` is reached before."
+    )
+
+
+class ResultBody(Body):
+    """What came of one reward."""
+
+    id: str = Field(description="The decision's id.", examples=[EXAMPLE_ID])
+    counted: bool = Field(description="A reward of this decision was accepted in time; the first one counts.")
+    code: Code | Literal["too_late"] | None = Field(default=None, description="Why it does not count.")
+    message: str | None = Field(default=None, description="The same, for people.")
+
+
+class ResultsBody(Body):
+    """What came of each reward, in the order of the request."""
+
+    results: list[ResultBody]
+
+
+def read_request(raw: bytes, names: Callable[[], Sequence[str]]) -> tuple[ArmRequest, bool]:
+    """What a body asks for, and whether the answer is a list: where ``count`` is given. ``names``: of the arms."""
+    if not raw:
+        return ANY, False
+    fields = read_object(raw, _FIELDS, _REQUEST)
+    if not fields:
+        return ANY, False
+    if "eligible" in fields and "exclude" in fields:
+        says = "eligible and exclude are both given; one of them is enough"
+        raise HttpError(422, "invalid", says, "exclude", "left out where eligible is given")
+    for name in ("key", "subject"):
+        if name in fields and fields[name] is None:
+            raise InvalidArgument(name, None, f"1 to {MAX_TEXT} printable characters")
+    request = ArmRequest(
+        _arms("eligible", fields["eligible"], names()) if "eligible" in fields else None,
+        fields.get("key"),
+        fields.get("subject"),
+        whole_number("count", fields.get("count", 1), 1, MAX_DECISIONS),
+        _arms("exclude", fields["exclude"], names()) if "exclude" in fields else (),
+    )
+    return request, "count" in fields
+
+
+def _arms(field: str, given: Any, names: Sequence[str]) -> tuple[int, ...]:
+    """The numbers of arms that are named or numbered."""
+    if not isinstance(given, list):
+        raise InvalidArgument(field, given, "a list of names or numbers of arms")
+    return tuple(_arm(f"{field}[{i}]", arm, names) for i, arm in enumerate(cast("list[Any]", given)))
+
+
+def _arm(place: str, given: Any, names: Sequence[str]) -> int:
+    if type(given) in (int, float) and 0 <= given < len(names) and given == int(given):
+        return int(given)
+    if isinstance(given, str) and given in names:
+        return names.index(given)
+    hint = closest(given, names) if isinstance(given, str) else ""
+    accepted = f"an arm: {shortened(', '.join(names), 400)}; or its number, from 0 to {len(names) - 1}"
+    error = InvalidArgument(place, given, accepted, hint)
+    is_whole = type(given) in (int, float) and float(given).is_integer() and float(given) >= 0.0
+    if isinstance(given, str) or is_whole:  # it might be an arm elsewhere, or tomorrow
+        raise HttpError(404, "unknown_arm", str(error), place, accepted)
+    raise error
+
+
+def read_rewards(raw: bytes, terms: Federation) -> list[tuple[str, float]]:
+    """Ids and values of a body; the site checks ranges."""
+    fields = read_object(raw, ("rewards",), _REWARDS)
+    given = fields.get("rewards")
+    if not isinstance(given, list) or not 1 <= len(cast("list[Any]", given)) <= MAX_REWARDS:
+        accepted = f"a list of 1 to {MAX_REWARDS} objects with id and value"
+        raise HttpError(422, "invalid", f"rewards must be {accepted}", "rewards", accepted)
+    return [_reward(f"rewards[{i}]", it, terms) for i, it in enumerate(cast("list[Any]", given))]
+
+
+def _reward(place: str, given: Any, terms: Federation) -> tuple[str, float]:
+    if not isinstance(given, dict):
+        raise InvalidArgument(place, given, "an object with id and value")
+    fields = cast("dict[str, Any]", given)
+    check_fields(fields, ("id", "value"), place)
+    name, value = fields.get("id"), fields.get("value")
+    if not isinstance(name, str):
+        raise InvalidArgument(f"{place}.id", name, "the id of a decision")
+    if type(value) not in (int, float) or not abs(cast("float", value)) < float("inf"):
+        raise InvalidArgument(f"{place}.value", value, reward_range(terms))
+    return name, cast("float", value)
+
+
+def request_schema() -> dict[str, Any]:
+    """The JSON schema of a request; it names no arms, since they come and go."""
+    arms = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]}}
+    text = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT, "pattern": "^[ -~]+$"}
+    properties = {
+        "eligible": arms | {"description": "Arms that may be given, by name or number. The default: all."},
+        "exclude": arms | {"description": "Arms that may not be given. Not together with eligible."},
+        "key": text
+        | {
+            "description": "Makes the call idempotent: the same key gets the same decisions again while they are "
+            "remembered, also after a restart. With another request: 409. Any printable characters."
+        },
+        "subject": text
+        | {
+            "description": "The same subject gets the same arm while its newest decision is remembered and the arm may "
+            "be given. Only a keyed hash is stored, at this site. Any printable characters."
+        },
+        "count": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MAX_DECISIONS,
+            "description": "So many decisions, in one transaction; the answer is then a list.",
+        },
+    }
+    neither = {"not": {"required": ["eligible", "exclude"]}}
+    return {"type": "object", "additionalProperties": False, "properties": properties, **neither}
+
+
+def rewards_schema(terms: Federation) -> dict[str, Any]:
+    """The JSON schema of many rewards."""
+    value = {"type": "number", "description": f"{reward_range(terms)}; another is refused alone.".capitalize()}
+    properties: dict[str, Any] = {"id": {"type": "string"}, "value": value}
+    one = {"type": "object", "additionalProperties": False, "properties": properties, "required": ["id", "value"]}
+    rewards: dict[str, Any] = {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_REWARDS}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"rewards": rewards},
+        "required": ["rewards"],
+    }
+
+
+# ---------------------------------------------------------------- The paths of an application: ask for arms, look
+
+
+def add_decisions(app: FastAPI, agent: "LocalAgent", metrics: Metrics) -> None:
+    """Add them to an app; ``metrics`` measure how long decisions and rewards take."""
+    terms = agent.terms
+    names, late = [json.dumps(name) for name in terms.arms], LateBody().model_dump_json()
+
+    def name_of(arm: int) -> str:
+        if arm >= len(names):  # added behind the others; one whose addition is being written may still lose its number
+            names.extend(json.dumps(name) for name in agent.arm_names[len(names) : arm + 1])
+        return names[arm]
+
+    link = {"operationId": "reward", "parameters": {"decision_id": "$response.body#/id"}}
+    schema = request_schema()
+
+    def told(it: Decision) -> str:
+        chance = "null" if it.propensity is None else repr(it.propensity)
+        return f'{{"id":"{it.id}","arm":{it.arm},"name":{name_of(it.arm)},"propensity":{chance}}}'
+
+    @app.post(
+        "/v1/decisions",
+        operation_id="decide",
+        summary="Ask for an arm, or for several",
+        description="With `key` a call may be repeated: it gets the same decisions again. Without one each call hands "
+        "out others. `subject` keeps its arm, `eligible` and `exclude` say which arms may be given, `count` how many "
+        "decisions are wanted. 409: `no_arm`, nothing is left for this request; `key_reused`, the key belongs to "
+        "another request; `arm_stopped` and `cancelled`, what became of the key's decision meanwhile.",
+        status_code=201,
+        response_model=DecisionBody | DecisionsBody,
+        response_description="Use this arm. With `count`: these, in order.",
+        responses=errors(400, 404, 409, 413, 415, 422, 503),
+        openapi_extra={
+            "requestBody": {"required": False, "content": {"application/json": {"schema": schema, "example": {}}}},
+            "responses": {"201": {"links": {"reward": link}}},
+        },
+    )
+    async def decide(request: Request) -> Response:
+        raw = await read_body(request.receive)
+        if raw:
+            check_type(request)
+        asked, is_list = read_request(raw, lambda: agent.arm_names)
+        with metrics.decide_seconds.time():
+            made = [await agent.decide()] if asked is ANY else await agent.request(asked)
+        body = ",".join(map(told, made))
+        if is_list:
+            body = f'{{"decisions":[{body}]}}'
+        return Response(body, 201, media_type="application/json")
+
+    _add_one(app, agent)
+
+    @app.put(
+        "/v1/decisions/{decision_id}/reward",
+        operation_id="reward",
+        summary="Report the reward of a decision",
+        description="Within the federation's reward window, if it has one. Idempotent: the first report counts. A "
+        "repetition changes nothing, and is answered alike whatever its value.",
+        status_code=204,
+        response_class=Response,
+        response_description="On disk.",
+        responses={
+            200: {"model": LateBody, "description": "It came too late, and does not count; that is on disk."},
+            **errors(400, 404, 409, 413, 415, 422, 503),
+        },
+        openapi_extra={
+            "parameters": [path_parameter("decision_id", "The id of the decision.", EXAMPLE_ID)],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": reward_schema(terms)}}},
+        },
+    )
+    async def reward(request: Request) -> Response:
+        check_type(request)
+        value = read_reward(await read_body(request.receive), terms)
+        with metrics.reward_seconds.time():
+            try:
+                counts = await agent.report(request.path_params["decision_id"], value)
+            except InvalidArgument as error:  # as the application knows it
+                raise InvalidArgument("value", error.value, error.accepted, error.hint) from None
+        return Response(status_code=204) if counts else Response(late, media_type="application/json")
+
+    @app.post(
+        "/v1/rewards",
+        operation_id="rewards",
+        summary="Report the rewards of many decisions",
+        description="In one transaction. A body of the wrong shape is refused as a whole, with the name of the entry. "
+        "A reward that is refused (`unknown_decision`, `cancelled`, `invalid`: out of range) or too late does not stop "
+        "the others. Idempotent: repeat it if the answer was lost.",
+        response_model=ResultsBody,
+        response_description="On disk: what came of each, in order.",
+        responses=errors(400, 413, 415, 422, 503),
+        openapi_extra={
+            "requestBody": {"required": True, "content": {"application/json": {"schema": rewards_schema(terms)}}},
+        },
+    )
+    async def rewards(request: Request) -> Response:
+        check_type(request)
+        given = read_rewards(await read_body(request.receive), terms)
+        with metrics.reward_seconds.time():
+            outcomes = await agent.report_all(given)
+        results = [_result(name, it) for (name, _), it in zip(given, outcomes, strict=True)]
+        return Response(ResultsBody(results=results).model_dump_json(), media_type="application/json")
+
+    _ = decide, reward, rewards  # the app keeps them
+
+
+def _result(name: str, outcome: Outcome) -> ResultBody:
+    if outcome is True:
+        return ResultBody(id=name, counted=True)
+    if outcome is False:
+        return ResultBody(id=name, counted=False, code="too_late", message=LateBody().message)
+    detail = error_of(outcome).detail
+    return ResultBody(id=name, counted=False, code=detail.code, message=detail.message)
+
+
+def _add_one(app: FastAPI, agent: "LocalAgent") -> None:
+    """Add the paths of one decision."""
+    terms = agent.terms
+    path = "/v1/decisions/{decision_id}"
+    extra = {"parameters": [path_parameter("decision_id", "The id of the decision.", EXAMPLE_ID)]}
+
+    @app.get(
+        path,
+        operation_id="decision",
+        summary="What became of a decision",
+        description="For whoever has its id and may report: it tells whether a reward came, and never which.",
+        response_model=KnownDecisionBody,
+        response_description="As it stands.",
+        responses=errors(404, 422, 503),
+        openapi_extra=extra,
+    )
+    async def decision(request: Request) -> Response:
+        it, window = await agent.decision(request.path_params["decision_id"]), terms.reward_window
+        body = KnownDecisionBody(
+            id=it.id,
+            arm=it.arm,
+            name=agent.arm_names[it.arm],
+            propensity=it.propensity,
+            number=it.number,
+            at=it.at,
+            rewarded=it.rewarded,
+            counted=it.played,
+            late=it.late,
+            cancelled=it.cancelled,
+            reward_until=it.at + window if window else None,
+            remembered_until=it.at + window + agent.limits.expire_after,
+        )
+        return Response(body.model_dump_json(), media_type="application/json")
+
+    @app.delete(
+        path,
+        operation_id="cancel",
+        summary="Cancel a decision that was not used",
+        description="It is no longer pending, and does not count as tried. Idempotent. Whether you cancel must not "
+        "depend on the outcome: docs/privacy.md. 409: `rewarded`, its reward was reported; `window_over`, it counts "
+        "already.",
+        status_code=204,
+        response_class=Response,
+        response_description="On disk.",
+        responses=errors(400, 404, 409, 413, 415, 422, 503),
+        openapi_extra=extra,
+    )
+    async def cancel(request: Request) -> Response:
+        await expect_nothing(request)
+        await agent.cancel(request.path_params["decision_id"])
+        return Response(status_code=204)
+
+    _ = decision, cancel
+
+
+# ---------------------------------------------------------------- The path of the log: every decision that is
+
+
+_CHUNK = 200
+"""Lines that are made at once: about a millisecond, in which the agent does nothing else."""
+
+_MOST = 2**62
+
+_LINE = """One JSON object per line, oldest first, all as of one moment:
+
+* `id`, `number`, `at` (seconds since 1970), `arm`, `name`
+* `propensity`: the probability of this arm for this request; null: not known
+* `eligible`: numbers of the arms among which it was chosen; null: all that there were
+* `subject`: the same text for the same subject, a keyed hash; null: it had none
+* `rewarded`: a reward came in time. `late`: one came too late. `cancelled`: it was not used
+* `counted`: it counts already, with its reward or the default
+* `reward`: null, unless the site keeps rewards (`[decisions] keep_rewards = true`)
+"""
+
+
+def add_log(app: FastAPI, agent: "LocalAgent") -> None:
+    """Add it to an app."""
+    after = {
+        "name": "after",
+        "in": "query",
+        "required": False,
+        "description": "Only decisions with a larger number.",
+        "schema": {"type": "integer", "minimum": 0, "maximum": _MOST},
+    }
+    content = {"application/x-ndjson": {"schema": {"type": "string"}}}
+
+    @app.get(
+        "/v1/log",
+        operation_id="log",
+        summary="Decisions that are remembered, for evaluation",
+        description=_LINE,
+        response_class=Response,
+        responses={200: {"description": "JSON lines.", "content": content}, **errors(422, 503)},
+        openapi_extra={"parameters": [after]},
+    )
+    async def log(request: Request) -> Response:
+        first = _number(query_of("log", request.scope["query_string"]).get("after", "0"))
+        decisions, rewards = await agent.log(first)
+        return StreamingResponse(_lines(decisions, rewards, agent.arm_names), media_type="application/x-ndjson")
+
+    _ = log
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= _MOST):
+        raise InvalidArgument("after", text, "the number of a decision, or 0")
+    return int(text)
+
+
+async def _lines(
+    decisions: Sequence[Decision], rewards: Mapping[str, float], arms: Sequence[str]
+) -> AsyncIterator[bytes]:
+    for start in range(0, len(decisions), _CHUNK):
+        yield b"".join(_line(it, rewards.get(it.id), arms[it.arm]) for it in decisions[start : start + _CHUNK])
+        await asyncio.sleep(0)  # the application's turn
+
+
+def _line(it: Decision, reward: float | None, name: str) -> bytes:
+    fields = {
+        "id": it.id,
+        "number": it.number,
+        "at": it.at,
+        "arm": it.arm,
+        "name": name,
+        "propensity": it.propensity,
+        "eligible": arms_in(it.eligible) if it.eligible else None,
+        "subject": it.subject.hex() or None,
+        "rewarded": it.rewarded,
+        "late": it.late,
+        "cancelled": it.cancelled,
+        "counted": it.played,
+        "reward": reward,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"

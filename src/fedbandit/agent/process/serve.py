@@ -1,0 +1,73 @@
+"""Runs an agent behind its HTTP server: opens the socket, starts both, and stops both in the right order."""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Mapping
+
+from fedbandit.agent.disk.journal import STATE_FILE
+from fedbandit.agent.disk.state_files import may_be_there
+from fedbandit.agent.gossip import front
+from fedbandit.agent.http.access import LOOPBACK
+from fedbandit.agent.http.api import make_app
+from fedbandit.agent.http.server import http_server, listening
+from fedbandit.agent.process.config import Address, Rights, SiteConfig
+from fedbandit.agent.process.runtime import Agent
+
+__all__ = ["serve", "try_ports"]
+
+_LOG = logging.getLogger("fedbandit.agent")
+
+
+def try_ports(config: SiteConfig, insecure: bool) -> None:
+    """Before a first start: bind both ports, and let go of them. If one is in use, no data folder is made.
+
+    A site that has a state opens it first: it says better than a port that its agent runs already.
+    """
+    if may_be_there(config.data / STATE_FILE):
+        return
+    _door(config).close()
+    if config.gossip is None:
+        return
+    try:
+        for listener in front.listening(config.gossip):
+            listener.close()
+    except OSError as error:
+        if not insecure or error.errno == errno.EADDRINUSE:  # without TLS gRPC listens, on such addresses as it finds
+            raise
+
+
+async def serve(agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event) -> None:
+    """Run an agent until ``stop`` is set."""
+    try:
+        with _door(agent.config) as door:
+            await _serve_at(door, agent, tokens, stop)
+    finally:
+        await agent.stop()
+        _LOG.info("stopped")
+
+
+async def _serve_at(
+    door: socket.socket, agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event
+) -> None:
+    host, port = agent.config.http.host, door.getsockname()[1]
+    # Other machines may call the agent by any name; ``read_config`` then requires tokens.
+    hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if agent.config.http.is_loopback else None
+    http = http_server(make_app(agent, tokens, hosts))
+    await agent.start()
+    serving = asyncio.create_task(http.serve(sockets=[door]))
+    gossip = "nobody can dial this agent" if agent.gossip_port is None else f"gossip on port {agent.gossip_port}"
+    _LOG.info("ready: http://%s for the application, %s", Address(host, port), gossip)
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    http.should_exit = True
+    await asyncio.gather(serving, agent.hang_up())
+
+
+def _door(config: SiteConfig) -> socket.socket:
+    try:
+        return listening(config.http.host, config.http.port)
+    except OSError as error:
+        raise OSError(f"cannot listen for the application on {config.http}: {error.strerror or error}") from None
