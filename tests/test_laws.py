@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -74,9 +76,22 @@ def module_of(path):
     return ".".join(["fedbandit", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
 
 
+def assert_none(offenders):
+    assert not offenders, "\n".join(map(str, offenders))  # all of them
+
+
+@cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
+@cache
 def loaded_by(path):
     """Modules of this package that a file imports, also inside functions; not those for annotations alone."""
-    tree = ast.parse(path.read_text())
+    return [*_loaded_by(ast.parse(path.read_text()))]
+
+
+def _loaded_by(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             node.body = []  # never executed: types may name what a room must not load
@@ -90,11 +105,10 @@ def loaded_by(path):
                 yield f"{node.module}.{alias.name}" if is_module else node.module
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_room_imports_only_rooms_before_it(path):
-    here = room_of(module_of(path))
-    later = {name: room_of(name) for name in loaded_by(path) if ORDER.index(room_of(name)) > ORDER.index(here)}
-    assert not later, f"{here} must not import {later}"
+def test_a_room_imports_only_rooms_before_it():
+    imports = [(module_of(path), name) for path in MODULES for name in loaded_by(path)]
+    rank = {module: ORDER.index(room_of(module)) for module in {it for pair in imports for it in pair}}
+    assert_none([f"{module} must not import {name}" for module, name in imports if rank[name] > rank[module]])
 
 
 @pytest.mark.parametrize("room", ["figures", "simulation", "planning", "experiments"])
@@ -162,30 +176,27 @@ def test_extras_are_those_of_the_project():
 
 
 def imports_of(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "rules").glob("*.py")), ids=lambda path: path.name)
-def test_rules_import_only_math(path):
+def test_rules_import_only_math():
     allowed = {"math", "collections.abc", "typing"}  # the latter for annotations
-    assert {name for name in imports_of(path) if not name.startswith("fedbandit.rules")} <= allowed
+    imports = [(path.name, name) for path in (SOURCE / "rules").glob("*.py") for name in imports_of(path)]
+    assert_none([it for it in imports if not it[1].startswith("fedbandit.rules") and it[1] not in allowed])
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_states_its_law(path):
-    tree = ast.parse(path.read_text())
-    assert ast.get_docstring(tree), "no docstring"
+def test_a_file_says_what_it_does():
+    assert_none([module_of(path) for path in MODULES if not ast.get_docstring(parsed(path))])
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_all_is_honest(path):
-    loaded = __import__(module_of(path), fromlist=["_"])
-    for name in getattr(loaded, "__all__", []):
-        assert hasattr(loaded, name)
+def test_all_is_honest():
+    loaded = [import_module(module_of(path)) for path in MODULES]
+    missing = [f"{it.__name__}.{name}" for it in loaded for name in getattr(it, "__all__", []) if not hasattr(it, name)]
+    assert_none(missing)
 
 
 def test_rules_run_without_numba():

@@ -1,7 +1,8 @@
 """The page of an agent and the page of a local federation, in a real browser against real agents.
 
 Whatever a page does here, it must say nothing on the console, break no Content-Security-Policy, and ask no other host
-for anything (``opened``). Screenshots are kept in ``out/screenshots``. Each test says what breaks it.
+for anything (``opened``). Screenshots are kept in ``out/screenshots``. Each test says what breaks it. In the quick run
+both pages follow a federation, a token is asked for, and hostile names are text; the others are slow.
 """
 
 import json
@@ -120,6 +121,7 @@ def federation(tmp_path_factory):
 # ---------------------------------------------------------------- what it shows
 
 
+@pytest.mark.slow
 def test_it_shows_the_answer_and_follows_the_agent(browser, federation):
     """Fails if the stream is not read, if a state is not drawn, or if exchanges do not pulse."""
     url = federation.url("north")
@@ -154,6 +156,7 @@ def test_it_shows_the_answer_and_follows_the_agent(browser, federation):
         assert page.locator("#history canvas").bounding_box()["width"] > 800
 
 
+@pytest.mark.slow
 def test_a_dead_neighbour_turns_red_and_recovers(browser, federation):
     """Fails if ``reachable`` is not drawn: in the graph, in the table and among what needs a person."""
     with opened(browser, federation.url("north")) as page:
@@ -174,6 +177,7 @@ def test_a_dead_neighbour_turns_red_and_recovers(browser, federation):
         shows(page, "#graph .neighbour.live", "south")
 
 
+@pytest.mark.slow
 def test_it_connects_again(browser, federation):
     """Fails if the page does not come back by itself, or does not say meanwhile that it is old."""
     refused = ("Failed to load resource: net::ERR_", "error: TypeError: network error")
@@ -189,6 +193,7 @@ def test_it_connects_again(browser, federation):
         assert not page.locator("#stale").is_visible()
 
 
+@pytest.mark.slow
 def test_without_a_place_for_a_stream_it_asks_now_and_then(browser, tmp_path, monkeypatch):
     """Fails if a page that gets no stream shows nothing, does not say so, or stays so when there is a place."""
     errors = ("503: ", "Failed to load resource: the server responded with a status of 503")
@@ -215,6 +220,7 @@ def elsewhere(folder):
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_a_page_of_another_site_cannot_take_streams(browser, tmp_path):
     """Fails if a frame or a link of another page reaches a path of the agent, or its link to the page does not."""
     with serving(tmp_path) as agent, elsewhere(tmp_path) as other, browser.new_context() as context:
@@ -238,6 +244,7 @@ def test_a_page_of_another_site_cannot_take_streams(browser, tmp_path):
         shows(page, "#connection", "Live")
 
 
+@pytest.mark.slow
 def test_a_fresh_agent_has_nothing_to_draw_and_one_arm_is_not_the_best(browser, tmp_path):
     """Fails if one point makes an axis of years, or if an arm without a rival is called the best of all."""
     with serving(tmp_path) as agent, opened(browser, agent.url) as page:
@@ -264,6 +271,7 @@ def test_a_fresh_agent_has_nothing_to_draw_and_one_arm_is_not_the_best(browser, 
         assert not page.locator("#ring").is_visible()
 
 
+@pytest.mark.slow
 def test_a_stopped_arm_that_is_ahead_is_not_left_out_in_silence(browser, tmp_path):
     """Fails if the page calls the best of the arms that are given the best of all."""
     with serving(tmp_path, neighbours=()) as agent, opened(browser, agent.url) as page:
@@ -280,6 +288,7 @@ def test_a_stopped_arm_that_is_ahead_is_not_left_out_in_silence(browser, tmp_pat
         page.screenshot(path=SCREENSHOTS / "stopped-ahead.png", full_page=True)
 
 
+@pytest.mark.slow
 def test_what_holds_until_it_changes_is_a_step(browser, federation):
     """Fails if a change after minutes is drawn as a slope over them: of a line, or of a band."""
     with opened(browser, federation.url("north")) as page:
@@ -325,6 +334,7 @@ def test_what_holds_until_it_changes_is_a_step(browser, federation):
         assert held == "0.300", "at the pointer: what held then, not the nearest change"
 
 
+@pytest.mark.slow
 def test_what_needs_a_person_is_said_by_the_agent(browser, federation):
     """Fails if the page decides again what needs a person, or what is urgent."""
     with opened(browser, federation.url("north")) as page:
@@ -349,6 +359,7 @@ def test_what_needs_a_person_is_said_by_the_agent(browser, federation):
         ]
 
 
+@pytest.mark.slow
 def test_words_about_windows_where_there_is_one(browser, federation):
     """Fails if a site without a window tells of one, or a mark hides the dot of an estimate."""
     with opened(browser, federation.url("north")) as page:
@@ -380,6 +391,7 @@ def press_until(page, key, selector, most=60):
     raise AssertionError(f"{selector} has not been reached by {key}")
 
 
+@pytest.mark.slow
 def test_an_operator_suspends_and_resumes_an_arm_with_the_keyboard_alone(browser, federation):
     """Fails if a button is not a button, a dialog cannot be left or confirmed, or the arm is not marked."""
     url = federation.url("north")
@@ -404,6 +416,7 @@ def test_an_operator_suspends_and_resumes_an_arm_with_the_keyboard_alone(browser
         page.locator("#arms tr.status-active", has_text="glipizide").wait_for()
 
 
+@pytest.mark.slow
 def test_a_stop_says_whom_it_does_not_reach(browser, tmp_path):
     """Fails if a dialog promises a stop at every site while neighbours do not hear of it."""
     silent = "east and south cannot be reached now, and still give metformin until they are back; so do the sites"
@@ -420,6 +433,7 @@ def test_a_stop_says_whom_it_does_not_reach(browser, tmp_path):
         shows(page, "dialog[open] .says", silent)
 
 
+@pytest.mark.slow
 def test_an_arm_of_another_site_is_accepted_and_one_is_added(browser, federation):
     """Fails if what waits is not shown or cannot be accepted, or if a name that is refused closes the dialog."""
     refused = ("409: ", "422: ", "Failed to load resource: the server responded with a status of 4")
@@ -443,6 +457,7 @@ def test_an_arm_of_another_site_is_accepted_and_one_is_added(browser, federation
         ask(f"{federation.url('north')}/v1/arms", "POST", {"change": "retire", "arm": name})
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_until_there_is_room(browser, tmp_path, monkeypatch):
     """Fails if the event ``problem`` is not drawn, or stays when it is over."""
     errors = ("503: ", "Failed to load resource: the server responded with a status of 503")
@@ -471,6 +486,7 @@ LIST_WHAT_TAB_MISSES = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_tab_reaches_everything(browser, federation):
     """Fails if something that can be clicked cannot be reached with Tab."""
     with opened(browser, federation.url("north")) as page:
@@ -484,6 +500,7 @@ def test_tab_reaches_everything(browser, federation):
         assert page.evaluate("reached.size") >= 15
 
 
+@pytest.mark.slow
 def test_a_neighbour_is_dropped_and_accepted_again(browser, tmp_path):
     """Fails if an action calls the wrong path, or a departed neighbour is not grey. What the agent refuses is said."""
     with serving(tmp_path) as agent, opened(browser, agent.url, errors=["404: ", "Failed to load"]) as page:
@@ -505,9 +522,10 @@ def test_a_neighbour_is_dropped_and_accepted_again(browser, tmp_path):
 OTHER_WINDOWS = ("dark", 1440), ("light", 390)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "width"),
-    [("light", 1440), ("dark", 390), *(pytest.param(*it, marks=pytest.mark.slow) for it in OTHER_WINDOWS)],
+    [("light", 1440), ("dark", 390), *OTHER_WINDOWS],
 )
 def test_both_themes_and_widths(browser, federation, scheme, width):
     """Fails with too little contrast, a control without a name, a skipped heading, or a page wider than its window."""
@@ -530,6 +548,7 @@ def test_both_themes_and_widths(browser, federation, scheme, width):
         assert found.violations_count == 0, found.generate_report()
 
 
+@pytest.mark.slow
 def test_every_width(browser, federation):
     """Fails if the page scrolls sideways, the drawing of the arms has no room, labels overlap or a button hangs out."""
     with opened(browser, federation.url("north")) as page:
@@ -568,6 +587,7 @@ def test_every_width(browser, federation):
                 page.screenshot(path=SCREENSHOTS / "agent-1280.png", full_page=True)
 
 
+@pytest.mark.slow
 def test_every_neighbour_lies_in_the_drawing_and_the_chance_in_its_ring(browser, federation):
     """Fails if a neighbour, or its name, lies outside the drawing."""
     with opened(browser, federation.url("north")) as page:
@@ -605,6 +625,7 @@ def test_every_neighbour_lies_in_the_drawing_and_the_chance_in_its_ring(browser,
         assert gap >= 4, "between the number and the ring"
 
 
+@pytest.mark.slow
 def test_the_theme_can_be_chosen_and_stays(browser, federation):
     """Fails if the choice is forgotten, or the chart keeps the colours of the other theme."""
     with opened(browser, federation.url("north")) as page:
@@ -664,7 +685,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", [1440, pytest.param(390, marks=pytest.mark.slow)])
 def test_hostile_names_are_text(browser, tmp_path, width):
     """Fails if a name becomes markup anywhere, or makes the page wider than its window."""
     terms = Federation("<b>trial</b>", 3, HOSTILE, 0.0, 1.0, FedBatch(8.0, first_batch=1))
@@ -693,6 +714,7 @@ def test_hostile_names_are_text(browser, tmp_path, width):
         page.screenshot(path=SCREENSHOTS / f"hostile-{width}.png", full_page=True)
 
 
+@pytest.mark.slow
 def test_a_hundred_arms_and_thirty_neighbours(browser, tmp_path):
     """Fails if rows are lost, all are shown at once, or the page becomes too wide."""
     arms = tuple(f"treatment {k}" for k in range(100))
@@ -724,6 +746,22 @@ def up(tmp_path_factory):
     assert told(running)[0] == 0
 
 
+def test_both_pages_follow_what_happens(browser, up):
+    """Fails if a page does not load, does not read its stream, does not draw what comes, or says something wrong."""
+    with opened(browser, up[0]) as page:
+        before = number_in(page, "patients")
+        wait_for(lambda: number_in(page, "patients") > before)
+        site = page.locator("#sites h3 a").first.get_attribute("href")
+    with opened(browser, site, motion="no-preference") as page:
+        shows(page, "#connection", "Live")
+        before = number_in(page, "decisions so far")
+        wait_for(lambda: number_in(page, "decisions so far") > before)
+        page.locator("#graph .pulses > *").first.wait_for(state="attached")
+        assert page.locator("#arms > tbody > tr").count() == 3
+        page.locator("#history canvas").wait_for()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
 def test_the_page_of_a_whole_federation(browser, up, scheme, width):
     """Fails if a site or an arm has no mark, the headline does not count, or a link leads nowhere."""
@@ -754,6 +792,7 @@ def test_the_page_of_a_whole_federation(browser, up, scheme, width):
         assert found.violations_count == 0, found.generate_report()
 
 
+@pytest.mark.slow
 def test_an_agent_that_hangs_is_not_healthy(browser, up):
     """Fails if an agent that runs and does not answer counts as one that leads, or its links look as if they worked."""
     with opened(browser, up[0]) as page:
@@ -822,6 +861,7 @@ def test_firefox_shows_the_same(federation, up, tmp_path, scheme):
 # ---------------------------------------------------------------- modules
 
 
+@pytest.mark.slow
 def test_times_are_local_and_have_minutes(browser, federation):
     """Fails if the date is that of London, or the axis of the history cuts off minutes."""
     with opened(browser, federation.url("north"), zone="Asia/Tokyo") as page:
@@ -836,6 +876,7 @@ def test_times_are_local_and_have_minutes(browser, federation):
         assert said == ["05:30:00", "05:30", "2026-11-16 05:30", "2026-11-16 05:30"]
 
 
+@pytest.mark.slow
 def test_modules_by_themselves(browser, federation):
     """Fails if events are lost where a chunk ends, a scale does not hold its values, or 100 % is ever said."""
     with opened(browser, federation.url("north")) as page:

@@ -1,4 +1,7 @@
-"""Runs on a real Ray cluster of two nodes on this machine: the same bits, whoever dies in the middle."""
+"""Runs on a real Ray cluster of two nodes on this machine: the same bits, whoever dies in the middle.
+
+The quick run plays one simulation there; whatever else needs the cluster is slow.
+"""
 
 import http.server
 import os
@@ -107,6 +110,7 @@ def test_simulate_gives_the_same_bits(two_nodes, monkeypatch):
     assert seen[-1] == (4 * 600 * 3, 4 * 600 * 3)
 
 
+@pytest.mark.slow
 def test_own_code_runs_on_machines_that_do_not_have_it(two_nodes, file, tmp_path, monkeypatch):
     """The policy's module imports another; neither is on the path of a worker."""
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -134,6 +138,7 @@ class Mine:
 # ---------------------------------------------------------------- what is refused
 
 
+@pytest.mark.slow
 def test_a_machine_with_another_version_is_refused(two_nodes, file, tmp_path, monkeypatch):
     other = cluster.facts() | {"numba": "0.1", "fedbandit's sources": "abc"}
     monkeypatch.setattr(cluster, "facts", lambda: other)
@@ -144,6 +149,7 @@ def test_a_machine_with_another_version_is_refused(two_nodes, file, tmp_path, mo
         run_files(read_sweep(file), tmp_path / "runs", None, "ray")
 
 
+@pytest.mark.slow
 def test_an_error_in_a_task_is_told_in_its_own_words(two_nodes, file, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "_code_of", lambda call: ["other"])
     with pytest.raises(ClusterError, match="a worker has loaded other code"):
@@ -157,6 +163,7 @@ def test_an_error_in_a_task_is_told_in_its_own_words(two_nodes, file, tmp_path, 
         run_files(read_sweep(file), tmp_path / "runs", None, "ray")
 
 
+@pytest.mark.slow
 def test_a_second_address_is_refused(two_nodes, file, tmp_path):
     with pytest.raises(InvalidArgument, match=r"address must be left out where ray.init has been called"):
         run_files(read_sweep(file), tmp_path / "runs", None, "ray", two_nodes.address)
@@ -200,6 +207,7 @@ def test_threads_are_not_for_clusters():
 # ---------------------------------------------------------------- who dies in the middle
 
 
+@pytest.mark.slow
 def test_stopped_by_hand(two_nodes, file, tmp_path):
     """Tasks tell how far they are before a part is finished; Ctrl-C ends them at once."""
     horizon = 100_000_000  # ten seconds or more
@@ -241,12 +249,13 @@ def run_and_kill(long_run, folder, kill):
     xr.testing.assert_identical(read_result(path).dataset, expected)
 
 
-@pytest.mark.slow  # a node that dies takes its workers along
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_nodes", "file")
 def test_a_worker_dies(long_run, tmp_path):
     run_and_kill(long_run, tmp_path, lambda: os.kill(tasks()[0], signal.SIGKILL))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("file")
 def test_a_node_dies(two_nodes, long_run, tmp_path):
     """The second machine. Later tests have the first alone."""
