@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-docs test-all test-wheel lint audit-dependencies lock openapi docs figures bench bench-peers reliability clean
+.PHONY: demo test test-docs test-all test-wheel mutants lint audit-dependencies lock openapi docs figures bench bench-peers reliability clean
 
 demo: .venv/user
 	$(BIN)/fedbandit demo
@@ -27,6 +27,11 @@ test-all: .venv/developer
 # Installs the wheel alone with the newest packages that pyproject.toml allows, and tries each extra. Needs an index.
 test-wheel: .venv/developer
 	$(BIN)/python scripts/try_wheel.py
+
+# Breaks one rule of the package after the other: some test must notice. ONLY=agent: an area, or a part of a bug's name;
+# WRITE=1: the table goes into tests/README.md. An interrupted run goes on where it was.
+mutants: .venv/developer
+	$(BIN)/python scripts/mutants.py --only "$(ONLY)" $(if $(WRITE),--write)
 
 lint: .venv/developer
 	$(BIN)/ruff check .
