@@ -123,7 +123,7 @@ ENGINE = [  # what is simulated is what is defined, bit for bit
     bug("an edge has two priorities", "_priority",
         "test_a_matching_is_the_greedy_one", swap={"min(i, j)": "i", "max(i, j)": "j"}),
     bug("threads share an agent", "crew_of", THREADS, swap={"ends[part + 1]": "min(ends[part + 1] + 1, num_agents)"}),
-    bug("every thread averages all links", "play_rounds",
+    bug("every thread averages all links", "rounds_of.play_rounds",
         THREADS, always="all_exchange or crew.part == 0", beside="rounds_of"),
     bug("what changed at neighbours is not heard", "hear_shown",
         "test_many_agents_are_played_as_few_are", swap={"links.neighbours[e]": "i"}),
