@@ -19,8 +19,9 @@ from time import perf_counter
 
 import numpy as np
 
-from fedbandit import FedUCB, GossipUCB, Tape, graph, replay
+from fedbandit import FedUCB, GossipUCB, Tape, replay
 from fedbandit.policies import Policy
+from fedbandit.world import graph
 from readme_tables import processor
 from speed_worker import AGENTS, ARMS, POLICIES, run
 from yardstick import run as run_numpy

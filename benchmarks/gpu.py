@@ -13,8 +13,9 @@ from typing import Any
 
 from numba import cuda
 
-from fedbandit import FedBatch, FedUCB, GossipUCB, Problem, graph, simulate
+from fedbandit import FedBatch, FedUCB, GossipUCB, Problem, simulate
 from fedbandit.engine.cpu import usable_cores
+from fedbandit.world import graph
 
 POLICIES = {
     "Gossip_UCB": GossipUCB(),

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import process_time
 
-from fedbandit import FedBatch, FedUCB, GossipUCB, Problem, graph, simulate
+from fedbandit import FedBatch, FedUCB, GossipUCB, Problem, simulate
 from fedbandit.policies import Policy
+from fedbandit.world import graph
 from readme_tables import markdown, where_and_when, write
 
 FIGURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "growth.png"

@@ -12,9 +12,10 @@ import warnings
 
 import numpy as np
 
-from fedbandit import FedBatch, GossipUCB, Graph, LocalUCB, Problem, graph
+from fedbandit import FedBatch, GossipUCB, Graph, LocalUCB, Problem
 from fedbandit.engine.layout import new_population, no_tape, with_own_scratch, world_of
 from fedbandit.simulation.run import plan_of
+from fedbandit.world import graph
 
 POLICIES = {
     "Local UCB": (LocalUCB(), "gaussian"),

@@ -15,8 +15,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from fedbandit import FedBatch, Graph, LocalUCB, Problem, graph, simulate
+from fedbandit import FedBatch, Graph, LocalUCB, Problem, simulate
 from fedbandit.figures.regret import COLOURS, MARKERS, STYLE
+from fedbandit.world import graph
 
 GRAPHS = {
     "random regular, degree 4": lambda n: graph.random_regular(n, 4),

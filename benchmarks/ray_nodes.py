@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from ray.cluster_utils import Cluster
 
-from fedbandit import GossipUCB, Problem, graph, simulate
+from fedbandit import GossipUCB, Problem, simulate
 from fedbandit.simulation.cluster import connection, run_parts
 from fedbandit.simulation.parts import Part
+from fedbandit.world import graph
 
 PROBLEM = Problem.random(10, 10, graph.path(10), 0)
 

@@ -16,9 +16,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedbandit import CentralUCB, FedBatch, GossipUCB, LocalUCB, Problem, Tape, graph, replay, simulate
+from fedbandit import CentralUCB, FedBatch, GossipUCB, LocalUCB, Problem, Tape, replay, simulate
 from fedbandit.figures.regret import COLOURS, DASHES, STYLE
 from fedbandit.rules.batch import default_first_batch, noise_scale
+from fedbandit.world import graph
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 SITES = ("north", "east", "south", "west")

@@ -11,20 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedbandit import (
-    GSE,
-    CentralUCB,
-    DistUCB,
-    Fed1UCB,
-    FedBatch,
-    FedUCB,
-    GossipUCB,
-    LocalUCB,
-    Problem,
-    Shares,
-    delays,
-    graph,
-)
+from fedbandit import GSE, CentralUCB, DistUCB, Fed1UCB, FedBatch, FedUCB, GossipUCB, LocalUCB, Problem, Shares
+from fedbandit.world import delays, graph
 from own_on_gpu import Beyond, Infinite, Sound
 
 MEANS = np.random.default_rng(3).random((12, 3))

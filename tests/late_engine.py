@@ -11,11 +11,11 @@ from fedbandit import Problem
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.site import DecisionDraws
-from fedbandit.delays import ByOutcome, Geometric
 from fedbandit.engine import layout, streams
 from fedbandit.policies.protocol import Setting
 from fedbandit.simulation.replay import _settings
 from fedbandit.simulation.run import plan_of
+from fedbandit.world.delays import ByOutcome, Geometric
 from plain_engine import PlainEngine
 from sites_on_tape import all_from_the_start
 

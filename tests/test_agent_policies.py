@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import literal
-from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning, graph
+from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning
 from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.decisions import MAX_EXPIRED
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
@@ -20,6 +20,7 @@ from fedbandit.agent.core.site import DecisionDraws, HorizonReached, Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.kl import kl_index
+from fedbandit.world import graph
 from sites_on_tape import SitesOnTape, all_from_the_start, tape_on_the_grid
 from test_agent_simulation import EXACT, TERMS, TREE, Watched
 

@@ -24,7 +24,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from fedbandit import FedBatch, FedUCB, GossipUCB, graph, replay
+from fedbandit import FedBatch, FedUCB, GossipUCB, replay
 from fedbandit.agent.core.events import ArmStopped, Cancelled, KeyReused, NoArm, WindowOver
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_journal import MemoryJournal
@@ -34,6 +34,7 @@ from fedbandit.agent.core.records import Decision
 from fedbandit.agent.core.requests import Request, RequestIndex, arms_in
 from fedbandit.agent.core.site import HorizonReached, Site, Step, UnknownDecision
 from fedbandit.rules import flow
+from fedbandit.world import graph
 from grpc_network import GrpcNetwork
 from sites_on_tape import SitesOnTape, in_memory, tape_on_the_grid
 

@@ -16,10 +16,10 @@ from fedbandit import (
     InvalidArgument,
     Problem,
     Tape,
-    graph,
     replay,
     simulate,
 )
+from fedbandit.world import graph
 
 GRAPHS = st.one_of(st.integers(3, 6).map(graph.path), st.integers(3, 5).map(graph.complete), st.just(graph.star(5)))
 TAPES = st.builds(Tape.random, GRAPHS, st.integers(2, 4), st.integers(1, 200), st.integers(0, 2**31))

@@ -32,13 +32,13 @@ from fedbandit import (
     InvalidArgument,
     LocalUCB,
     Problem,
-    graph,
     load,
     simulate,
 )
 from fedbandit.engine.layout import new_population, no_tape, world_of
 from fedbandit.experiments.experiment import read_experiment
 from fedbandit.simulation.run import check_call, plan_of
+from fedbandit.world import graph
 
 MEANS = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.8], [0.0, 0.6]])
 SWAPPED = MEANS[:, ::-1]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from fedbandit import FedUCB, GossipUCB, InvalidArgument, Problem, Result, graph, load, simulate
+from fedbandit import FedUCB, GossipUCB, InvalidArgument, Problem, Result, load, simulate
 from fedbandit.simulation.parts import merge
+from fedbandit.world import graph
 
 PROBLEM = Problem.random(4, 3, "path", seed=1, rewards="bernoulli")
 REDRAWN = [Problem.random(4, 3, "path", seed=seed, rewards="bernoulli") for seed in range(5)]

@@ -34,6 +34,7 @@ from fedbandit.engine.layout import new_population
 from fedbandit.policies import POLICIES
 from fedbandit.simulation import run
 from fedbandit.simulation.run import check_call
+from fedbandit.world import graph
 
 HERE = Path(__file__).parent
 COMPILED = ("Gossip_UCB", "a control arm")
@@ -285,7 +286,7 @@ def test_who_needs_everybody_does_not_play_in_a_warp():
     for options in ({"delays": "fixed:3"}, {"reward_window": 3}):
         assert not fits(GossipUCB(), problem=Problem.bernoulli(PROBLEM.means, "path:3", **options)), options
     assert not fits(GossipUCB(), shares=fedbandit.Shares(None, 0.0, 0.1))
-    contacts = fedbandit.graph.contacts([(1, 0, 1), (2, 1, 2)], 3)
+    contacts = graph.contacts([(1, 0, 1), (2, 1, 2)], 3)
     assert not fits(GossipUCB(), problem=Problem.bernoulli(PROBLEM.means, contacts))
 
 

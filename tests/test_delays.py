@@ -31,8 +31,6 @@ from fedbandit import (
     PrivacyWarning,
     Problem,
     Result,
-    delays,
-    graph,
     load,
     simulate,
 )
@@ -43,6 +41,7 @@ from fedbandit.experiments.experiment import ExperimentError, read_experiment, r
 from fedbandit.experiments.sweep import sweep_table
 from fedbandit.figures.sweep import sweep_figure
 from fedbandit.simulation.result import describe
+from fedbandit.world import delays, graph
 from late_engine import LateEngine, LateSites, compiled_rounds, late_problem
 from sites_on_tape import tape_on_the_grid
 

@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 
 import fedbandit
 import fedbandit.testing
-from fedbandit import graph
 from fedbandit.agent.process.config import read_config
 from fedbandit.cli import app
 from fedbandit.experiments.experiment import read_sweep
+from fedbandit.world import graph
 from test_laws import MODULES, ROOMS, loaded_by, module_of, room_of
 
 pytestmark = pytest.mark.docs

@@ -11,22 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import literal_batch
-from fedbandit import (
-    CentralUCB,
-    FedBatch,
-    FedUCB,
-    InvalidArgument,
-    PrivacyWarning,
-    Problem,
-    Tape,
-    graph,
-    replay,
-    simulate,
-)
+from fedbandit import CentralUCB, FedBatch, FedUCB, InvalidArgument, PrivacyWarning, Problem, Tape, replay, simulate
 from fedbandit.engine.layout import setting_of
 from fedbandit.rules.batch import batch_size, default_first_batch, learnt_reward_variance, least_reward_variance
 from fedbandit.rules.kl import highest_kl_index, kl_index, private_divergence
 from fedbandit.rules.radius import tail_level, tail_slope, tail_tilt
+from fedbandit.world import graph
 
 GRAPHS = st.one_of(st.integers(3, 6).map(graph.path), st.integers(3, 5).map(graph.complete), st.just(graph.star(5)))
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbandit import GossipUCB, Tape, graph, replay
+from fedbandit import GossipUCB, Tape, replay
+from fedbandit.world import graph
 
 GOLDEN = Path(__file__).parent / "golden" / "path3.txt"
 

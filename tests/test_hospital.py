@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbandit import InvalidArgument, hospital
+from fedbandit import InvalidArgument
+from fedbandit.world import hospital
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "dataset_diabetes.zip"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="the UCI diabetes data is not beside the checkout")

@@ -20,23 +20,8 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # The layers, lowest first: a room imports itself and the rooms above its line, never one below it.
 ROOMS = {
     "rules": ["rules"],  # formulas; first, since a problem asks the rules for the variance of its rewards
-    "checks": ["checks", "extras", "regular_files", "toml_files", "progress", "shares", "notebook"],
-    "world": [
-        "world",
-        "array_checks",
-        "edge_arrays",
-        "topology",
-        "random_edges",
-        "random_graphs",
-        "graph",
-        "rewards",
-        "samples",
-        "delays",
-        "changing_means",
-        "edges_per_round",
-        "problem",
-        "hospital",
-    ],
+    "checks": ["checks", "extras", "toml_files", "progress", "shares", "notebook"],
+    "world": ["world"],
     "policies": ["policies"],
     "outside": ["outside"],  # policies and functions of users
     "theory": ["theory"],  # after the policies, which say how long a horizon may be

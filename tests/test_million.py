@@ -9,16 +9,16 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from fedbandit import GossipUCB, InvalidArgument, LocalUCB, Problem, Result, graph, load, simulate, topology
-from fedbandit.edge_arrays import components, smallest_mode
+from fedbandit import GossipUCB, InvalidArgument, LocalUCB, Problem, Result, load, simulate
 from fedbandit.engine import cpu
 from fedbandit.engine.compiled import compile_driver
 from fedbandit.engine.layout import new_population, no_tape, setting_of, settings_of, with_own_scratch, world_of
 from fedbandit.engine.streams import EDGES, draw, stream
 from fedbandit.experiments import sweep
-from fedbandit.random_edges import geometric_edges, independent_edges
 from fedbandit.simulation import run
 from fedbandit.simulation.run import plan_of
+from fedbandit.world import graph
+from fedbandit.world.edge_arrays import components, geometric_edges, independent_edges, smallest_mode
 
 # ---------------------------------------------------------------- graphs
 
@@ -328,7 +328,7 @@ def test_a_thread_that_cannot_start_stops_the_others(monkeypatch):
 
 def test_a_slow_graph_has_a_row_in_a_table(monkeypatch):
     """Where lambda_2 cannot be found, a sweep must not fail after all its work."""
-    monkeypatch.setattr(topology.Graph, "lambda2", property(lambda self: topology_refuses()))
+    monkeypatch.setattr(graph.Graph, "lambda2", property(lambda self: topology_refuses()))
     assert np.isnan(sweep._lambda2(SimpleNamespace(problem=world())))
 
 

@@ -28,8 +28,6 @@ from fedbandit import (
     Result,
     Shares,
     Sweep,
-    delays,
-    graph,
     load,
     progress,
     simulate,
@@ -39,6 +37,7 @@ from fedbandit.experiments.experiment import read_sweep
 from fedbandit.experiments.sweep import sweep_table
 from fedbandit.figures.regret import agents_figure
 from fedbandit.policies import POLICIES
+from fedbandit.world import delays, graph, hospital
 
 FILE = """
 name = "<b>of & graphs</b>"
@@ -483,7 +482,7 @@ def test_seeds_can_be_swept(tmp_path):
         (lambda: load("/"), "path must be a folder with a result.nc or sweep.nc that 'fedbandit run' wrote, not '/'"),
         (lambda: load(__file__), "path must be a file written by Result.save"),
         (lambda: load(3), "path must be a path, not 3"),
-        (lambda: fedbandit.hospital.load("missing.zip"), "path must be a file that exists, not 'missing.zip'"),
+        (lambda: hospital.load("missing.zip"), "path must be a file that exists, not 'missing.zip'"),
         (lambda: graph.contacts("missing.csv"), "a readable CSV file, not 'missing.csv'. No such file or directory."),
         (lambda: Result.concat(["part.nc"]), "parts[0] must be a Result, not 'part.nc'. Read files with load(...)."),
     ],

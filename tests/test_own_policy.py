@@ -18,12 +18,13 @@ import textwrap
 import numpy as np
 import pytest
 
-from fedbandit import FedBatch, InvalidArgument, Problem, Tape, graph, replay, simulate
+from fedbandit import FedBatch, InvalidArgument, Problem, Tape, replay, simulate
 from fedbandit.engine.layout import setting_of
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.experiments.sweep import run_all
 from fedbandit.outside.admission import admit
 from fedbandit.outside.policies import WrongPage, kind_of, label_of, source_hash
+from fedbandit.world import graph
 
 PROBLEM = Problem.random(3, 3, graph.path(3), 0)
 SETTING = setting_of(PROBLEM, 100)

@@ -39,7 +39,6 @@ from fedbandit import (
     PrivacyWarning,
     Problem,
     Tape,
-    graph,
     replay,
 )
 from fedbandit.agent.process.config import POLICY_KINDS
@@ -47,6 +46,7 @@ from fedbandit.engine.layout import setting_of
 from fedbandit.policies import POLICIES
 from fedbandit.policies.protocol import INDICES, Network, Page
 from fedbandit.rules.batch import largest_reward_variance
+from fedbandit.world import graph
 from plain_engine import PlainEngine
 from sites_on_tape import SitesOnTape, tape_on_the_grid
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbandit import CentralUCB, FedUCB, GossipUCB, LocalUCB, Problem, Tape, graph, replay, simulate, theory
+from fedbandit import CentralUCB, FedUCB, GossipUCB, LocalUCB, Problem, Tape, replay, simulate, theory
 from fedbandit.rules.choose import highest
 from fedbandit.rules.mean import (
     dyadic_intervals,
@@ -20,6 +20,7 @@ from fedbandit.rules.mean import (
     time_tree_add,
     time_tree_first_new,
 )
+from fedbandit.world import graph
 from literal import algorithm_2, algorithm_3, c_private, on_tape, private_mean
 
 GRAPHS = st.one_of(

@@ -12,19 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import literal_batch
-from fedbandit import (
-    FedBatch,
-    FedUCB,
-    GossipUCB,
-    InvalidArgument,
-    LocalUCB,
-    Problem,
-    Tape,
-    graph,
-    hospital,
-    replay,
-    simulate,
-)
+from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, LocalUCB, Problem, Tape, replay, simulate
 from fedbandit.agent.core import standings
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.holdout import holdout
@@ -39,6 +27,7 @@ from fedbandit.engine.layout import new_population, no_tape, setting_of, with_ow
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.rules.batch import batch_size, release_variance, scheduled_variance
 from fedbandit.simulation.run import plan_of
+from fedbandit.world import graph, hospital
 from sites_on_tape import SitesOnTape, tape_on_the_grid
 
 DAY = LEAST_ELAPSED

@@ -24,12 +24,10 @@ from fedbandit.agent.core.unequal_sites import variance_of_own_mean, widening
 from fedbandit.cli.commands import app
 from fedbandit.engine import cpu
 from fedbandit.engine.layout import settings_of
-from fedbandit.planning import bounds, trials
-from fedbandit.planning.curves import Curve, crossing, share_of
+from fedbandit.planning import forecast, trials
 from fedbandit.planning.forecast import Forecast
 from fedbandit.planning.question import CERTAINTY, Question, means_of_trials, problems
-from fedbandit.planning.sureness import deviations, sure_of
-from fedbandit.planning.trials import Player
+from fedbandit.planning.trials import Curve, Player, crossing, deviations, share_of, sure_of
 from fedbandit.planning.words import about, duration, percent
 from fedbandit.policies.plain import new_me
 from fedbandit.policies.protocol import time_of
@@ -282,16 +280,16 @@ def test_the_engine_tells_its_estimates_at_every_checkpoint():
 def test_no_way_finds_the_best_arm_with_fewer_patients_than_the_bound(coarse):
     for asked in (question(sites=4, gap=0.2), question(gap=0.4, bias=0)):
         curve = player(asked, CENTRAL).play(300, 200)
-        assert bounds.fewest_patients(asked) < curve.kept.interval[0]
+        assert forecast.fewest_patients(asked) < curve.kept.interval[0]
     two = question(sites=2, gap=0.2, bias=0)  # by hand: kl(0.95, 0.05) / (2 kl(0.6, 0.4))
     by_hand = 0.9 * log(19) / (2 * 0.2 * log(1.5))
-    assert bounds.fewest_patients(two) == pytest.approx(by_hand)
+    assert forecast.fewest_patients(two) == pytest.approx(by_hand)
 
 
 def test_the_bound_holds_for_the_best_test_of_two_arms():
     """All patients on one of two arms with known means: the best test needs more than the bound, by exact binomials."""
     asked = question(sites=2, gap=0.2, bias=0)
-    patients = int(bounds.fewest_patients(asked) * 2)
+    patients = int(forecast.fewest_patients(asked) * 2)
     for n in range(1, patients + 1):
         best = (max(0.6**k * 0.4 ** (n - k), 0.4**k * 0.6 ** (n - k)) * comb(n, k) for k in range(n + 1))
         assert sum(best) / 2 < CERTAINTY
@@ -302,9 +300,9 @@ def test_equal_arms_are_those_of_a_direct_simulation():
     source, means = np.random.default_rng(0), means_of_trials(question(sites=4, arms=3, gap=0.1, bias=0.2), 1)[0]
     rates = source.binomial(patients // 3, means, (count, 4, 3)).mean(axis=1) + 1e-9 * source.random((count, 3))
     chance = (rates.argmax(axis=1) == 2).mean()
-    assert bounds.chance_of_equal_arms(asked, patients) == pytest.approx(chance, abs=0.01 + 5.5 * 0.5 / sqrt(count))
-    needed = bounds.patients_of_equal_arms(asked)
-    assert bounds.chance_of_equal_arms(asked, needed) == pytest.approx(CERTAINTY, abs=1e-6)
+    assert forecast.chance_of_equal_arms(asked, patients) == pytest.approx(chance, abs=0.01 + 5.5 * 0.5 / sqrt(count))
+    needed = forecast.patients_of_equal_arms(asked)
+    assert forecast.chance_of_equal_arms(asked, needed) == pytest.approx(CERTAINTY, abs=1e-6)
 
 
 def test_the_radius_is_that_of_the_page():
@@ -321,7 +319,7 @@ def test_the_radius_is_that_of_the_page():
         me.spread[0] = me.deviation[0]
         if me.releases[0] > 0 and 2 * page.radius(me, terms, me, time_of(patients), 0) <= asked.gap:
             break
-    assert bounds.patients_until_radius(asked, None) == patients
+    assert forecast.patients_until_radius(asked, None) == patients
 
 
 # ---------------------------------------------------------------- words

@@ -19,13 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning, Tape, graph, replay
+from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning, Tape, replay
 from fedbandit.policies import POLICIES
 from fedbandit.privacy.ledger import AlreadyReleased, Ledger
 from fedbandit.privacy.mechanism import Interval, Mechanism
 from fedbandit.privacy.noise import GRID, from_grid, laplace, measurement_of, to_grid, to_steps
 from fedbandit.rules.batch import batch_size, default_first_batch
 from fedbandit.rules.mean import last_end, trailing_zeros
+from fedbandit.world import graph
 from test_laws import SOURCE, imports_of
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -19,7 +19,7 @@ import pytest
 import xarray as xr
 from typer.testing import CliRunner
 
-from fedbandit import GossipUCB, InvalidArgument, Problem, graph, simulate
+from fedbandit import GossipUCB, InvalidArgument, Problem, simulate
 from fedbandit.cli.commands import app
 from fedbandit.experiments.experiment import read_sweep
 from fedbandit.experiments.sweep import run_files
@@ -27,6 +27,7 @@ from fedbandit.outside import shipping
 from fedbandit.simulation import cluster, parts
 from fedbandit.simulation.cluster import ClusterError
 from fedbandit.simulation.result import read_result
+from fedbandit.world import graph
 
 FILE = """
 graph = ["path:3", "complete:3"]

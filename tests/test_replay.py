@@ -7,21 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedbandit import (
-    CentralUCB,
-    FedBatch,
-    GossipUCB,
-    InvalidArgument,
-    LocalUCB,
-    NotLogged,
-    Problem,
-    Tape,
-    graph,
-    replay,
-)
+from fedbandit import CentralUCB, FedBatch, GossipUCB, InvalidArgument, LocalUCB, NotLogged, Problem, Tape, replay
 from fedbandit.engine.layout import setting_of
 from fedbandit.simulation import replay as replay_module
 from fedbandit.simulation.run import plan_of
+from fedbandit.world import graph
 from plain_engine import PlainEngine
 
 WORLD = graph.path(4)

@@ -10,8 +10,7 @@ import pytest
 
 from fedbandit import simulate, theory
 from fedbandit.experiments.experiment import read_experiment
-from fedbandit.experiments.report import write_report
-from fedbandit.experiments.reproduce import FIGURES, experiment_file, findings, run_figures
+from fedbandit.experiments.reproduce import FIGURES, experiment_file, findings, run_figures, write_report
 from fedbandit.simulation.result import Result
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedbandit import GSE, AdaPUCB, FedBatch, GossipUCB, InvalidArgument, Problem, Result, Shares, graph, simulate
+from fedbandit import GSE, AdaPUCB, FedBatch, GossipUCB, InvalidArgument, Problem, Result, Shares, simulate
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.site import DecisionDraws
@@ -19,6 +19,7 @@ from fedbandit.experiments.experiment import ExperimentError, read_experiment, r
 from fedbandit.policies.plain import narrowed, widen
 from fedbandit.policies.protocol import time_of
 from fedbandit.simulation.run import check_call, plan_of
+from fedbandit.world import graph
 from late_engine import settings_of
 from plain_engine import PlainEngine
 from sites_on_tape import tape_on_the_grid

@@ -4,18 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from fedbandit import (
-    CentralUCB,
-    FedUCB,
-    GossipUCB,
-    InvalidArgument,
-    LocalUCB,
-    PrivacyWarning,
-    Problem,
-    graph,
-    load,
-    simulate,
-)
+from fedbandit import CentralUCB, FedUCB, GossipUCB, InvalidArgument, LocalUCB, PrivacyWarning, Problem, load, simulate
 from fedbandit.engine.streams import (
     ARRIVALS,
     EDGES,
@@ -31,6 +20,7 @@ from fedbandit.engine.streams import (
     whole_below,
 )
 from fedbandit.simulation.run import checkpoint_times
+from fedbandit.world import graph
 from literal import c, c_private, play, private_mean, sample_mean
 
 PROBLEM = Problem.random(4, 3, "path", seed=1, rewards="bernoulli")

@@ -15,7 +15,7 @@ import xarray as xr
 
 from fedbandit import InvalidArgument, simulate
 from fedbandit.checks import FileError
-from fedbandit.experiments import pool, sweep
+from fedbandit.experiments import sweep
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.experiments.sweep import run_all, sweep_table
 from fedbandit.figures.sweep import sweep_figure
@@ -76,15 +76,15 @@ class _PoolHere:
 
 def test_each_loop_is_compiled_once_and_the_largest_parts_start_first(file, tmp_path, monkeypatch):
     """Two workers would compile the same for seconds; a large part that starts last keeps one core busy alone."""
-    monkeypatch.setattr(pool, "ProcessPoolExecutor", _PoolHere)
-    monkeypatch.setattr(pool, "usable_cores", lambda: 2)
+    monkeypatch.setattr(sweep, "ProcessPoolExecutor", _PoolHere)
+    monkeypatch.setattr(sweep, "usable_cores", lambda: 2)
     parts = [part for e in read_sweep(file) for part in sweep._parts_of(e, tmp_path)]
-    pool.run_parts(parts, lambda done, total: None)
+    sweep.run_parts(parts, lambda done, total: None)
     asked = _PoolHere.last.asked
-    compiled = [part for function, part in asked if function is pool._compile]
-    played = [part for function, part in asked if function is pool._run_part]
+    compiled = [part for function, part in asked if function is sweep._compile]
+    played = [part for function, part in asked if function is sweep._run_part]
     assert [list(part.call["policies"]) for part in compiled] == [["Gossip_UCB"], ["Fed_UCB, eps=0.5"]]
-    assert asked[: len(compiled)] == [(pool._compile, part) for part in compiled]
+    assert asked[: len(compiled)] == [(sweep._compile, part) for part in compiled]
     assert sorted(part.path for part in played) == sorted(part.path for part in parts)
     assert [part.pulls for part in played] == sorted((part.pulls for part in parts), reverse=True)
     assert [part.pulls for part in parts] != [part.pulls for part in played], "nothing had to be put in order"
@@ -117,11 +117,11 @@ def test_finished_parts_are_not_run_again(file, tmp_path, monkeypatch):
     parts = sweep._parts_of(experiments[0], tmp_path / "resumed")
     assert len(parts) > 2
     ran = []
-    pool.run_parts(parts[:2], lambda done, total: None)
+    sweep.run_parts(parts[:2], lambda done, total: None)
     monkeypatch.setattr(
-        pool,
+        sweep,
         "run_parts",
-        lambda missing, progress, run=pool.run_parts: (ran.extend(missing), run(missing, progress)),
+        lambda missing, progress, run=sweep.run_parts: (ran.extend(missing), run(missing, progress)),
     )
     resumed = run_all(experiments, tmp_path / "resumed")[0]
     assert [part.trials for part in ran] == [part.trials for part in parts[2:]]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import groups
-from fedbandit import AdaPUCB, Client, FedBatch, FedUCB, PrivacyWarning, Problem, graph, simulate
+from fedbandit import AdaPUCB, Client, FedBatch, FedUCB, PrivacyWarning, Problem, simulate
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.process.config import ConfigError, read_config
@@ -21,6 +21,7 @@ from fedbandit.checks import InvalidArgument
 from fedbandit.local.processes import LocalFederation
 from fedbandit.outside.policies import WrongPage
 from fedbandit.testing import check_policy
+from fedbandit.world import graph
 
 TUTORIAL = (Path(__file__).parents[1] / "docs" / "own-policy.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbandit import InvalidArgument, Problem, graph
+from fedbandit import InvalidArgument, Problem
+from fedbandit.world import graph
 
 
 @given(st.integers(4, 30), st.integers(0, 1000))

@@ -7,7 +7,8 @@ from importlib.metadata import version
 import numpy as np
 from task import HORIZON, MEANS, measure
 
-from fedbandit import GossipUCB, LocalUCB, Problem, graph, simulate
+from fedbandit import GossipUCB, LocalUCB, Problem, simulate
+from fedbandit.world import graph
 
 NAME, AGENTS = sys.argv.pop(1), int(sys.argv.pop(1))
 POLICY = {"LocalUCB": LocalUCB(), "GossipUCB": GossipUCB()}[NAME]

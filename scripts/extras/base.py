@@ -51,7 +51,7 @@ def check_words() -> None:
     assert "COMMAND" in command("--help")[1]
     install = "needs the simulator: pip install 'fedbandit[sim]'"
     assert words_of("from fedbandit import simulate") == f"fedbandit.simulate {install}"
-    assert words_of("import fedbandit; fedbandit.graph") == f"fedbandit.graph {install}"
+    assert words_of("from fedbandit import graph") == f"fedbandit.{'graph'} {install}"
     assert words_of("from fedbandit.testing import check_policy") == f"fedbandit.testing {install}"
     assert words_of("import fedbandit.simulation.run") == f"fedbandit.simulation {install}"
     draw = "from fedbandit.privacy.noise import laplace; laplace(1.0)"

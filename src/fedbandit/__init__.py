@@ -7,10 +7,9 @@ installed raises ``ImportError`` with the command that installs it, and ``dir`` 
 TYPE_CHECKING = False  # type checkers know the name; ``typing`` itself would take as long to import as all the rest
 
 if TYPE_CHECKING:
-    from fedbandit import audit, delays, graph, hospital, privacy, theory
+    from fedbandit import audit, privacy, theory
     from fedbandit.agent.client import AgentError, AsyncClient, Client
     from fedbandit.checks import InvalidArgument
-    from fedbandit.graph import Graph
     from fedbandit.planning.forecast import Forecast, plan
     from fedbandit.policies import (
         GSE,
@@ -26,11 +25,13 @@ if TYPE_CHECKING:
         LocalUCB,
         PrivacyWarning,
     )
-    from fedbandit.problem import Problem
     from fedbandit.shares import Shares
     from fedbandit.simulation.replay import NotLogged, Tape, Trace, replay
     from fedbandit.simulation.result import Result, Sweep, load
     from fedbandit.simulation.run import simulate
+    from fedbandit.world import delays, graph, hospital
+    from fedbandit.world.graph import Graph
+    from fedbandit.world.problem import Problem
 
 __all__ = [
     "GSE",
@@ -85,12 +86,12 @@ _HOMES = {
     "Forecast": "planning.forecast",
     "GSE": "policies",
     "GossipUCB": "policies",
-    "Graph": "graph",
+    "Graph": "world.graph",
     "InvalidArgument": "checks",
     "LocalUCB": "policies",
     "NotLogged": "simulation.replay",
     "PrivacyWarning": "policies",
-    "Problem": "problem",
+    "Problem": "world.problem",
     "Result": "simulation.result",
     "Shares": "shares",
     "Sweep": "simulation.result",
@@ -101,18 +102,21 @@ _HOMES = {
     "replay": "simulation.replay",
     "simulate": "simulation.run",
 }
-"""The modules of public names; the other names are modules themselves."""
+"""The modules of public names."""
+
+_MODULES = {"delays": "world.delays", "graph": "world.graph", "hospital": "world.hospital"}
+"""Modules that are public names themselves, and stand in a room; the other names are modules in the root."""
 
 _SIMULATOR = {
     "audit",
-    "delays",
-    "graph",
-    "hospital",
     "planning.forecast",
-    "problem",
     "simulation.replay",
     "simulation.result",
     "simulation.run",
+    "world.delays",
+    "world.graph",
+    "world.hospital",
+    "world.problem",
 }
 """Modules that need the extra ``sim``; the others are in the base."""
 
@@ -131,15 +135,19 @@ if not TYPE_CHECKING:  # type checkers would take any misspelt name for a known 
 
         from fedbandit.extras import needs
 
-        home = _HOMES.get(name, name)
+        home = _home(name)
         if home in _SIMULATOR:
             needs(f"fedbandit.{name}", "sim")
         module = import_module(f"fedbandit.{home}")
         return getattr(module, name) if name in _HOMES else module
 
 
+def _home(name: str) -> str:
+    return _HOMES.get(name) or _MODULES.get(name, name)
+
+
 def __dir__() -> list[str]:
     from fedbandit.extras import missing
 
     absent = _SIMULATOR if missing("sim") else ()
-    return [name for name in __all__ if _HOMES.get(name, name) not in absent]
+    return [name for name in __all__ if _home(name) not in absent]

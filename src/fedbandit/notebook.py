@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbandit.planning.forecast import Forecast
-    from fedbandit.problem import Problem
     from fedbandit.simulation.result import Result, Sweep
-    from fedbandit.topology import Graph
+    from fedbandit.world.graph import Graph
+    from fedbandit.world.problem import Problem
 
 __all__ = [
     "forecast_html",

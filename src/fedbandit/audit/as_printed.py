@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from fedbandit.audit.attacks import Attack, log_ratio, prefetched
-from fedbandit.graph import path
 from fedbandit.policies import FedUCB, PrivacyWarning
 from fedbandit.privacy.noise import GRID, NoiseSource
 from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node
 from fedbandit.simulation.replay import Tape, replay
+from fedbandit.world.graph import path
 
 __all__ = ["on_fed_ucb_as_printed", "on_unclamped_rewards"]
 

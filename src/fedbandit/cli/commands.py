@@ -65,8 +65,7 @@ def graph(
     """Describe a graph: its size, diameter and lambda_2."""
     needs("fedbandit graph", "sim")
     from fedbandit.cli.tables import print_table
-    from fedbandit.graph import parse
-    from fedbandit.topology import MAX_DENSE
+    from fedbandit.world.graph import MAX_DENSE, parse
 
     described = parse(spec)
     is_small = described.num_agents <= MAX_DENSE
@@ -97,7 +96,7 @@ def theory_command(
     needs("fedbandit theory", "sim")
     from fedbandit.checks import number_above, number_between, whole_number
     from fedbandit.cli.tables import print_theory
-    from fedbandit.graph import parse
+    from fedbandit.world.graph import parse
 
     number_above("--epsilon", epsilon, 0.0, allow_inf=True)
     g = parse(graph)
@@ -305,8 +304,7 @@ def reproduce(
     """
     needs("fedbandit reproduce", "sim")
     from fedbandit.cli.tables import print_table
-    from fedbandit.experiments.report import write_report
-    from fedbandit.experiments.reproduce import FIGURES, run_figures
+    from fedbandit.experiments.reproduce import FIGURES, run_figures, write_report
     from fedbandit.progress import progress_bar
 
     chosen = list(FIGURES) if not figures or "all" in figures else list(dict.fromkeys(figures))

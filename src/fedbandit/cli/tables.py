@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from fedbandit.audit.suite import Row
-    from fedbandit.graph import Graph
     from fedbandit.simulation.result import Result
+    from fedbandit.world.graph import Graph
 
 __all__ = ["fitting_table", "made_table", "print_audit", "print_summary", "print_sweep", "print_table", "print_theory"]
 

@@ -325,7 +325,7 @@ def _digest_of_sources() -> str:
     """
     package = Path(__file__).parents[1]
     sources = [path for room in ("rules", "policies", "engine") for path in (package / room).glob("*.py")]
-    sources.append(package / "rewards.py")  # what agents know of rewards
+    sources.append(package / "world" / "rewards.py")  # what agents know of rewards
     return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(sources))).hexdigest()
 
 

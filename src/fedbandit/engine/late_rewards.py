@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.delays import ByOutcome, Delays
 from fedbandit.engine.compiled import compile_inner
 from fedbandit.engine.network import add_news
 from fedbandit.engine.streams import draw, uniform
-from fedbandit.problem import Problem
+from fedbandit.world.delays import ByOutcome, Delays
+from fedbandit.world.problem import Problem
 
 __all__ = [
     "LATE_NETWORKS",

@@ -12,9 +12,9 @@ from fedbandit.engine.network import add_news, hear_n_max, hear_present_links, h
 from fedbandit.engine.sharing import arm_by_share, keep_fresh, narrow, unobserved_others, widen
 from fedbandit.engine.streams import DecisionDraws, code_of, draw, draw_noise, draw_of, uniform
 from fedbandit.policies.protocol import Page, time_of
-from fedbandit.rewards import Family
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.shares import Shares
+from fedbandit.world.rewards import Family
 
 __all__ = ["Kit", "Phases", "act_of", "kit_of", "news_of", "phases_of"]
 

@@ -25,8 +25,8 @@ from numba.extending import overload
 from fedbandit.engine.compiled import INLINE, compilable, compile_inner, compile_rare, compile_small, leave_out
 from fedbandit.outside.modules import digest_of
 from fedbandit.policies import protocol
-from fedbandit.rewards import Family, Own
 from fedbandit.rules.choose import drawn, highest_drawn
+from fedbandit.world.rewards import Family, Own
 
 __all__ = [
     "ARRIVALS",

@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from fedbandit import graph as graphs
-from fedbandit import hospital
 from fedbandit.checks import FileError, InvalidArgument, closest, instance, whole_number
-from fedbandit.graph import Contacts, Graph, Schedule
 from fedbandit.outside.modules import own_function
 from fedbandit.outside.policies import label_of, policy_from
 from fedbandit.policies import MAX_HORIZON, Policy
-from fedbandit.problem import Problem
-from fedbandit.rewards import FAMILIES
 from fedbandit.shares import Shares
 from fedbandit.toml_files import Section, checked, read_toml
+from fedbandit.world import graph as graphs
+from fedbandit.world import hospital
+from fedbandit.world.graph import Contacts, Graph, Schedule
+from fedbandit.world.problem import Problem
+from fedbandit.world.rewards import FAMILIES
 
 MAX_REDRAWN = 10_000
 AnyGraph = Graph | Schedule | Contacts

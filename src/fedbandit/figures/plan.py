@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fedbandit.figures.regret import COLOURS, DASHES, STYLE, plain_text
-from fedbandit.figures.shown import ShownFigure
+from fedbandit.figures.regret import COLOURS, DASHES, STYLE, ShownFigure, plain_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,9 +5,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedbandit.figures.bands import Band, about_band, checked_band, limits
-from fedbandit.figures.regret import COLOURS, DASHES, MARKERS, STYLE, plain_text
-from fedbandit.figures.shown import ShownFigure
+from fedbandit.figures.regret import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    STYLE,
+    Band,
+    ShownFigure,
+    about_band,
+    checked_band,
+    limits,
+    plain_text,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fedbandit.policies import CentralUCB, FedBatch, FedUCB, GossipUCB, LocalUCB, Policy
-from fedbandit.problem import Problem
+from fedbandit.world.problem import Problem
 
 if TYPE_CHECKING:
     from fedbandit.local.up import Setting

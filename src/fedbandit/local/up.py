@@ -30,12 +30,12 @@ from fedbandit.agent.http.events import EventStream, Feed, timed
 from fedbandit.agent.http.server import PAGE, file_response, files_in, http_server, listening
 from fedbandit.agent.http.state import SiteState
 from fedbandit.checks import InvalidArgument, number_between, whole_number
-from fedbandit.graph import Graph, parse
-from fedbandit.hospital import SHORT_ARM_NAMES
-from fedbandit.hospital import problem as hospital_problem
 from fedbandit.local.processes import STARTS_WITHIN, AgentDied, LocalFederation
 from fedbandit.policies import FedBatch
-from fedbandit.problem import Problem
+from fedbandit.world.graph import Graph, parse
+from fedbandit.world.hospital import SHORT_ARM_NAMES
+from fedbandit.world.hospital import problem as hospital_problem
+from fedbandit.world.problem import Problem
 
 __all__ = [
     "FederationShown",

@@ -1,29 +1,110 @@
-"""``plan``: forecasts how many patients per site a federation needs, beside a site alone and beside pooled rewards."""
+"""``plan``: forecasts how many patients per site a federation needs, beside a site alone, pooled rewards and theory.
+
+Formulas of rewards, noise and radii are those of ``fedbandit.rules``.
+"""
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, inf, nan
+from math import ceil, erf, exp, inf, log, nan, pi, sqrt
 from typing import TYPE_CHECKING
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.graph import Graph
 from fedbandit.notebook import forecast_html
-from fedbandit.planning import bounds
-from fedbandit.planning.curves import Curve
 from fedbandit.planning.question import CERTAINTY, Question, means_of_trials
-from fedbandit.planning.tables import Table, tables_of
-from fedbandit.planning.trials import OnRun, Player, rounds_at_most
-from fedbandit.planning.words import by_then, in_words, pace
+from fedbandit.planning.trials import Curve, OnRun, Player, rounds_at_most
+from fedbandit.planning.words import Table, by_then, in_words, pace, tables_of
 from fedbandit.policies import CentralUCB, FedBatch
+from fedbandit.rules import batch
+from fedbandit.rules import radius as radii
 from fedbandit.rules.batch import break_even_decisions, first_size
+from fedbandit.rules.kl import bernoulli_kl
+from fedbandit.world.graph import Graph
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Forecast", "plan"]
+
+__all__ = [
+    "Forecast",
+    "chance_of_equal_arms",
+    "fewest_patients",
+    "patients_of_equal_arms",
+    "patients_until_radius",
+    "plan",
+]
+
+
+# ---------------------------------------------------------------- what theory says
+
+
+_MOST = 1e15
+
+
+def fewest_patients(question: Question) -> float:
+    """No method can find the best arm with fewer patients per site, not even with all rewards in one place.
+
+    Let every arm be the best one in turn, and p_k(j) be the chance that arm j leads at a site if k is the best. Between
+    the worlds of k and a, all N n rewards together differ by a divergence of at most N n kl, kl that of one reward.
+    Whatever is computed from them differs by no more: N n kl >= kl(p_k(k), p_a(k)). On average over pairs, and since
+    the divergence is convex, that is at least kl(c, (1 - c) / (M - 1)) for the certainty c. Biases are granted to
+    whoever decides; kl is the largest that they allow.
+    """
+    shifted = [(question.highest_mean + b, question.lowest_mean + b) for b in (-question.bias, question.bias)]
+    largest = max(max(bernoulli_kl(high, low), bernoulli_kl(low, high)) for high, low in shifted)
+    needed = bernoulli_kl(CERTAINTY, (1.0 - CERTAINTY) / (question.arms - 1))
+    return needed / (question.sites * largest)
+
+
+def chance_of_equal_arms(question: Question, patients: float) -> float:
+    """The chance that the best arm has the highest mean in a trial of equal arms, all rewards in one place.
+
+    Means are taken for normal. Sites have as many patients of each arm, so that biases cancel and variances average.
+    """
+    bias_variance = question.bias**2 * (question.sites + 1) / (3.0 * (question.sites - 1))  # of evenly spread numbers
+    variance = question.highest_mean * (1.0 - question.highest_mean) - bias_variance
+    lead = question.gap * sqrt(patients * question.sites / question.arms / variance)
+    step, chance = 0.01, 0.0
+    for position in range(-800, 801):
+        z = position * step
+        below = 0.5 * (1.0 + erf((z + lead) / sqrt(2.0)))
+        chance += step * exp(-z * z / 2.0) / sqrt(2.0 * pi) * below ** (question.arms - 1)
+    return chance
+
+
+def patients_of_equal_arms(question: Question) -> float:
+    """Patients per site of an ordinary randomised trial with equal arms that pools all rewards, for the certainty."""
+    low, high = 0.0, 1.0
+    while chance_of_equal_arms(question, high) < CERTAINTY:
+        low, high = high, 2.0 * high
+    for _ in range(30):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if chance_of_equal_arms(question, middle) < CERTAINTY else (low, middle)
+    return high
+
+
+def patients_until_radius(question: Question, expected_decisions: int | None) -> float:
+    """Patients per site, arms in turn, until FedBatch's radius is half the gap: then no worse arm looks best.
+
+    The radius is the calibrated one, sqrt(2 log t V / N), for releases at the ends of batches.
+    """
+    first = batch.first_size(expected_decisions, question.epsilon, question.arms)
+    noise = batch.laplace_variance(batch.noise_scale(1.0, question.epsilon))
+    factor = radii.calibrated_factor(radii.CALIBRATED_ALPHA)
+    released, patients = 0, 0.0
+    while patients < _MOST:
+        released += batch.batch_size(released, first, batch.BATCH_GROWTH)
+        patients = float(question.arms * released)
+        own = batch.scheduled_variance(
+            released, first, batch.BATCH_GROWTH, batch.largest_reward_variance(0.0, 1.0), noise
+        )
+        deviation = radii.deviation(own / question.sites)
+        if 2.0 * radii.calibrated_radius(deviation, factor, sqrt(log(patients))) <= question.gap:
+            return patients
+    return inf
+
 
 OnProgress = Callable[[int, int], None]
 
@@ -35,7 +116,7 @@ class Forecast:
     """How many patients per site it takes until the best arm leads for good at 95 % of the sites, and until they know.
 
     * ``together``: sites that gossip with FedBatch; ``pooled``: all rewards in one place, no privacy; ``alone``: a site
-      on its own. Each has curves against patients per site (``fedbandit.planning.curves``).
+      on its own. Each has curves against patients per site (``fedbandit.planning.trials``).
     * ``given``: ``together``, told to expect the number of patients in question, if there is one.
     * ``share_right_alone``: the share of sites at which the best arm is best for their own patients, too.
     * ``best_alone``: successes of 100 own patients if every site gives the arm that is best for its own patients.
@@ -65,7 +146,7 @@ class Forecast:
     @property
     def fewest(self) -> float:
         """No method finds the best arm with 95 % certainty and fewer patients per site."""
-        return bounds.fewest_patients(self.question)
+        return fewest_patients(self.question)
 
     @property
     def never_alone(self) -> bool:
@@ -181,7 +262,7 @@ def plan(
 
 
 def _forecast(question: Question, show: OnRun) -> Forecast:
-    start, asked = max(32, ceil(4.0 * bounds.fewest_patients(question))), question.patients or 0
+    start, asked = max(32, ceil(4.0 * fewest_patients(question))), question.patients or 0
     central = CentralUCB(index="thompson")
     all_in_one = Player(question, central, False, show)
     pooled = all_in_one.search(start, asked)
@@ -200,9 +281,9 @@ def _forecast(question: Question, show: OnRun) -> Forecast:
     if share >= CERTAINTY:
         alone = single.until_sure(alone)
     theory = {
-        "no method can do it with fewer (for 95 %, without any privacy)": bounds.fewest_patients(question),
-        "ordinary randomised trial: equal arms, all rewards in one place": bounds.patients_of_equal_arms(question),
-        "FedBatch, if it gave the arms in turn: margins of error no longer overlap": bounds.patients_until_radius(
+        "no method can do it with fewer (for 95 %, without any privacy)": fewest_patients(question),
+        "ordinary randomised trial: equal arms, all rewards in one place": patients_of_equal_arms(question),
+        "FedBatch, if it gave the arms in turn: margins of error no longer overlap": patients_until_radius(
             question, told
         ),
         "break-even: with more, gossip beats acting alone (if sites are alike)": break_even_decisions(

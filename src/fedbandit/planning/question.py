@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit import graph as graphs
 from fedbandit.checks import InvalidArgument, InvalidArguments, instance, number_above, number_between, whole_number
-from fedbandit.graph import Graph
-from fedbandit.problem import Problem
+from fedbandit.world import graph as graphs
+from fedbandit.world.graph import Graph
+from fedbandit.world.problem import Problem
 
 __all__ = ["CERTAINTY", "DAYS_PER_MONTH", "MOST_PATIENTS", "Question", "means_of_trials", "problems"]
 

@@ -1,26 +1,175 @@
-"""Plays trials of a way to act, and watches when the best arm leads and how many patients get a worse one.
+"""Plays trials of a way to act: when the best arm leads, when sites are sure of it, how many patients get a worse one.
 
 The best arm leads *for good* from the time on at which it has a site's highest estimate at every recorded time until
 the end of the run. A run lasts at least twice, as a rule ``TO_THE_END`` times, as long as the answer it gives.
+
+Sites of a trial share their luck, so trials are what is counted. An interval is Wilson's, for as many independent sites
+as would have the variance that is seen between trials. When a curve reaches the certainty is read off the curve, and
+its interval off the band. That covers with few trials, too (tests/test_plan.py).
 """
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, inf, log
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.engine import cpu
-from fedbandit.planning.curves import Curve, Share, share_of
-from fedbandit.planning.question import MOST_PATIENTS, Question, means_of_trials, problems
-from fedbandit.planning.sureness import deviations, sure_of
+from fedbandit.planning.question import CERTAINTY, MOST_PATIENTS, Question, means_of_trials, problems
 from fedbandit.policies import FedBatch, FewPatientsWarning, Policy
+from fedbandit.rules.batch import PRIOR_REWARDS, largest_reward_variance
+from fedbandit.rules.belief import SURE, is_sure, widening
+from fedbandit.rules.propensity import chances_of_highest
 from fedbandit.simulation.run import check_call, truths_of
 
-__all__ = ["OnRun", "Player", "rounds_at_most"]
+__all__ = ["Curve", "OnRun", "Player", "Share", "crossing", "deviations", "rounds_at_most", "share_of", "sure_of"]
+
+
+# ---------------------------------------------------------------- curves
+
+
+_Z = 1.959964  # of 95 %
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """The share of sites of which something is true, against patients per site, with its 95 % band."""
+
+    patients: NDArray[np.float64]  # per site
+    mean: NDArray[np.float64]  # over sites and trials
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @property
+    def last(self) -> int:
+        """Patients per site that were simulated."""
+        return int(self.patients[-1])
+
+    @property
+    def reached(self) -> float:
+        """Patients per site from which on the share is the certainty; infinite: not in this run."""
+        return crossing(self.patients, self.mean)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of ``reached``."""
+        return crossing(self.patients, self.high), crossing(self.patients, self.low)
+
+    def at(self, patients: float) -> float:
+        """The share after so many patients per site."""
+        return float(np.interp(patients, self.patients, self.mean))
+
+    def interval_at(self, patients: float) -> tuple[float, float]:
+        """The 95 % interval of ``at``."""
+        low, high = (float(np.interp(patients, self.patients, side)) for side in (self.low, self.high))
+        return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One way to act.
+
+    * ``kept``: sites at which the best arm leads for good: from then on until the end of the run.
+    * ``leads``: sites at which it leads at that time; arms with the same estimate share the lead.
+    * ``sure``: sites whose own answer is the best arm and settled, as a live site would say it.
+    * ``worse``: patients per site so far who got an arm that is worse on average over all sites.
+    * ``successes``: so far, of 100 patients, in expectation.
+    """
+
+    patients: NDArray[np.float64]  # per site
+    kept: Share
+    leads: Share
+    sure: Share
+    worse: NDArray[np.float64]
+    successes: NDArray[np.float64]
+    trials: int
+
+    @property
+    def last(self) -> int:
+        """Patients per site that were simulated."""
+        return self.kept.last
+
+    @property
+    def found(self) -> float:
+        """Patients per site until the best arm leads for good at 95 % of the sites; infinite: not in this run."""
+        return self.kept.reached
+
+    @property
+    def known(self) -> float:
+        """Patients per site until 95 % of the sites are sure of it; infinite: not in the run of ``sure``."""
+        return self.sure.reached
+
+    def worse_at(self, patients: float) -> float:
+        """Patients per site, of so many, who get a worse arm."""
+        return float(np.interp(patients, self.patients, self.worse))
+
+    def successes_at(self, patients: float) -> float:
+        """Successes of 100, of so many patients per site."""
+        return float(np.interp(patients, self.patients, self.successes))
+
+
+def share_of(values: NDArray[np.float64], patients: NDArray[np.float64]) -> Share:
+    """From values between 0 and 1 [trial, site, time]."""
+    trials, sites = values.shape[:2]
+    by_trial = values.mean(axis=1)
+    mean = by_trial.mean(axis=0)
+    between = by_trial.var(axis=0, ddof=1) / trials if trials > 1 else np.zeros_like(mean)
+    alike = mean * (1.0 - mean)
+    worth = np.divide(alike, between, out=np.full_like(mean, trials), where=between > 1e-15)
+    worth = np.clip(worth, trials, trials * sites)  # independent sites
+    wide = 1.0 + _Z * _Z / worth
+    middle = (mean + _Z * _Z / (2.0 * worth)) / wide
+    half = _Z * np.sqrt(alike / worth + (_Z / (2.0 * worth)) ** 2) / wide
+    return Share(patients, mean, middle - half, middle + half)
+
+
+def crossing(patients: NDArray[np.float64], share: NDArray[np.float64]) -> float:
+    """Where a share reaches the certainty and stays, between two times evenly in log; infinite if it never does."""
+    below = np.flatnonzero(share < CERTAINTY - 1e-12)
+    if len(below) == 0:
+        return float(patients[0])
+    last = int(below[-1])
+    if last + 1 == len(share):
+        return inf
+    part = (CERTAINTY - share[last]) / (share[last + 1] - share[last])
+    return float(patients[last] * (patients[last + 1] / patients[last]) ** part)
+
+
+# ---------------------------------------------------------------- who is sure
+
+
+def deviations(agents: Any, sites: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The standard deviations of these sites' estimates [site, arm], and which of them can judge all arms.
+
+    As on the page of a live site (``agent.core.unequal_sites``), more where other sites have released less.
+    """
+    if "spread" not in agents.dtype.names:  # rewards in one place, or of one site
+        return agents["deviation"][sites], np.ones(len(sites), bool)
+    unseen = largest_reward_variance(0.0, 1.0) / PRIOR_REWARDS
+    precision = np.where(agents["releases"] > 0, agents["precision"], 1.0 / unseen)
+    own, share = 1.0 / precision[sites], 1.0 / len(precision)
+    of_all = share * (1.0 / precision).mean(axis=0)  # sites count alike: sum of (V_j / N^2)
+    wider = [[widening(v, share, all_) for v, all_ in zip(row, of_all, strict=True)] for row in own]
+    return agents["spread"][sites] * np.array(wider), agents["num_unknown"][sites] == 0
+
+
+def sure_of(best_arm: int, theta: NDArray[np.float64], deviation: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether each site [site, arm] is sure, and right: its leader is the best arm."""
+    rivals = [arm for arm in range(theta.shape[1]) if arm != best_arm]
+    ahead = theta[:, best_arm, None] - theta[:, rivals]
+    errors = np.hypot(deviation[:, best_arm, None], deviation[:, rivals])
+    exact = np.where(ahead > 0.0, np.inf, -np.inf)
+    closest = np.divide(ahead, errors, out=exact, where=errors > 0.0).min(axis=1)
+    normal = NormalDist()
+    sure = closest >= normal.inv_cdf(1.0 - (1.0 - SURE) / len(rivals))
+    for site in np.flatnonzero(~sure & (closest >= normal.inv_cdf(SURE))):
+        sure[site] = is_sure(chances_of_highest(theta[site].tolist(), deviation[site].tolist())[best_arm])
+    return sure
+
 
 OnRun = Callable[[str, int, int], None]
 """Takes the name of a run, and the agent-pulls that it has done and will do."""

@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.problem import Problem
+from fedbandit.world.problem import Problem
 
 __all__ = ["Part", "attributes_of_all", "first_problem", "in_order", "merge", "ranges"]
 

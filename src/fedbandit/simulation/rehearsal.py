@@ -22,8 +22,8 @@ from fedbandit.engine.compiled import SOURCES, compilable, compile_driver, compi
 from fedbandit.engine.streams import code_of
 from fedbandit.outside.admission import GOLDEN
 from fedbandit.outside.modules import digest_of
-from fedbandit.problem import Problem
-from fedbandit.rewards import Own
+from fedbandit.world.problem import Problem
+from fedbandit.world.rewards import Own
 
 __all__ = ["rehearse"]
 

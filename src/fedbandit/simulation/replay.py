@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedbandit.array_checks import finite_matrix
 from fedbandit.checks import Counts, InvalidArgument, instance, number_above, true_or_false, whole_number
 from fedbandit.engine import layout
-from fedbandit.graph import Graph, parse
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import Setting
-from fedbandit.problem import Problem
 from fedbandit.rules.batch import largest_reward_variance
 from fedbandit.simulation.run import plan_of
+from fedbandit.world.graph import Graph, parse
+from fedbandit.world.problem import Problem, finite_matrix
 
 __all__ = ["NotLogged", "Tape", "Trace", "replay"]
 

@@ -12,15 +12,15 @@ import numpy as np
 
 from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.engine.layout import setting_of
-from fedbandit.graph import Graph, path
 from fedbandit.outside.admission import admit, claimed_epsilon, scenes_of
 from fedbandit.outside.coupling import Scene, check_privacy
 from fedbandit.outside.policies import WrongPage, check_kind, kind_of, label_of
 from fedbandit.outside.stage import Script, Shown, Stage
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import LinkRule
-from fedbandit.problem import Problem
 from fedbandit.simulation.replay import Tape, replay
+from fedbandit.world.graph import Graph, path
+from fedbandit.world.problem import Problem
 
 __all__ = ["check_policy"]
 

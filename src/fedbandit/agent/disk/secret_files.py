@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedbandit.checks import FileError
-from fedbandit.regular_files import read_regular
+from fedbandit.toml_files import read_regular
 
 __all__ = ["LEFTOVERS", "OWNER_ONLY", "READABLE", "read_public", "read_secret", "write_together"]
 

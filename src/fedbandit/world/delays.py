@@ -11,7 +11,7 @@ from math import log, log1p
 from typing import Any
 
 from fedbandit.checks import InvalidArgument, closest, finite_number, instance, number_above, whole_number
-from fedbandit.rewards import Family
+from fedbandit.world.rewards import Family
 
 __all__ = [
     "ByOutcome",

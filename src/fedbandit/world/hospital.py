@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, closest, instance, whole_number
-from fedbandit.graph import Graph
-from fedbandit.problem import Problem
+from fedbandit.world.graph import Graph
+from fedbandit.world.problem import Problem
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,35 +1,175 @@
-"""Bandit problems: agents, arms, local means, reward distributions, and the best arm that defines regret.
+"""Bandit problems: agents, arms, local means that may change, rewards, and the best arm that defines regret.
 
 A problem states the truth; ``policies.protocol.Setting`` states what an agent may know of it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypedDict, Unpack
+from types import FunctionType
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedbandit import graph as graphs
-from fedbandit.array_checks import checked_rates, checked_weights, finite_matrix
-from fedbandit.changing_means import checked_changes, drift
 from fedbandit.checks import (
+    LARGEST,
     Counts,
     InvalidArgument,
     checked_counts,
     instance,
+    number_between,
     true_or_false,
     whole_number,
 )
-from fedbandit.delays import Delays, GivenDelays, checked_lateness
-from fedbandit.edges_per_round import EdgesPerRound, checked_edges_per_round
-from fedbandit.graph import Contacts, Graph, Schedule
 from fedbandit.notebook import problem_html, problem_text
-from fedbandit.rewards import Bernoulli, Beta, Family, Gaussian, Own, Range, StudentT
-from fedbandit.samples import Samples, empirical_of
+from fedbandit.world import graph as graphs
+from fedbandit.world.delays import Delays, GivenDelays, checked_lateness
+from fedbandit.world.graph import Contacts, Graph, Schedule
+from fedbandit.world.rewards import Bernoulli, Beta, Family, Gaussian, Own, Range, Samples, StudentT, empirical_of
 
-__all__ = ["EdgesPerRound", "Problem"]
+__all__ = [
+    "EdgesPerRound",
+    "Problem",
+    "checked_changes",
+    "checked_edges_per_round",
+    "checked_rates",
+    "checked_weights",
+    "drift",
+    "finite_matrix",
+]
+
+
+def finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
+    """``value`` as a read-only matrix of finite floats."""
+    try:
+        matrix = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument(argument, value, "a matrix of numbers, one row per agent") from None
+    if matrix.ndim != 2 or matrix.size == 0:
+        raise InvalidArgument(
+            argument, f"an array of shape {matrix.shape}", "a matrix: a row per agent, a column per arm"
+        )
+    if not np.isfinite(matrix).all():
+        i, k = np.argwhere(~np.isfinite(matrix))[0]
+        raise InvalidArgument(f"{argument}[{i}, {k}]", float(matrix[i, k]), "finite")
+    if np.abs(matrix).max() > LARGEST:
+        raise InvalidArgument(argument, float(np.abs(matrix).max()), f"at most {LARGEST:g} in size")
+    matrix.flags.writeable = False
+    return matrix
+
+
+def checked_weights(
+    weights: ArrayLike | None, num_agents: int, rates: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Weights of all agents, read-only; equal ones by default, or those of their rates, where patients count."""
+    if rates is not None:
+        by_rate = rates / rates.sum()
+        if weights is not None and not np.array_equal(weights, by_rate):
+            raise InvalidArgument("weights", weights, "left out where patients count: they follow from the rates")
+        weights = by_rate
+    if weights is None:
+        weights = np.full(num_agents, 1.0 / num_agents)
+    accepted = f"{num_agents} numbers of at least 0 with sum 1, one per agent"
+    try:
+        given = np.array(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument("weights", weights, accepted) from None
+    if given.shape != (num_agents,) or not np.isfinite(given).all() or (given < 0).any():
+        raise InvalidArgument("weights", weights, accepted)
+    if abs(given.sum() - 1.0) > 1e-9:
+        raise InvalidArgument("weights", f"weights with sum {given.sum():g}", accepted)
+    given.flags.writeable = False
+    return given
+
+
+def checked_rates(rates: ArrayLike | None, num_agents: int) -> NDArray[np.float64] | None:
+    """Rates of all agents, read-only; None: all in step."""
+    if rates is None:
+        return None
+    accepted = f"{num_agents} numbers above 0 and at most 1, one per agent"
+    try:
+        given = np.array(rates, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument("rates", rates, accepted) from None
+    if given.shape != (num_agents,) or not ((given > 0) & (given <= 1)).all():
+        raise InvalidArgument("rates", rates, accepted)
+    given.flags.writeable = False
+    return given
+
+
+# ---------------------------------------------------------------- means that change
+
+
+Means = NDArray[np.float64]
+
+_LATEST = 10**12  # round
+
+
+def checked_changes(
+    changes: Sequence[tuple[int, ArrayLike]], first: Means, rewards: Family
+) -> tuple[tuple[int, Means], ...]:
+    """First rounds of new means, in order, and the means: of the shape of the ``first``, and right for the rewards."""
+    return tuple(_checked(changes, first, rewards))
+
+
+def _checked(changes: Sequence[tuple[int, ArrayLike]], first: Means, rewards: Family) -> Iterator[tuple[int, Means]]:
+    last = 0
+    if not isinstance(changes, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument("changes", changes, "a list of (first round, means)")
+    for position, change in enumerate(changes, 1):
+        where = f"changes[{position}]"
+        if not isinstance(change, Sequence) or len(change) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+            raise InvalidArgument(where, change, "a first round and means")
+        start, given = change
+        last = whole_number(f"{where}, first round", start, last + 1, _LATEST)
+        means = finite_matrix(f"{where}, means", given)
+        if means.shape != first.shape:
+            accepted = f"of the first means' shape {first.shape}"
+            raise InvalidArgument(f"{where}, means", f"of shape {means.shape}", accepted)
+        try:
+            rewards.check(means)
+        except InvalidArgument as error:
+            raise error.at(where) from None
+        yield last, means
+
+
+def drift(means: ArrayLike, final_means: ArrayLike, rounds: tuple[int, int], steps: int) -> list[tuple[int, Means]]:
+    """Means that move evenly from ``means`` to ``final_means`` between two rounds, in so many equal steps."""
+    first, last = finite_matrix("means", means), finite_matrix("final_means", final_means)
+    if first.shape != last.shape:
+        raise InvalidArgument("final_means", f"of shape {last.shape}", f"of the means' shape {first.shape}")
+    if not isinstance(rounds, Sequence) or len(rounds) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+        raise InvalidArgument("rounds", rounds, "the rounds in which the drift begins and ends")
+    start = whole_number("rounds[0]", rounds[0], 0, _LATEST)
+    end = whole_number("rounds[1]", rounds[1], start + 1, _LATEST)
+    count = min(whole_number("steps", steps, 1, 10**5), end - start)
+    later = [(start + (end - start) * s // count, first + (last - first) * (s / count)) for s in range(1, count + 1)]
+    return [(0, first), *later]
+
+
+# ---------------------------------------------------------------- edges of a round
+
+
+EdgesPerRound = Literal["one", "matching", "all"] | float | Callable[[int, int, int, float], bool]
+
+
+def checked_edges_per_round(given: Any) -> Any:
+    """The rule, if it is one."""
+    if isinstance(given, FunctionType):
+        if given.__code__.co_argcount != 4 or given.__defaults__ or given.__kwdefaults__:
+            raise InvalidArgument("edges_per_round", given, "a function of t, i, j and u")
+        return given
+    if isinstance(given, str) and given in ("one", "matching", "all"):
+        return given
+    if isinstance(given, str) or callable(given):
+        accepted = "'one', 'matching', 'all', a probability, or a function meets(t, i, j, u)"
+        raise InvalidArgument("edges_per_round", given, accepted)
+    return number_between("edges_per_round", given, 0.0, 1.0)
+
+
+# ---------------------------------------------------------------- the problem
+
 
 AnyGraph = Graph | Schedule | Contacts | str
 Rewards = str | Callable[[Any, Any], Any]
@@ -69,7 +209,7 @@ class Problem:
       the paper.
     * ``counts``: whose average decides which arm is best: ``"sites"`` count alike (the paper) or by ``weights``;
       with ``"patients"`` each agent has the weight of its rate. FedBatch then measures rates; others are told them.
-    * ``delays``: rewards come so many rounds after their decision (``fedbandit.delays``, or a text like
+    * ``delays``: rewards come so many rounds after their decision (``fedbandit.world.delays``, or a text like
       "geometric:100"); one for all agents, or a list of one for each. Default: at once, as in the paper.
     * ``reward_window``: each reward counts so many rounds after its decision, the ``default_reward`` if it has not come
       by then (default: the lowest one). 0: as rewards come, in the order of an arm's decisions (docs/late-rewards.md).
@@ -107,7 +247,7 @@ class Problem:
                 f"one row for each of the graph's {self.graph.num_agents} agents",
             )
         whole_number("num_arms (columns of means)", self.means.shape[1], 2, MAX_ARMS)
-        instance("rewards", self.rewards, Family, "a family of fedbandit.rewards")
+        instance("rewards", self.rewards, Family, "a family of fedbandit.world.rewards")
         self.rewards.check(self.means)
         object.__setattr__(self, "rates", checked_rates(self.rates, self.num_agents))
         by_rate = np.ones(self.num_agents) if self.rates is None else self.rates
