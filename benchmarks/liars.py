@@ -25,7 +25,7 @@ from fedbandit.agent.core.answer import losses_of
 from fedbandit.agent.core.bounds import DAY, Bounds
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
-from fedbandit.agent.core.messages import Answer, Offer
+from fedbandit.agent.core.messages import Offer, Reply
 from fedbandit.agent.core.standings import Standing
 
 MEANS = 0.2, 0.5, 0.8
@@ -40,7 +40,7 @@ class Lying(MemoryNetwork):
     liars: frozenset[str] = frozenset()
     takes_weight = False
 
-    def send(self, message: Offer | Answer) -> None:
+    def send(self, message: Offer | Reply) -> None:
         """Change an offer of a liar: value, and no weight or less than none."""
         if message.sender in self.liars and isinstance(message, Offer):
             limits = Bounds.of(self.terms).limits

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
-from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core.decisions import DecisionDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Decision
 from fedbandit.agent.core.site import Site

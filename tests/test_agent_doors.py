@@ -16,10 +16,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from fedbandit.agent.gossip import dialled, front, wire
+from fedbandit.agent.gossip import tunnel, wire
 from fedbandit.agent.gossip.certificates import init
-from fedbandit.agent.gossip.handshakes import client_context
-from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.gossip.tls import TlsFiles, client_context
 from fedbandit.agent.gossip.transport import CONNECTIONS, SERVICE, Dialler, GossipServer, TurnedAway, Unreachable
 from fedbandit.agent.process.config import Address
 from fedbandit.local.processes import LocalFederation
@@ -372,8 +371,8 @@ def test_a_dialler_that_is_closed_has_no_connection_left(tmp_path, caller, monke
     async def scenario():
         async with Hall(tmp_path, "east") as hall:
             with monkeypatch.context() as patched:
-                patched.setattr(dialled, "TlsEnd", kept(dialled.TlsEnd))
-                patched.setattr(dialled, "PlainEnd", kept(dialled.PlainEnd))
+                patched.setattr(tunnel, "TlsEnd", kept(tunnel.TlsEnd))
+                patched.setattr(tunnel, "PlainEnd", kept(tunnel.PlainEnd))
                 with suppress(TurnedAway):
                     await hall.call(caller)
             assert {type(end).__name__ for end in ends} == {"TlsEnd", "PlainEnd"}
@@ -385,7 +384,7 @@ def test_a_dialler_that_is_closed_has_no_connection_left(tmp_path, caller, monke
 @pytest.mark.parametrize("means", ["east", "nort", "north.evil"])
 def test_only_the_neighbour_that_we_mean_is_called(tmp_path, means, monkeypatch):
     """Whoever answers, even if it does not mind by what name it is called."""
-    monkeypatch.setattr("fedbandit.agent.gossip.handshakes._MEANT_FOR_ANOTHER", None)
+    monkeypatch.setattr("fedbandit.agent.gossip.tls._MEANT_FOR_ANOTHER", None)
 
     async def scenario():
         async with Hall(tmp_path, "west") as hall:
@@ -398,7 +397,7 @@ def test_only_the_neighbour_that_we_mean_is_called(tmp_path, means, monkeypatch)
 
 def test_the_oldest_silent_one_makes_room(tmp_path, monkeypatch):
     """One that speaks stays, however many silent ones come after it."""
-    monkeypatch.setattr(front, "PER_ADDRESS", 4)
+    monkeypatch.setattr(tunnel, "PER_ADDRESS", 4)
 
     async def scenario():
         async with Hall(tmp_path) as hall:
@@ -416,7 +415,7 @@ def test_the_oldest_silent_one_makes_room(tmp_path, monkeypatch):
 
 
 def test_a_handshake_has_a_deadline(tmp_path, monkeypatch):
-    monkeypatch.setattr(front, "DEADLINE", 0.2)
+    monkeypatch.setattr(tunnel, "DEADLINE", 0.2)
 
     async def scenario():
         async with Hall(tmp_path) as hall:
@@ -467,7 +466,7 @@ def test_a_connection_ends_with_its_certificate(tmp_path):
 
 
 def test_addresses_of_one_network_are_one_stranger():
-    group = front._group_of
+    group = tunnel._group_of
     assert group("10.0.0.1") != group("10.0.0.2")
     assert group("2001:db8::1") == group("2001:db8::ffff:2") != group("2001:db8:0:1::1")
     assert group("::ffff:10.0.0.1") == "10.0.0.1"

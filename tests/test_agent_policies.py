@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 import literal
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning
 from fedbandit.agent.core.bounds import Bounds
-from fedbandit.agent.core.decisions import MAX_EXPIRED
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.messages import MAX_N
 from fedbandit.agent.core.records import Decision, Life, Released, Stored
-from fedbandit.agent.core.site import DecisionDraws, HorizonReached, Site
+from fedbandit.agent.core.site import MAX_EXPIRED, DecisionDraws, HorizonReached, Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.kl import kl_index

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedbandit.agent.core.events import NotANeighbour
 from fedbandit.agent.core.memory_network import imbalance
+from fedbandit.agent.core.records import NotANeighbour
 from fedbandit.agent.process.config import read_config
 from fedbandit.agent.process.stopped import change_neighbour
 from processes import (

@@ -25,13 +25,11 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, replay
-from fedbandit.agent.core.events import ArmStopped, Cancelled, KeyReused, NoArm, WindowOver
+from fedbandit.agent.core.decisions import Request, RequestIndex, arms_in
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_journal import MemoryJournal
-from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
-from fedbandit.agent.core.messages import Answer
-from fedbandit.agent.core.records import Decision
-from fedbandit.agent.core.requests import Request, RequestIndex, arms_in
+from fedbandit.agent.core.memory_network import Down, Faults, MemoryJournal, MemoryNetwork
+from fedbandit.agent.core.messages import Reply
+from fedbandit.agent.core.records import ArmStopped, Cancelled, Decision, KeyReused, NoArm, WindowOver
 from fedbandit.agent.core.site import HorizonReached, Site, Step, UnknownDecision
 from fedbandit.rules import flow
 from fedbandit.world import graph
@@ -516,7 +514,7 @@ class AveragesPlainly(Site):
         row, (version, _) = link.register
         link = replace(link, register=(flow.moved(row, self.gossiped, offer.gossiped), (version + 1, self.name)))
         self._stored.apply([link])
-        message = Answer(self.name, offer.sender, self.epoch, 0, self._digest, self.gossiped, link.register[1])
+        message = Reply(self.name, offer.sender, self.epoch, 0, self._digest, self.gossiped, link.register[1])
         return Step(message, (link,))
 
     def receive_answer(self, answer):

@@ -17,8 +17,7 @@ import pytest
 from fedbandit.agent.core.memory_network import imbalance
 from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.gossip import wire
-from fedbandit.agent.gossip.identity import Certified
-from fedbandit.agent.gossip.tls import read_tls
+from fedbandit.agent.gossip.tls import Certified, read_tls
 from fedbandit.agent.gossip.transport import Call, GossipServer
 from fedbandit.agent.process import runtime
 from fedbandit.agent.process.config import Address, read_config
@@ -218,7 +217,7 @@ class TestPlantedBug:
             monkeypatch.setattr(runtime, "GossipServer", server_class)
             if server_class is not GossipServer:
                 anybody = Certified("whoever", datetime.now(UTC) + DAY)
-                monkeypatch.setattr("fedbandit.agent.gossip.front.certified", lambda _: anybody)
+                monkeypatch.setattr("fedbandit.agent.gossip.tunnel.certified", lambda _: anybody)
             asyncio.run(served(check))
 
         return run

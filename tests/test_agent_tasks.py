@@ -11,8 +11,7 @@ from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.agent.gossip.links import Links
-from fedbandit.agent.gossip.refusals import SECONDS, Pace, Refusals
-from fedbandit.agent.gossip.transport import Dialler, Unreachable
+from fedbandit.agent.gossip.transport import SECONDS, Dialler, Pace, Refusals, Unreachable
 from fedbandit.agent.process import runtime
 from fedbandit.agent.process.config import read_config
 from fedbandit.local.processes import LocalFederation

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
-from fedbandit.agent.core import answer, site_answers
-from fedbandit.agent.core.answer import Belief, answer_of, losses_of
-from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core import answer
+from fedbandit.agent.core import site as site_module
+from fedbandit.agent.core.answer import Belief, Holdout, answer_of, losses_of
+from fedbandit.agent.core.decisions import DecisionDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.holdout import Holdout
-from fedbandit.agent.core.memory_arms import simulated_signature
+from fedbandit.agent.core.memory_network import simulated_signature
 from fedbandit.agent.core.player import ENOUGH_EXCHANGES, RESTLESS
 from fedbandit.agent.core.records import Life, Stored
 from fedbandit.agent.core.site import Site
@@ -475,7 +475,7 @@ def test_warnings_ask_for_an_answer_only_where_one_matters(monkeypatch):
     """They are looked at every second."""
     asked = []
     here, _ = pair()
-    monkeypatch.setattr(site_answers, "answer_of", lambda it: asked.append(1) or answer_of(it))
+    monkeypatch.setattr(site_module, "answer_of", lambda it: asked.append(1) or answer_of(it))
     here.warnings()
     assert asked == []
 
@@ -483,8 +483,8 @@ def test_warnings_ask_for_an_answer_only_where_one_matters(monkeypatch):
 @pytest.mark.parametrize(("chance", "keeps_it_open"), [(0.999, False), (0.9, True), (None, True)])
 def test_nobody_keeps_an_answer_open_that_is_sure_and_only_waits_for_exchanges(monkeypatch, chance, keeps_it_open):
     here, _ = pair()
-    monkeypatch.setattr(site_answers, "holdout", lambda *_: Holdout("there", 0, 9))
-    monkeypatch.setattr(site_answers, "answer_of", lambda it: answer_of(it)._replace(chance=chance, settled=False))
+    monkeypatch.setattr(site_module, "holdout", lambda *_: Holdout("there", 0, 9))
+    monkeypatch.setattr(site_module, "answer_of", lambda it: answer_of(it)._replace(chance=chance, settled=False))
     assert (here.holdout is not None) == keeps_it_open
 
 

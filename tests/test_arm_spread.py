@@ -9,13 +9,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fedbandit.agent.core.arm_changes import ArmChange
+from fedbandit.agent.core.arms import ArmChange
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.gossip import arm_spread, wire
-from fedbandit.agent.gossip.arm_spread import ArmSpread
-from fedbandit.agent.gossip.signatures import Signatures
+from fedbandit.agent.gossip.arm_spread import ArmSpread, Signatures
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import Dialler, GossipServer, TurnedAway, Unreachable
 from fedbandit.agent.gossip.wire import ArmNews

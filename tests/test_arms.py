@@ -8,19 +8,23 @@ from random import Random
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, Shares
-from fedbandit.agent.core.aligned_rows import aligned, widened
-from fedbandit.agent.core.arm_changes import KEPT_FOR_STOPS, MAX_ADDED, MAX_CHANGES, ArmChange, change_from
-from fedbandit.agent.core.arm_names import remarks_on_names, same_to_readers
-from fedbandit.agent.core.arms import Arms
-from fedbandit.agent.core.choice import choice, draws_for
-from fedbandit.agent.core.events import HorizonReached, NoArm
+from fedbandit.agent.core.arms import (
+    KEPT_FOR_STOPS,
+    MAX_ADDED,
+    MAX_CHANGES,
+    ArmChange,
+    ArmChanged,
+    Arms,
+    change_from,
+    remarks_on_names,
+    same_to_readers,
+)
+from fedbandit.agent.core.decisions import Request, choice, draws_for
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_arms import ArmNews, simulated_signature
-from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork
-from fedbandit.agent.core.messages import Answer
+from fedbandit.agent.core.memory_network import ArmNews, Down, Faults, MemoryNetwork, simulated_signature
+from fedbandit.agent.core.messages import Reply, aligned, widened
 from fedbandit.agent.core.notices import Note, warnings_of_arms
-from fedbandit.agent.core.records import ArmChanged
-from fedbandit.agent.core.requests import Request
+from fedbandit.agent.core.records import HorizonReached, NoArm
 from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.mechanism import COUNTED
 from test_agent_simulation import FAULTY_EVENTS, Story, Watched, check_releases, check_rewards, until_all_agree
@@ -189,7 +193,7 @@ def test_no_more_arms_than_messages_can_hold():
 
 
 def test_rows_are_put_into_the_own_order():
-    answer = Answer(
+    answer = Reply(
         "1", "0", 1, 1, "d", (1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0), (1, "1"), n_max=(1, 2, 3, 4), arms=("y", "x")
     )
     seen = aligned(answer, 2, ("x", "z"), (0.5,) * 8)
@@ -202,7 +206,7 @@ def test_rows_are_put_into_the_own_order():
 @pytest.mark.parametrize("names", [("x", "x"), ("",), tuple(map(str, range(MAX_ADDED + 1)))])
 def test_names_that_nobody_adds_are_refused(names):
     with pytest.raises(InvalidArgument):
-        Answer("1", "0", 1, 1, "d", (0.0,) * (4 + 2 * len(names)), (1, "1"), arms=names)
+        Reply("1", "0", 1, 1, "d", (0.0,) * (4 + 2 * len(names)), (1, "1"), arms=names)
 
 
 HIDDEN = ["\u3164", "a\u2800", "\u115f\u1160", "a\u034fb", "\u0301", "a" + 30 * "\u0301\u0302"]

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import pytest
 
 from fedbandit import FedBatch
-from fedbandit.agent.core.arm_changes import ArmChange
+from fedbandit.agent.core.arms import ArmChange
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import imbalance
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
+from fedbandit.agent.gossip.arm_spread import Signatures
 from fedbandit.agent.gossip.certificates import init, issue
-from fedbandit.agent.gossip.signatures import Signatures
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.local.processes import LocalFederation
 from processes import ask, assert_mistake, command, lines, measured, read, state, wait_until

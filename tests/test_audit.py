@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from fedbandit import FedBatch, FedUCB, InvalidArgument
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.messages import Answer, Offer
+from fedbandit.agent.core.messages import Offer, Reply
 from fedbandit.agent.core.site import Site
 from fedbandit.audit.attacks import Attack, on_batches, on_mechanism
 from fedbandit.audit.broken_sites import scaled_noise
@@ -312,7 +312,7 @@ def test_both_begin_exchanges_and_both_answer():
     plan = Plan(federation(FedBatch(1.0, first_batch=2)), changed=1, decisions=5, loads=2)
     view = play(plan, Neighbour(plan.terms), 0.0, fixed_noise()[0])
     kinds = [seen.header[0] for seen in view]
-    assert kinds == [Answer, Offer, Offer, Answer, Answer, Offer, Offer]
+    assert kinds == [Reply, Offer, Offer, Reply, Reply, Offer, Offer]
     # The stamp of the link: the victim writes at each of its answers, the neighbour after its first two offers.
     writers = [seen.header[3] for seen in view]
     assert writers == [

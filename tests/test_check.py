@@ -18,14 +18,13 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core.decisions import DecisionDraws
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
 from fedbandit.agent.gossip.certificates import init, issue
-from fedbandit.agent.gossip.dialled import Tunnel
-from fedbandit.agent.gossip.handshakes import in_words
-from fedbandit.agent.gossip.tls import read_tls
+from fedbandit.agent.gossip.tls import in_words, read_tls
+from fedbandit.agent.gossip.tunnel import Tunnel
 from fedbandit.agent.process import check as checking
 from fedbandit.agent.process.check import check
 from fedbandit.agent.process.config import read_config
@@ -268,7 +267,7 @@ sys.path.insert(0, {tests!r})
 from processes import terms
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core.decisions import DecisionDraws
 journal = SqliteJournal(Path({path!r}), "north", terms(), epoch=1)
 site = Site("north", terms(), journal.load())
 journal.commit(site.decide({at}, [DecisionDraws((0.0, 0.0), 0.5)]).records)

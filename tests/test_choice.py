@@ -18,13 +18,11 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, Shares
-from fedbandit.agent.core import decisions
-from fedbandit.agent.core.choice import Choice, DecisionDraws, choice, draws_for
-from fedbandit.agent.core.events import HorizonReached
+from fedbandit.agent.core.decisions import Choice, DecisionDraws, choice, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.player import Player
-from fedbandit.agent.core.records import Life, Stored
+from fedbandit.agent.core.records import HorizonReached, Life, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.outside.policies import WrongPage
 from fedbandit.policies import chances
@@ -130,7 +128,7 @@ def alone(terms, counts, seed):
 
 def _decided(site, arm):
     """A decision for this arm, whatever the page says."""
-    with patch.object(decisions, "choice", lambda *_: Choice(arm, 1.0)):
+    with patch.object(site, "choice", lambda *_: Choice(arm, 1.0)):
         return site.decide(0.0, DecisionDraws((0.0,) * site.terms.num_arms, 0.5)).result
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
-from fedbandit.agent.core.arm_names import remarks_on_names
+from fedbandit.agent.core.arms import remarks_on_names
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.process.config import (

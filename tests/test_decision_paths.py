@@ -10,7 +10,7 @@ from functools import partial
 import httpx
 import pytest
 
-from fedbandit.agent.core.forgetting import Expired, Limits
+from fedbandit.agent.core.decisions import Expired, Retention
 from fedbandit.agent.http import decisions
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.process import runtime
@@ -524,7 +524,7 @@ def test_the_metrics_of_it(tmp_path):
 
 def test_at_most_a_line_a_minute(caplog):
     caplog.set_level(logging.INFO, "test")
-    forgotten = ForgottenDecisions(logging.getLogger("test"), Limits(5, 3600.0), has_window=False)
+    forgotten = ForgottenDecisions(logging.getLogger("test"), Retention(5, 3600.0), has_window=False)
     for second in range(120):
         forgotten.count(Expired(2, 1, 1))
         forgotten.say(float(second))

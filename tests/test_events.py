@@ -19,10 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbandit.agent.core.choice import DecisionDraws
-from fedbandit.agent.core.forgetting import Limits
-from fedbandit.agent.core.history import History, Point
-from fedbandit.agent.core.rates import Rates
+from fedbandit.agent.core.decisions import DecisionDraws, Retention
+from fedbandit.agent.core.history import History, Point, Rates
 from fedbandit.agent.core.records import Life, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.http import events, server
@@ -612,7 +610,7 @@ def shown_after_each(rewards):
         site.report(decision.id, reward, float(k))
         watched.note(moment_of(site, 10.0 * k))
         state = site_state(
-            site, None, {}, {}, 0.0, 0.0, Limits(10, 1.0), {}, site.warnings(), watched.per_minute
+            site, None, {}, {}, 0.0, 0.0, Retention(10, 1.0), {}, site.warnings(), watched.per_minute
         ).model_dump_json()
         past.append((state, watched.history(TERMS.arms).model_dump_json(), *points, sum(site.releases)))
     return past

@@ -7,11 +7,10 @@ from random import Random
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
-from fedbandit.agent.core.decisions import MAX_SETTLED
 from fedbandit.agent.core.federation import MAX_WINDOW, Federation
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.records import Life, Released, Stored
-from fedbandit.agent.core.site import DecisionDraws, Site, UnknownDecision
+from fedbandit.agent.core.site import MAX_SETTLED, DecisionDraws, Site, UnknownDecision
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.process.clock import LASTS, SteadyClock
 from fedbandit.audit.leaking_sites import ArrivalSite

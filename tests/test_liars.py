@@ -10,20 +10,17 @@ from random import Random
 import pytest
 
 from fedbandit import FedBatch, GossipUCB
-from fedbandit.agent.core.bounds import DAY, LARGEST_RATE, Bounds
-from fedbandit.agent.core.choice import DecisionDraws
+from fedbandit.agent.core.answer import Estimates, errors_of
+from fedbandit.agent.core.bounds import DAY, LARGEST_RATE, PATIENCE, SAID, Bounds, LinkWatch
+from fedbandit.agent.core.decisions import DecisionDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.link_watch import PATIENCE, SAID, LinkWatch
 from fedbandit.agent.core.memory_network import MemoryNetwork, disagreement, imbalance
-from fedbandit.agent.core.messages import Offer
+from fedbandit.agent.core.messages import Offer, Seal
 from fedbandit.agent.core.notices import Note
 from fedbandit.agent.core.player import MIXED
-from fedbandit.agent.core.quiet_arms import QuietArms
 from fedbandit.agent.core.records import Link
-from fedbandit.agent.core.seals import Seal
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.core.standings import MAX_EPOCH, MAX_N, STALE, Standing, Standings
-from fedbandit.agent.core.unequal_sites import Estimates, errors_of
+from fedbandit.agent.core.standings import MAX_EPOCH, MAX_N, STALE, QuietArms, Standing, Standings
 from fedbandit.checks import InvalidArgument
 from test_agent_simulation import SWEEPS, TERMS, WINDOW, Story, Watched, check_releases, check_rewards, until_all_agree
 

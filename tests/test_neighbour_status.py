@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fedbandit.agent.core.records import Link
-from fedbandit.agent.gossip.neighbour_status import SILENT_AFTER, NeighbourStatus
+from fedbandit.agent.gossip.links import SILENT_AFTER, NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.process.config import Neighbour
 from fedbandit.rules import flow

@@ -12,13 +12,12 @@ import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core.bounds import CENTURY
+from fedbandit.agent.core.decisions import Request
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_journal import MemoryJournal
-from fedbandit.agent.core.memory_network import Down, MemoryNetwork
-from fedbandit.agent.core.presence import FileIsCurrent, FileIsOld, Presence
+from fedbandit.agent.core.memory_network import Down, MemoryJournal, MemoryNetwork
+from fedbandit.agent.core.messages import Seal
 from fedbandit.agent.core.records import Decision, Known, Life, Renewed
-from fedbandit.agent.core.requests import Request
-from fedbandit.agent.core.seals import Seal
+from fedbandit.agent.core.release_guard import FileIsCurrent, FileIsOld, Presence
 from fedbandit.agent.core.site import DecisionDraws, NotNow, Site, UnknownDecision
 from fedbandit.agent.disk.journal import SqliteJournal
 from test_agent_simulation import TERMS as FIVE

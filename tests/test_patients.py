@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 import literal_batch
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, LocalUCB, Problem, Tape, replay, simulate
 from fedbandit.agent.core import standings
+from fedbandit.agent.core.answer import holdout, widening
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.holdout import holdout
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.messages import Offer
 from fedbandit.agent.core.player import ENOUGH_EXCHANGES, LEAST_ELAPSED
 from fedbandit.agent.core.records import Known, Life, Stored
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.core.standings import MOST_NUMBERS, Standing, Standings
-from fedbandit.agent.core.unequal_sites import widening
 from fedbandit.engine.layout import new_population, no_tape, setting_of, with_own_scratch, world_of
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.rules.batch import batch_size, release_variance, scheduled_variance

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 import fedbandit
 from fedbandit import CentralUCB, FedBatch, InvalidArgument
+from fedbandit.agent.core.answer import variance_of_own_mean, widening
 from fedbandit.agent.core.standings import Standing
-from fedbandit.agent.core.unequal_sites import variance_of_own_mean, widening
 from fedbandit.cli.commands import app
 from fedbandit.engine import cpu
 from fedbandit.engine.layout import settings_of

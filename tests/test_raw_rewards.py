@@ -18,7 +18,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Known
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.disk.journal import SqliteJournal
-from fedbandit.agent.disk.raw_values import BLOCK
+from fedbandit.agent.disk.rows import BLOCK
 from fedbandit.agent.http.access import RIGHT_FOR
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.process.config import ROLES

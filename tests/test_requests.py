@@ -7,12 +7,22 @@ from dataclasses import replace
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument
-from fedbandit.agent.core.events import ArmStopped, Cancelled, KeyReused, NoArm, Rewarded, UnknownDecision, WindowOver
+from fedbandit.agent.core.decisions import MAX_DECISIONS, MAX_TEXT, Expired, Request, Retention, arms_in, as_bits
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.forgetting import Expired, Limits, warnings_of_forgetting
-from fedbandit.agent.core.presence import Presence
-from fedbandit.agent.core.records import Kept, Life, Stored
-from fedbandit.agent.core.requests import MAX_DECISIONS, MAX_TEXT, Request, arms_in, as_bits
+from fedbandit.agent.core.notices import warnings_of_forgetting
+from fedbandit.agent.core.records import (
+    ArmStopped,
+    Cancelled,
+    Kept,
+    KeyReused,
+    Life,
+    NoArm,
+    Rewarded,
+    Stored,
+    UnknownDecision,
+    WindowOver,
+)
+from fedbandit.agent.core.release_guard import Presence
 from fedbandit.agent.core.site import DecisionDraws, HorizonReached, Site
 from fedbandit.agent.disk.journal import SqliteJournal
 
@@ -452,7 +462,7 @@ def test_expiry_says_how_many_had_no_reward_and_why():
 
 
 def test_a_warning_comes_before_a_pending_decision_is_forgotten():
-    limits = Limits(20, 1000.0)
+    limits = Retention(20, 1000.0)
     site = new_site()
     (first,) = ask(site, at=0.0)
 
@@ -476,4 +486,4 @@ def test_a_warning_comes_before_a_pending_decision_is_forgotten():
     assert first.id not in site.stored.decisions
     windowed = new_site(WINDOW)
     ask(windowed, at=0.0)
-    assert [*warnings_of_forgetting(windowed, Limits(1, 1.0), 1e6)] == [], "nothing is lost"
+    assert [*warnings_of_forgetting(windowed, Retention(1, 1.0), 1e6)] == [], "nothing is lost"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fedbandit import FedBatch, FedUCB
+from fedbandit.agent.core.decisions import Request
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.requests import Request
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.disk import journal as journal_module
 from fedbandit.agent.disk.journal import SCHEMA, JournalError, SqliteJournal

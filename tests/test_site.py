@@ -16,8 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument
 from fedbandit.agent.core.bounds import CENTURY
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_journal import Crashed, MemoryJournal
-from fedbandit.agent.core.memory_network import Down, MemoryNetwork
+from fedbandit.agent.core.memory_network import Crashed, Down, MemoryJournal, MemoryNetwork
 from fedbandit.agent.core.messages import MAX_COUNT, MAX_N, MAX_VERSION, Offer
 from fedbandit.agent.core.records import Decision, Forgotten, Known, Life, Released, Stored
 from fedbandit.agent.core.site import (

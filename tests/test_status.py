@@ -21,11 +21,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedbandit.agent.core.arm_changes import ArmChange
-from fedbandit.agent.core.arms import Arms
-from fedbandit.agent.core.holdout import Holdout
+from fedbandit.agent.core.answer import Holdout
+from fedbandit.agent.core.arms import ArmChange, ArmChanged, Arms
 from fedbandit.agent.core.notices import Note, warnings_of_arms, warnings_of_network
-from fedbandit.agent.core.records import ArmChanged
 from fedbandit.agent.http.state import SiteState, needs_a_person
 from fedbandit.agent.process.config import ROLES
 from fedbandit.cli import app

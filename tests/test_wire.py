@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedbandit.agent.core.messages import MAX_COUNT, Answer, Offer
+from fedbandit.agent.core.messages import MAX_COUNT, Offer, Reply
 from fedbandit.agent.gossip import exchange_pb2 as pb
 from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.wire import MAX_BYTES, WIRE, WireError, decode_answer, decode_offer, decode_terms
@@ -59,7 +59,7 @@ class TestRoundTrip:
 
     @given(offers())
     def test_an_answer_comes_out_as_it_went_in(self, offer):
-        answer = Answer(
+        answer = Reply(
             *(offer.sender, offer.receiver, offer.epoch, offer.to_epoch, offer.federation, offer.flow, offer.stamp),
             n_max=offer.n_max,
         )

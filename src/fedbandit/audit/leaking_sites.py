@@ -8,11 +8,11 @@ from dataclasses import replace
 from types import MethodType
 from typing import ClassVar, TypeVar
 
+from fedbandit.agent.core.decisions import Slots
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.messages import Answer, Offer
+from fedbandit.agent.core.messages import Offer, Reply
 from fedbandit.agent.core.records import Decision, Record, Stored
 from fedbandit.agent.core.site import Site, Step
-from fedbandit.agent.core.slots import Slots
 from fedbandit.audit.script import OpenSite
 from fedbandit.privacy.mechanism import Interval, Mechanism
 from fedbandit.privacy.noise import GRID, NoiseSource, to_steps
@@ -235,7 +235,7 @@ class CountingSite(Site):
 class TellingSite(RememberingSite):
     """The version of its answers tells whether the last reward was good, and no number is raw."""
 
-    def receive_offer(self, offer: Offer) -> Step[Answer]:
+    def receive_offer(self, offer: Offer) -> Step[Reply]:
         """Raise the version."""
         step = super().receive_offer(offer)
         rewards = [self.told[name] for name in self._stored.decisions if name in self.told]

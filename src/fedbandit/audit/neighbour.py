@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_journal import MemoryJournal
-from fedbandit.agent.core.memory_network import Down
-from fedbandit.agent.core.messages import Answer, Message, Offer
+from fedbandit.agent.core.memory_network import Down, MemoryJournal
+from fedbandit.agent.core.messages import Message, Offer, Reply
 from fedbandit.agent.core.site import Site, Step
 from fedbandit.rules.flow import FIRST, Stamp, mirrored
 
@@ -49,7 +48,7 @@ class Neighbour(Site):
         self._ends = NEIGHBOUR, VICTIM, EPOCH, EPOCH, terms.digest(), mirrored(self._flow)
         self._n_max = (count, *(0,) * (terms.num_arms - 1)) if terms.catches_up else ()
         self._offers: dict[Stamp, Offer] = {}
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, Reply] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -71,18 +70,18 @@ class Neighbour(Site):
             self._offers[self._stamp] = Offer(*self._ends, self._stamp, self._gossips, n_max=self._n_max)
         return Step(self._offers[self._stamp])
 
-    def receive_offer(self, offer: Offer) -> Step[Answer]:
+    def receive_offer(self, offer: Offer) -> Step[Reply]:
         """Read the victim's own row: what it gossips less what has flowed to it. Answer with the lie."""
         self._see(offer, (x - flow for x, flow in zip(offer.gossiped, offer.flow, strict=True)))
         if self._stamp[1] == NEIGHBOUR:
             raise Down("the last word on the link was a lie already")  # reading costs nothing; an answer would
         version = offer.stamp[0] + 1
         if version not in self._answers:
-            self._answers[version] = Answer(*self._ends, (version, NEIGHBOUR), n_max=self._n_max)
+            self._answers[version] = Reply(*self._ends, (version, NEIGHBOUR), n_max=self._n_max)
         self._stamp = version, NEIGHBOUR
         return Step(self._answers[version])
 
-    def receive_answer(self, answer: Answer) -> Step[None]:
+    def receive_answer(self, answer: Reply) -> Step[None]:
         """Read the victim's own row: it gossiped own + before, and moved its flow half of the way to the offer.
 
         after = before + (offered - (own + before)) / 2, solved for own.

@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from fedbandit.agent.core.events import Refused
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_journal import Crash, MemoryJournal
-from fedbandit.agent.core.memory_network import Down, MemoryNetwork
-from fedbandit.agent.core.records import Decision, Stored
+from fedbandit.agent.core.memory_network import Crash, Down, MemoryJournal, MemoryNetwork
+from fedbandit.agent.core.records import Decision, Refused, Stored
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.audit.neighbour import NEIGHBOUR, VICTIM, Neighbour, Seen
 from fedbandit.checks import InvalidArgument

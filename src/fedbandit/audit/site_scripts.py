@@ -10,7 +10,7 @@ from random import Random
 from typing import Literal
 
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_journal import Crash
+from fedbandit.agent.core.memory_network import Crash
 from fedbandit.agent.core.site import DecisionDraws
 from fedbandit.audit.script import Entry, Script
 from fedbandit.policies import FedBatch, FedUCB

@@ -260,7 +260,7 @@ def restore(config: Config = SITE_FILE) -> None:
     for files that the agent refuses to open.
     """
     from fedbandit.agent.client import Unreachable
-    from fedbandit.agent.core.restore import Restored
+    from fedbandit.agent.core.release_guard import Restored
     from fedbandit.agent.process.stopped import restore as restore_stopped
 
     site = its_config(config)
@@ -324,7 +324,7 @@ def its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Cli
 def plain_errors() -> Generator[None]:
     """Report refusals of an agent, its file or its client like the caller's own errors."""
     from fedbandit.agent.client import AgentError
-    from fedbandit.agent.core.events import Refused
+    from fedbandit.agent.core.records import Refused
     from fedbandit.agent.disk.journal import JournalError
 
     try:

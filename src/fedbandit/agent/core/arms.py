@@ -1,30 +1,329 @@
-"""What the changes of the arms add up to at one site: which arms there are, in which order, and which are stopped.
+"""The arms of a site: names that people can tell apart, signed changes, and what the changes add up to.
+
+A site adds, suspends, resumes or retires an arm, and signs that. Changes are a set that only grows; sites pass them on.
+Signatures are made and verified at the edge (``gossip.arm_spread``): a site receives genuine changes alone.
 
 A stop counts at once, whoever made it. To add or resume an arm, or to retire it for good, counts once this site has
 accepted it. A resume lifts the stops that it names and no others: one that was made without knowing of it stands. So
-two sites with the same changes and the same acceptances agree, in whatever order they heard.
+two sites with the same changes and the same acceptances agree, in whatever order they received them.
 """
 
+import json
+import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal, NamedTuple
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from typing import Literal, NamedTuple, get_args
+from unicodedata import category, decomposition, normalize
+from unicodedata import name as unicode_name
 
-from fedbandit.agent.core.arm_changes import (
-    KEPT_FOR_STOPS,
-    MAX_ADDED,
-    MAX_CHANGES,
-    MAX_LIFTED,
-    Accepts,
-    ArmChange,
-    ChangeKind,
+from fedbandit.checks import InvalidArgument, closest, shortened, whole_number
+
+__all__ = [
+    "KEPT_FOR_STOPS",
+    "MAX_ADDED",
+    "MAX_ARM_NAME",
+    "MAX_CHANGES",
+    "MAX_LIFTED",
+    "Accepts",
+    "ArmChange",
+    "ArmChanged",
+    "ArmStatus",
+    "Arms",
+    "ChangeKind",
+    "Proof",
+    "Sign",
+    "Verdict",
+    "arm_name",
+    "change_from",
+    "in_words_of_stops",
+    "new_arm_name",
+    "remarks_on_names",
+    "same_to_readers",
+    "unclear_names",
+]
+
+
+# ---------------------------------------------------------------- names
+
+
+MAX_ARM_NAME = 64
+"""The most characters in the name of an arm that is added."""
+
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+"""Characters that count as printable and show nothing."""
+
+_HIDDEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-from fedbandit.agent.core.arm_names import new_arm_name, same_to_readers
-from fedbandit.agent.core.records import ArmChanged
-from fedbandit.checks import InvalidArgument, closest
+"""What fonts show nothing for: Unicode's Default_Ignorable_Code_Point, which Python does not know, and a blank."""
 
-__all__ = ["ArmStatus", "Arms", "Verdict", "in_words_of_stops"]
+_SELECTOR = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Variation selectors, marks that choose how the character before them is drawn."""
+
+_MARKS = 4
+"""The most combining marks in a row: more than any script needs."""
+
+_CYRILLIC = "АВЕЅІЈКМНОРСТУХԚԜаеѕіјорсухԛԝһԁӏ", "ABESIJKMHOPCTYXQWaesijopcyxqwhdl"
+_GREEK = "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧον", "ABEZHIKMNOPTYXov"
+_AS_LATIN = str.maketrans(_CYRILLIC[0] + _GREEK[0], _CYRILLIC[1] + _GREEK[1])
+"""Letters that most fonts draw like a Latin one."""
+
+_PUNCTUATION = str.maketrans(
+    "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2018\u2019\u02bc\u201c\u201d", "-------'''\"\""
+)
+"""Hyphens, dashes and quotation marks, which programs put in for those of the keyboard."""
+
+_ANOTHER_LOOK = frozenset({"<super>", "<sub>", "<circle>", "<fraction>", "<square>"})
+"""Forms of a character that people tell from it: 10² is not 102. Others are a matter of width and font."""
+
+MOST_REMARKS = 5
+"""So many remarks on names are made: somebody may add a hundred arms."""
+
+
+def arm_name(name: object) -> str:
+    """The name of an arm that can be added, or an error."""
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_ARM_NAME or not name.isprintable() or name != name.strip():
+        raise InvalidArgument("arm", name, f"a name of 1 to {MAX_ARM_NAME} printable characters")
+    return name
+
+
+def _can_be_read(name: str) -> bool:
+    """Whether people see a name as it is: no character shows nothing, or moves others, and marks do not pile up."""
+    marks = "".join("m" if category(letter).startswith("M") else "." for letter in name)
+    is_seen = not set(name) & _BLANK and name.isprintable() and name.strip() != ""
+    return is_seen and not marks.startswith("m") and "m" * (_MARKS + 1) not in marks
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name has no variation selector but of a symbol: those have a form as text and one as emoji."""
+    found = (it.start() for it in _SELECTOR.finditer(name))
+    return all(name[k] in "\ufe0e\ufe0f" and k > 0 and category(name[k - 1]).startswith("S") for k in found)
+
+
+def new_arm_name(name: object) -> str:
+    """The name of an arm that is to be added, in Unicode's normal form C; others have added whatever they liked."""
+    found = normalize("NFC", arm_name(name))
+    if not _can_be_read(found) or not _is_plain(found):
+        raise InvalidArgument("arm", name, f"a name without invisible characters and at most {_MARKS} marks in a row")
+    return found
+
+
+def same_to_readers(names: Sequence[str]) -> tuple[int, int] | None:
+    """The first two names that people take for one."""
+    return next(_same(names), None)
+
+
+def _same(names: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Each name that people take for one before it: it differs in upper case, blanks, or characters that look alike."""
+    seen: dict[tuple[int, str], int] = {}
+    for k, it in enumerate(names):
+        first = min([seen.setdefault(key, k) for key in enumerate(_as_read(it))])
+        if first != k:
+            yield first, k
+
+
+def unclear_names(argument: str, names: Sequence[str]) -> Iterator[InvalidArgument]:
+    """Names of a new federation that cannot be read. Its terms refuse equal ones.
+
+    Similar ones are remarked on, not refused: the sites that share the terms cannot rename an arm, and may
+    begin with an empty disk.
+    """
+    accepted = "a name that can be read: no invisible characters, few marks in a row"
+    for k, it in enumerate(names):
+        if not _can_be_read(it):
+            yield InvalidArgument(f"{argument}[{k}]", it, accepted)
+
+
+def _as_read(it: str) -> tuple[str, str]:
+    """Two keys of a name; whoever has either in common looks the same.
+
+    Capitals of a script look like others than its small letters do: so letters are translated after the case is
+    folded, and before.
+    """
+    shown = _HIDDEN.sub("", normalize("NFC", it)).translate(_PUNCTUATION)
+    forms = (c if decomposition(c).split(" ")[0] in _ANOTHER_LOOK else normalize("NFKC", c) for c in shown)
+    text = " ".join(normalize("NFC", "".join(forms)).split())
+    return text.casefold().translate(_AS_LATIN), text.translate(_AS_LATIN).casefold()
+
+
+@lru_cache(8)
+def remarks_on_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What people may overlook in the names of the arms."""
+    said = [
+        f"people cannot tell the arms {shortened(names[first])!r} and {shortened(names[second])!r} apart."
+        for first, second in _same(names)
+    ]
+    said += [
+        f"the name of the arm {shortened(it)!a} holds characters that nobody sees: whoever types it leaves them out."
+        for it in names
+        if not _is_plain(it)
+    ]
+    said += [
+        f"in the name of the arm {shortened(it)!r}, {letter!r} is the letter {unicode_name(letter).lower()} among "
+        f"Latin ones, which it looks like: whoever types the name may get another."
+        for it in names
+        if (letter := _disguised(it)) is not None
+    ]
+    more = len(said) - MOST_REMARKS
+    rest = [f"and {more} more remarks on the names of arms."] if more > 0 else []
+    return (*said[:MOST_REMARKS], *rest)
+
+
+def _disguised(it: str) -> str | None:
+    """A letter that looks like a Latin one, and stands in a word with Latin ones."""
+    words = "".join(letter if letter.isalpha() else " " for letter in it).split()
+    for word in words:
+        found = [letter for letter in word if ord(letter) in _AS_LATIN]
+        if found and any(unicode_name(letter, "").startswith("LATIN") for letter in word):
+            return found[0]
+    return None
+
+
+# ---------------------------------------------------------------- changes
+
+
+ChangeKind = Literal["add", "suspend", "resume", "retire"]
+
+Accepts = frozenset[str] | Literal["anyone"]
+"""From whom a site accepts changes without asking its operator."""
+
+Proof = tuple[bytes, bytes]
+"""The certificates of a signer, from its own to the CA's, as PEM; and its signature. Both empty without TLS."""
+
+Sign = Callable[[bytes], Proof]
+"""Signs the content of a change with the site's own key."""
+
+MAX_CHANGES = 500
+"""The most changes of one site that others keep: messages name all that a site knows, in 16 bytes each."""
+
+KEPT_FOR_STOPS = 100
+"""Of these, so many are a site's stops: one that has changed much can still stop an arm."""
+
+MAX_ADDED = 100
+"""The most arms that are added to those of the terms: messages have a column for each."""
+
+MAX_LIFTED = 100
+"""The most stops that one change lifts."""
+
+MAX_VERSION, MAX_TIME, LONGEST = 2**40, 2**62, 1000
+MAX_CERTIFICATES, MAX_SIGNATURE = 16_384, 1024
+_ID = 16
+
+
+@dataclass(frozen=True)
+class ArmChange:
+    """One change.
+
+    * ``version``: how many changes its site knew, this one counted: for people to read; nothing depends on it
+    * ``by``: the site that made it; ``at``: when, in milliseconds since 1970 by its clock
+    * ``federation``: the hash of the terms
+    * ``lifts``: the ids of the stops that a *resume* ends: those that its site knew. So nobody undoes a stop that he
+      has not heard of
+    * ``certificates``, ``signature``: its proof
+    """
+
+    version: int
+    kind: ChangeKind
+    arm: str
+    by: str
+    at: int
+    federation: str
+    lifts: tuple[str, ...] = ()
+    certificates: bytes = b""
+    signature: bytes = b""
+
+    def __post_init__(self) -> None:
+        """Refuse what no honest site signs."""
+        object.__setattr__(self, "version", whole_number("version", self.version, 1, MAX_VERSION))
+        object.__setattr__(self, "at", whole_number("at", self.at, 0, MAX_TIME))
+        if self.kind not in get_args(ChangeKind):
+            raise InvalidArgument("change", self.kind, ", ".join(get_args(ChangeKind)))
+        if self.kind == "add":
+            arm_name(self.arm)
+        for name, most in (("arm", LONGEST), ("by", LONGEST), ("federation", 64)):
+            value: object = getattr(self, name)
+            if not isinstance(value, str) or len(value) > most or not value.isprintable():
+                raise InvalidArgument(name, value, f"a text of at most {most} printable characters")
+        if len(self.lifts) > (MAX_LIFTED if self.kind == "resume" else 0):
+            raise InvalidArgument("lifts", f"{len(self.lifts)} stops", f"at most {MAX_LIFTED}, of a resume alone")
+        if not all(_is_id(it) for it in self.lifts):
+            raise InvalidArgument("lifts", self.lifts, "ids of changes")
+        if len(self.certificates) > MAX_CERTIFICATES or len(self.signature) > MAX_SIGNATURE:
+            raise InvalidArgument("proof", "a longer one", f"at most {MAX_CERTIFICATES} and {MAX_SIGNATURE} bytes")
+
+    @cached_property
+    def content(self) -> bytes:
+        """What is signed."""
+        fields = self.federation, self.version, self.kind, self.arm, self.by, self.at, list(self.lifts)
+        return json.dumps(["fedbandit arm change", *fields]).encode()
+
+    @cached_property
+    def id(self) -> str:
+        """A hash of the content: two changes with one id are the same change."""
+        return blake2b(self.content, digest_size=_ID).hexdigest()
+
+    @cached_property
+    def key(self) -> bytes:
+        """A hash of content and proof: another may have the same content, and a forged proof."""
+        proof = len(self.certificates).to_bytes(4, "big") + self.certificates + self.signature
+        return blake2b(self.content + b"\0" + proof, digest_size=_ID).digest()
+
+    @property
+    def is_stop(self) -> bool:
+        """Whether it takes an arm away: that needs nobody's consent."""
+        return self.kind in ("suspend", "retire")
+
+    @property
+    def order(self) -> tuple[int, str, str]:
+        """In which changes are shown."""
+        return self.version, self.by, self.id
+
+    def signed(self, sign: Sign) -> "ArmChange":
+        """The same change with a proof."""
+        certificates, signature = sign(self.content)
+        return ArmChange(**{**self._fields(), "certificates": certificates, "signature": signature})  # pyright: ignore[reportArgumentType]
+
+    def _fields(self) -> dict[str, object]:
+        names = "version", "kind", "arm", "by", "at", "federation", "lifts"
+        return {name: getattr(self, name) for name in names}
+
+    def in_words(self) -> str:
+        """For the log."""
+        return f"{self.by} {_DONE[self.kind]} the arm {self.arm!r} (version {self.version}, {self.id[:8]})"
+
+
+@dataclass(frozen=True)
+class ArmChanged:
+    """A change as a site stores it. ``accepted``: acceptance order; 0 if pending."""
+
+    change: ArmChange
+    accepted: int
+
+
+_DONE: dict[ChangeKind, str] = {"add": "adds", "suspend": "suspends", "resume": "resumes", "retire": "retires"}
+
+
+def _is_id(text: object) -> bool:
+    return isinstance(text, str) and len(text) == 2 * _ID and not set(text) - set("0123456789abcdef")
+
+
+def change_from(content: bytes, certificates: bytes, signature: bytes) -> ArmChange:
+    """The change with this content; refuses bytes that are not exactly what a site signs."""
+    try:
+        said, federation, version, kind, arm, by, at, lifts = json.loads(content)
+        change = ArmChange(version, kind, arm, by, at, federation, tuple(lifts), certificates, signature)
+    except InvalidArgument:
+        raise
+    except (ValueError, TypeError, RecursionError):
+        raise InvalidArgument("content", f"{len(content)} bytes", "that of an arm change") from None
+    if said != "fedbandit arm change" or change.content != content:
+        raise InvalidArgument("content", f"{len(content)} bytes", "that of an arm change")
+    return change
+
 
 ArmStatus = Literal["active", "suspended", "retired"]
 

@@ -1,291 +1,481 @@
-"""The events of a site's application: decisions are handed out, rewards reported, settled and forgotten."""
+"""What an application may ask of a decision, which arm it gets, when its reward counts, and when it is forgotten.
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TypeVar, overload
+Requests are recognised by keys and subjects, which are stored as keyed hashes, with the key of the site's file: nobody
+without the file can tell what they were, or compare those of two sites.
+"""
 
-from fedbandit.agent.core.arms import in_words_of_stops
-from fedbandit.agent.core.choice import Choice, DecisionDraws, choice
-from fedbandit.agent.core.decision_ids import decision_id as id_of
-from fedbandit.agent.core.events import (
-    ArmStopped,
-    Cancelled,
-    KeyReused,
-    NoArm,
-    NotNow,
-    Refused,
-    Rewarded,
-    Step,
-    WindowOver,
-)
-from fedbandit.agent.core.forgetting import Expired
-from fedbandit.agent.core.messages import MAX_COUNT
-from fedbandit.agent.core.records import Decision, Forgotten, Kept, Life, Record, Times
-from fedbandit.agent.core.requests import ANY, Request, as_bits, key_tag, subject_tag
-from fedbandit.agent.core.site_answers import SiteAnswers
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from random import Random  # noqa: TID251  # an argument's type
+from typing import Any, NamedTuple
+
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.player import Player
+from fedbandit.agent.core.records import Decision, HorizonReached
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
+from fedbandit.outside.policies import WrongPage, is_built_in, kind_of
+from fedbandit.policies import FedBatch
+from fedbandit.policies.plain import widen
+from fedbandit.rules.choose import fewest_pulls
+from fedbandit.rules.shares import BY_INDEX, CONTROL, floor_of_others, given_by_share, shared_chance, sum_of_floors
 
-__all__ = ["LONGEST_GAP", "MAX_EXPIRED", "MAX_SETTLED", "Decisions", "Outcome"]
+__all__ = [
+    "ANY",
+    "KEY_SIZE",
+    "MAX_DECISIONS",
+    "MAX_TEXT",
+    "Choice",
+    "DecisionDraws",
+    "Expired",
+    "HeldUp",
+    "Request",
+    "RequestIndex",
+    "Retention",
+    "Slots",
+    "arms_in",
+    "as_bits",
+    "choice",
+    "decision_id",
+    "draws_for",
+    "key_tag",
+    "subject_tag",
+]
 
-MAX_EXPIRED = 1000
-"""The most decisions that one call forgets, so that its transaction stays short."""
 
-MAX_SETTLED = 1000
-"""The most rewards that one call lets the page observe, for the same reason."""
+MAX_DECISIONS = 1000
+"""The most decisions of one request."""
 
-LONGEST_GAP = 7 * 24 * 3600.0
-"""Seconds that count at most between two events when a rate is measured: a clock may jump by decades."""
+MAX_TEXT = 200
+"""The most characters of a key or a subject."""
 
-Outcome = bool | Refused | InvalidArgument
-"""What came of one reward: whether it counts, or why it was refused."""
-
-_Result = TypeVar("_Result")
+_KEY_SIZE, _REQUEST_SIZE, _SUBJECT_SIZE = 12, 4, 16  # bytes
 
 
-class Decisions(SiteAnswers):
-    """What a site knows (``site_view``) and tells, and what its application changes of it. ``site`` adds neighbours."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an application asks for.
 
-    reported = 0
-    """Rewards that came since the site was loaded, late ones too; a repetition is not another."""
+    * ``eligible``: numbers of the arms that may be given; None: all. ``exclude``: those that may not
+    * ``key``: the same key gets the same decisions again
+    * ``subject``: the same subject gets the same arm again
+    * ``count``: so many decisions
+    """
 
-    @overload
-    def decide(self, at: float, draws: DecisionDraws, request: Request = ANY) -> Step[Decision]: ...
+    eligible: tuple[int, ...] | None = None
+    key: str | None = None
+    subject: str | None = None
+    count: int = 1
+    exclude: tuple[int, ...] = ()
 
-    @overload
-    def decide(
-        self, at: float, draws: Sequence[DecisionDraws], request: Request = ANY
-    ) -> Step[tuple[Decision, ...]]: ...
+    def __post_init__(self) -> None:
+        """Check the fields; arms are sorted, so that equal requests are equal."""
+        whole_number("count", self.count, 1, MAX_DECISIONS)
+        for name in ("key", "subject"):
+            text = getattr(self, name)
+            if text is not None and not (isinstance(text, str) and 0 < len(text) <= MAX_TEXT and text.isprintable()):
+                raise InvalidArgument(name, text, f"1 to {MAX_TEXT} printable characters")
+        if self.eligible is not None:
+            if self.exclude:
+                raise InvalidArgument("exclude", self.exclude, "left out where eligible is given")
+            object.__setattr__(self, "eligible", tuple(sorted(set(self.eligible))))
+        object.__setattr__(self, "exclude", tuple(sorted(set(self.exclude))))
 
-    def decide(
-        self, at: float, draws: DecisionDraws | Sequence[DecisionDraws], request: Request = ANY
-    ) -> Step[Decision] | Step[tuple[Decision, ...]]:
-        """Hand out arms, and with each the next slot of the arm; ``draws`` for each decision that is asked for.
+    def arms(self, num_arms: int, stopped: frozenset[int]) -> tuple[int, ...] | None:
+        """The arms that may be given, of those that there are; None: all of them."""
+        if self.eligible is None and not self.exclude and not stopped:
+            return None
+        for name, given in (("eligible", self.eligible or ()), ("exclude", self.exclude)):
+            for arm in given:
+                whole_number(name, arm, 0, num_arms - 1)
+        asked = range(num_arms) if self.eligible is None else self.eligible
+        return tuple(k for k in asked if k not in self.exclude and k not in stopped)
 
-        Each is chosen in turn, as if it had been asked for alone. A request whose key is remembered gets the decisions
-        that it got before, and nothing changes.
+
+ANY = Request()
+"""One decision for any arm."""
+
+
+def key_tag(secret: bytes, request: Request) -> bytes:
+    """What is stored of a request's key: a hash of the key, then one of all else that it asks for."""
+    rest = repr((request.eligible, request.exclude, request.subject, request.count)).encode()
+    return _hash(secret, b"key", (request.key or "").encode(), _KEY_SIZE) + _hash(
+        secret, b"request", rest, _REQUEST_SIZE
+    )
+
+
+def subject_tag(secret: bytes, subject: str) -> bytes:
+    """What is stored of a subject."""
+    return _hash(secret, b"subject", subject.encode(), _SUBJECT_SIZE)
+
+
+def _hash(secret: bytes, person: bytes, text: bytes, size: int) -> bytes:
+    return blake2b(text, digest_size=size, key=secret, person=person).digest()
+
+
+def as_bits(arms: Iterable[int]) -> bytes:
+    """A set of arms, a bit for each."""
+    bits = sum(1 << arm for arm in arms)
+    return bits.to_bytes(max(-(-bits.bit_length() // 8), 1), "little")
+
+
+def arms_in(bits: bytes) -> list[int]:
+    """The arms of such a set, in order."""
+    number = int.from_bytes(bits, "little")
+    return [k for k in range(number.bit_length()) if number >> k & 1]
+
+
+class RequestIndex:
+    """Finds decisions that are remembered by their key, and the newest one of a subject."""
+
+    def __init__(self, decisions: Iterable[Decision]) -> None:
+        """For these decisions, oldest first."""
+        self._keys: dict[bytes, str | tuple[str, ...]] = {}  # nearly every key has one decision: no tuple for that
+        self._subjects: dict[bytes, str] = {}
+        for decision in decisions:
+            self.add(decision)
+
+    def add(self, decision: Decision) -> None:
+        """A decision was handed out."""
+        if decision.key:
+            key = decision.key[:_KEY_SIZE]
+            before = self.with_key(key)
+            self._keys[key] = (*before, decision.id) if before else decision.id
+        if decision.subject:
+            self._subjects[decision.subject] = decision.id
+
+    def drop(self, decision: Decision) -> None:
+        """A decision was forgotten."""
+        if decision.key:
+            key = decision.key[:_KEY_SIZE]
+            left = tuple(name for name in self.with_key(key) if name != decision.id)
+            self._keys.pop(key, None)
+            if left:
+                self._keys[key] = left
+        if decision.subject and self._subjects.get(decision.subject) == decision.id:
+            del self._subjects[decision.subject]
+
+    def with_key(self, tag: bytes) -> tuple[str, ...]:
+        """The ids of the decisions that were handed out for a key, in order; of whatever request."""
+        found = self._keys.get(tag[:_KEY_SIZE], ())
+        return (found,) if isinstance(found, str) else found
+
+    def newest_of(self, subject: bytes) -> str | None:
+        """The id of the newest decision of a subject."""
+        return self._subjects.get(subject)
+
+
+# ---------------------------------------------------------------- ids
+
+
+KEY_SIZE = 32
+"""Bytes of the key in a site's file; the disk draws it when the file is made."""
+
+
+def decision_id(key: bytes, run: int, epoch: int, number: int, at: float) -> str:
+    """The number of the decision, and 128 bits that only the key tells.
+
+    The run is in them: a process that starts with an old file, or a copy, hands out other ids for the same numbers.
+    """
+    tag = blake2b(struct.pack("<qqqd", run, epoch, number, at), digest_size=16, key=key, person=b"decision")
+    return f"{number}-{tag.hexdigest()}"
+
+
+# ---------------------------------------------------------------- slots
+
+
+@dataclass(frozen=True)
+class HeldUp:
+    """Rewards of an arm that wait for that of an earlier decision."""
+
+    arm: int
+    rewards: int
+    by: Decision
+
+
+class Slots:
+    """The slots of each arm that have not been played, in order; ``decisions`` is the site's own table."""
+
+    def __init__(
+        self, terms: Federation, decisions: Mapping[str, Decision], by_arrival: int, num_arms: int | None = None
+    ) -> None:
+        """As the journal knows them; decisions up to the number ``by_arrival`` have none (``Stored``).
+
+        ``num_arms``: how many there are now, if not those of the terms.
         """
-        at, is_one = finite_number("at", at), isinstance(draws, DecisionDraws)
-        drawn = (draws,) if isinstance(draws, DecisionDraws) else tuple(draws)
-        if len(drawn) != request.count:
-            raise InvalidArgument("draws", len(drawn), f"those of {request.count} decisions")
-        key = key_tag(self._stored.key, request) if request.key is not None else b""
-        if key and (found := self._again(key, request)):
-            return Step(found[0]) if is_one else Step(found)
-        allowed = self._allowed(request)
-        subject = subject_tag(self._stored.key, request.subject) if request.subject is not None else b""
-        chosen = self._chosen(drawn, allowed, subject)
-        at, before = self._tick(at), self._stored.life.decisions
-        life = Life(self.epoch, before + len(chosen))
-        eligible = b"" if allowed is None else as_bits(allowed)
-        made: list[Decision] = []
-        for number, (arm, propensity) in enumerate(chosen, before + 1):
-            name = id_of(self._stored.key, self.run, life.epoch, number, at)
-            state = None, False, False, False, False
-            made.append(Decision(name, number, arm, at, *state, propensity, key, subject, eligible))
-        if self._since is None:
-            self._since = at
-        times = self._stored.times
-        is_later = self._since != times.since
-        records = *made, life, *([replace(times, since=self._since)] if is_later else [])
-        self._stored.apply(records)
-        for decision in made:
-            self._slots.add(decision)
-            self._requests.add(decision)
-        return Step(made[0], records) if is_one else Step(tuple(made), records)
+        self._window, self._decisions = terms.reward_window, decisions
+        self._open: list[deque[str]] = []
+        self.grow(terms.num_arms if num_arms is None else num_arms)
+        for decision in decisions.values():
+            if decision.is_open and decision.number > by_arrival:
+                self.add(decision)
 
-    def _again(self, key: bytes, request: Request) -> tuple[Decision, ...]:
-        """The decisions that this request got before; none: it is new."""
-        found = tuple(self._stored.decisions[name] for name in self._requests.with_key(key))
-        if any(it.key != key for it in found):
-            raise KeyReused("this key was used for another request")
-        if found and len(found) < request.count:
-            raise KeyReused(f"{request.count - len(found)} of the {request.count} decisions of this key are forgotten")
-        for it in found:
-            if it.cancelled:
-                raise Cancelled(f"the decision {it.id} of this key was cancelled")
-            if it.arm in self.stopped and not it.rewarded:
-                raise ArmStopped(f"{self.arms.names[it.arm]}, the arm of the decision {it.id} of this key, was stopped")
-        return found
+    def grow(self, num_arms: int) -> None:
+        """There are so many arms now."""
+        self._open += [deque() for _ in range(num_arms - len(self._open))]
 
-    def _allowed(self, request: Request) -> tuple[int, ...] | None:
-        """The arms that a request may get; None: all."""
-        stopped = self.stopped
-        allowed = request.arms(len(self.arms.names), stopped)
-        if allowed is not None and not allowed:
-            asked = request.arms(len(self.arms.names), frozenset())
-            words = in_words_of_stops(self.arms, stopped if asked is None else stopped.intersection(asked))
-            raise NoArm("no arm is left for this request" + (f": {words}" if words else ""))
-        return allowed
+    def add(self, decision: Decision) -> None:
+        """Give the next slot of its arm to a decision."""
+        self._open[decision.arm].append(decision.id)
 
-    def _chosen(self, drawn: Sequence[DecisionDraws], allowed: tuple[int, ...] | None, subject: bytes) -> list[Choice]:
-        """An arm for each draw; all of them are counted as tried, or none."""
-        name = self._requests.newest_of(subject) if subject else None
-        kept = None if name is None else self._stored.decisions[name].arm
-        chosen: list[Choice] = []
-        try:
-            for draws in drawn:
-                if kept is not None and self._may_have(kept, allowed):
-                    one = Choice(kept, 1.0)  # given what is remembered, no other arm was possible
-                else:
-                    one = choice(self.terms, self._player, self.n_max, draws, allowed)
-                kept = one.arm if subject else None
-                self._tried[one.arm] += 1
-                chosen.append(one)
-        except BaseException:
-            for one in chosen:
-                self._tried[one.arm] -= 1
-            raise
-        return chosen
+    def remove(self, decision: Decision) -> None:
+        """Take the slot of a cancelled decision out: those behind it move up."""
+        self._open[decision.arm].remove(decision.id)
 
-    def _may_have(self, arm: int, allowed: tuple[int, ...] | None) -> bool:
-        most = self.terms.max_pulls
-        return (allowed is None or arm in allowed) and (most is None or self._tried[arm] < most)
-
-    def cancel(self, decision_id: str, at: float) -> Step[None]:
-        """A decision was not used: it loses its slot, and does not count as tried. Idempotent.
-
-        Only before it counts, and before a reward has come. As a request, it must not depend on the outcome.
-        """
-        decision = self.decision(decision_id)
-        if decision.cancelled:
-            return Step(None)
-        if decision.rewarded:
-            raise Rewarded("a reward of this decision was reported: it was used, and cannot be cancelled")
-        if decision.played or self._slots.is_over(decision, max(self._clock, finite_number("at", at))):
-            raise WindowOver("the reward window of this decision is over: the federation's default counts")
-        now = self._tick(at)
-        cancelled = replace(decision, cancelled=True)
-        self._stored.apply([cancelled])
-        self._tried[decision.arm] -= 1
-        if decision.number > self._stored.by_arrival:
-            self._slots.remove(cancelled)
-        has_none = self.terms.reward_window == 0.0 and self.doubt is None
-        due = self._slots.take_due(now, MAX_SETTLED) if has_none else []  # what has waited for it
-        return self._played(None, due, cancelled)
-
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
-        """Take the reward of a decision; False if it came too late, and does not count.
-
-        Idempotent: a repetition changes nothing, whatever its value, and the answer tells nothing of the first one.
-        ``at`` is the time now, by which a window is judged; None: the largest time seen so far. It moves no clock.
-        """
-        decision = self.decision(decision_id)
-        low, high, reward = self.terms.low, self.terms.high, finite_number("reward", reward)
-        if not low <= reward <= high:
-            raise InvalidArgument("reward", reward, f"a number from {low:g} to {high:g}")
-        if decision.cancelled:
-            raise Cancelled("this decision was cancelled: it takes no reward")
-        if decision.rewarded:
-            return Step(True)
-        if decision.late:
-            return Step(False)
-        now = self._clock if at is None else max(self._clock, finite_number("at", at))
-        if decision.played or self._slots.is_over(decision, now):
-            self.reported += 1
-            return self._step(False, replace(decision, late=True), replace(self._stored.times, late=self.late + 1))
-        by_arrival = decision.number <= self._stored.by_arrival
-        if by_arrival and self.doubt is not None:
-            raise NotNow("a reward of a decision from before this version is taken once this site releases again")
-        self.reported += 1
-        decision = decision.after_reward(reward)
-        kept = [Kept(decision.id, decision.number, reward)] if self._keeps_rewards else []
-        self._stored.apply([decision])
-        due: list[Decision] = []
-        if by_arrival:
-            due = [decision]
-        elif self.terms.reward_window == 0.0 and self.doubt is None:
-            due = self._slots.take_due(now, MAX_SETTLED)
-        return self._played(True, due, *(() if decision in due else (decision,)), *kept)
-
-    def report_all(self, rewards: Sequence[tuple[str, float]], at: float | None = None) -> Step[tuple[Outcome, ...]]:
-        """Take several rewards in one transaction: what ``report`` returns of each, or raises."""
-        outcomes: list[Outcome] = []
-        records: list[Record] = []
-        for decision_id, reward in rewards:
-            try:
-                step = self.report(decision_id, reward, at)
-            except (Refused, InvalidArgument) as error:
-                outcomes.append(error)
-            else:
-                outcomes.append(step.result)
-                records += step.records
-        return Step(tuple(outcomes), tuple(records))
+    def is_over(self, decision: Decision, now: float) -> bool:
+        """Whether a reward that comes now is too late."""
+        return 0.0 < self._window <= now - decision.at
 
     def is_due(self, now: float) -> bool:
-        """Whether ``settle`` has anything to do."""
-        return self.doubt is None and self._slots.is_due(max(now, self._clock))
+        """Whether any slot can be played."""
+        return any(slots and self._is_ready(self._decisions[slots[0]], now) for slots in self._open)
 
-    def settle(self, now: float) -> Step[int]:
-        """Let the page observe what is due, oldest first in each arm; how many. Nothing while nothing may be released.
+    def is_next(self, decision: Decision) -> bool:
+        """Whether all earlier slots of its arm have been played, and this one has not."""
+        slots = self._open[decision.arm]
+        return bool(slots) and slots[0] == decision.id
 
-        With a window: each decision whose window is over, with its reward, or the default if none came. So contents and
-        times of releases depend on decisions and the clock alone. At most ``MAX_SETTLED`` at once: call it again while
-        ``is_due``. The driver calls it now and then, and before all other events but ``report``: what is settled, and
-        when, must not depend on when rewards come.
-        """
-        now = self._tick(now)
-        due = self._slots.take_due(now, MAX_SETTLED) if self.doubt is None else []
-        times = [Times(now, self._stored.times.late, self._since)] if due else []
-        return self._played(len(due), due, *times)
+    def take(self, arm: int) -> Decision:
+        """The next slot of an arm, which is now played."""
+        return self._decisions[self._open[arm].popleft()]
 
-    def expire(self, before: float, keep: int) -> Step[Expired]:
-        """Forget decisions whose window ended before a time, and the oldest beyond the newest ``keep``.
+    def take_due(self, now: float, most: int) -> list[Decision]:
+        """Slots that are due, oldest first in each arm, at most so many: they are now played."""
+        due: list[Decision] = []
+        for arm in range(len(self._open)):
+            while len(due) < most and self._is_due(arm, now):
+                due.append(self.take(arm))
+        return due
 
-        Before that every one is played: without a window, one that has no reward counts with the default now. With
-        one, those that have not been settled stay. All unplayed ones stay while nothing may be released. Those that
-        were cancelled go when it is their turn. At most ``MAX_EXPIRED`` at once: call it again until it says 0.
-        """
-        before = finite_number("before", before)
-        surplus = len(self._stored.decisions) - whole_number("keep", keep, 0, MAX_COUNT)
-        window, gone, due = self.terms.reward_window, list[Decision](), list[Decision]()
-        is_held, by_age, by_keep = self.doubt is not None, 0, 0
-        for decision in self._stored.decisions.values():  # in the order of time: the clock never goes back
-            is_old = decision.at + window < before
-            if len(gone) == MAX_EXPIRED or not (is_old or len(gone) < surplus):
-                break
-            if decision.number <= self._stored.by_arrival:
-                self._tried[decision.arm] -= decision.is_open
-            elif decision.is_open:
-                if is_held or window or not self._slots.is_next(decision):
-                    break
-                due.append(self._slots.take(decision.arm))
-            if not decision.rewarded and not decision.cancelled:
-                by_age, by_keep = by_age + is_old, by_keep + (not is_old)
-            gone.append(decision)
-        for decision in gone:
-            self._requests.drop(decision)
-        behind = [] if window or is_held else self._slots.take_due(self._clock, MAX_SETTLED)
-        expired = Expired(len(gone), by_age, by_keep)
-        return self._played(expired, behind, *[Forgotten(it.id) for it in gone], gone=due)
+    def _is_due(self, arm: int, now: float) -> bool:
+        slots = self._open[arm]
+        return bool(slots) and self._is_ready(self._decisions[slots[0]], now)
 
-    def _tick(self, at: float) -> float:
-        """The time of an event: no earlier than that of any before."""
-        before, self._clock = self._clock, max(self._clock, finite_number("at", at))
-        if self._since is not None:  # what a wrong clock skips does not count as time in which nobody came
-            self._since += max(self._clock - before - LONGEST_GAP, 0.0)
-        return self._clock
+    def _is_ready(self, decision: Decision, now: float) -> bool:
+        return self.is_over(decision, now) if self._window else decision.reward is not None
 
-    def _played(
-        self, result: _Result, due: Sequence[Decision], *records: Record, gone: Sequence[Decision] = ()
-    ) -> Step[_Result]:
-        """A step after which the page has observed what is due; before that, what is ``gone`` after this step."""
-        if not due and not gone:
-            return self._step(result, *records)
-        missing = self.terms.missing_reward
-        rewards = ((it.arm, missing if it.reward is None else it.reward) for it in (*gone, *due))
-        self._remember()
-        own = self._player.take(rewards, self._elapsed)
-        step = self._step(result, *records, *[it.after_play() for it in due])
-        self._look(*self._player.concerned(own))
-        return Step(result, (*step.records, *own))
+    def waiting(self) -> int:
+        """Rewards that have been reported and not been played."""
+        return sum(self._decisions[name].reward is not None for slots in self._open for name in slots)
 
-    # ---------------------------------------------------------------- steps
+    def oldest(self) -> Iterator[Decision]:
+        """The first slot of each arm that has any."""
+        return (self._decisions[slots[0]] for slots in self._open if slots)
 
-    def _look(self, *arms: int) -> None:
-        """Show the page what the network holds now, of these arms or of all."""
-        self._count()
-        self._player.look(self.gossiped, arms or range(self._player.num_arms))
+    def held_up(self) -> Iterator[HeldUp]:
+        """Arms whose rewards wait for that of an earlier decision, which nobody has reported; none with a window."""
+        for arm, slots in enumerate(self._open):
+            if slots and not self._window:
+                rewards = sum(self._decisions[name].reward is not None for name in slots)
+                if rewards:
+                    yield HeldUp(arm, rewards, self._decisions[slots[0]])
 
-    def _step(self, result: _Result, *records: Record) -> Step[_Result]:
-        self._stored.apply(records)
-        return Step(result, records)
+
+# ---------------------------------------------------------------- the choice of an arm
+
+
+class Choice(NamedTuple):
+    """An arm, and its propensity: the probability with which this site gives this arm to this request.
+
+    Given what the site knows now. Exact, but for Thompson's draws, where it is within 0.01; None: an own page draws and
+    does not say its chances.
+    """
+
+    arm: int
+    propensity: float | None
+
+
+@dataclass(frozen=True)
+class DecisionDraws:
+    """The randomness of one decision.
+
+    * ``normals``: a standard normal draw for each arm, for the Thompson index
+    * ``u``: uniform in [0, 1), for the pick among lagging arms
+    * ``share``: uniform in [0, 1), for the shares of arms; None where the terms have none
+    """
+
+    normals: tuple[float, ...]
+    u: float
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the draws."""
+        object.__setattr__(
+            self, "normals", tuple(finite_number(f"normals[{k}]", z) for k, z in enumerate(self.normals))
+        )
+        for name in ("u", "share"):
+            value = getattr(self, name)
+            if value is None and name == "share":
+                continue
+            value = finite_number(name, value)
+            object.__setattr__(self, name, value)
+            if not 0.0 <= value < 1.0:
+                raise InvalidArgument(name, value, "a number in [0, 1)")
+
+
+def draws_for(terms: Federation, random: Random, num_arms: int | None = None) -> DecisionDraws:
+    """All that a decision under these terms may need, among so many arms; None: those of the terms."""
+    normals = tuple(random.gauss(0.0, 1.0) for _ in range(num_arms or terms.num_arms))
+    u = random.random()
+    return DecisionDraws(normals, u, None if terms.shares is None else random.random())
+
+
+def choice(
+    terms: Federation,
+    player: Player,
+    n_max: Sequence[int],
+    draws: DecisionDraws,
+    allowed: Sequence[int] | None = None,
+) -> Choice:
+    """The arm of a decision.
+
+    ``allowed``: the arms that this request may have; None: all. An arm whose pending decisions would fill its tree is
+    not handed out. ``n_max`` is empty without the consistency rule. If only some arms remain, the page chooses as in a
+    world of these; t goes on counting all decisions.
+    """
+    num_arms = player.num_arms
+    _check_normals(terms, num_arms, draws)
+    arms = _with_room(terms, player, range(num_arms) if allowed is None else _checked_arms(num_arms, allowed))
+    if terms.shares is None:
+        said = _said(terms, player, n_max, draws, arms)
+        return Choice(said.arm, said.chance(said.arm))
+    control, control_share = terms.control, 0.0
+    others = arms
+    if control in arms and len(arms) > 1:
+        control_share, others = terms.shares.control_share, [k for k in arms if k != control]
+    if draws.share is None:
+        raise InvalidArgument("share", None, "a draw in [0, 1): the terms have shares")
+    said = _said(terms, player, n_max, draws, others)
+    floor = floor_of_others(control_share, terms.shares.least_share, len(others))
+    given = given_by_share(draws.share, control_share, floor, len(others))
+    if given == CONTROL:
+        return Choice(control, control_share)
+    arm = said.arm if given == BY_INDEX else others[given]
+    chance = said.chance(arm)
+    if chance is None:
+        return Choice(arm, None)
+    return Choice(arm, shared_chance(chance, floor, sum_of_floors(control_share, floor, len(others))))
+
+
+def _with_room(terms: Federation, player: Player, arms: Sequence[int]) -> Sequence[int]:
+    most = terms.max_pulls
+    if most is None:
+        return arms
+    opened = [k for k in arms if player.me.tried[k] < most]
+    if not opened:
+        raise HorizonReached(
+            f"every arm{'' if len(arms) == player.num_arms else ' that this request may have'} has had the {most} "
+            "decisions for which policy.horizon pays: the promised epsilon is spent. A new federation with a longer "
+            "horizon, on new rewards, can go on"
+        )
+    return opened
+
+
+class _Said(NamedTuple):
+    """What the index says: an arm, and how likely it says each; ``chance_of`` is None where that is not known."""
+
+    arm: int
+    is_certain: bool
+    chance_of: Callable[[int], float] | None = None
+
+    def chance(self, arm: int) -> float | None:
+        """How likely the index says this arm."""
+        if self.is_certain:
+            return float(arm == self.arm)
+        return None if self.chance_of is None else self.chance_of(arm)
+
+
+def _certainly(arm: int) -> _Said:
+    return _Said(arm, True)
+
+
+def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: DecisionDraws, arms: Sequence[int]) -> _Said:
+    """The page's choice among some arms."""
+    page, me, seen = player.page, player.me, player.seen
+    if page.unknown is None:  # the page takes every arm for known: Alg. 1, line 1, is the site's
+        unknown = [player.is_unknown(k) for k in arms]
+        if any(unknown):
+            return _certainly(arms[fewest_pulls([me.tried[k] for k in arms], unknown)])
+    if len(arms) == 1:
+        return _certainly(arms[0])
+    if n_max:
+        seen.n_max[:] = n_max
+    is_part = len(arms) < len(me.tried)
+    if is_part:
+        me, seen = player.among(arms)
+    now, watched = player.now, _WatchedDraws(draws, len(arms))
+    position = _checked_arm(terms, page.decide(me, player.terms, seen, now, watched), len(arms))
+    if is_part:
+        widen(page, player.me, me, arms)
+    if not watched.are_used:
+        return _certainly(arms[position])
+    if (chance := page.chance) is None:
+        return _Said(arms[position], False)
+
+    def chance_of(arm: int) -> float:
+        return chance(me, player.terms, seen, now, arms.index(arm))
+
+    return _Said(arms[position], False, chance_of)
+
+
+class _WatchedDraws:
+    """The draws of a decision among some arms, and whether any was used: if not, the choice was certain."""
+
+    are_used: bool
+    normals: tuple[float, ...]
+    u: float
+
+    def __init__(self, draws: DecisionDraws, num_arms: int) -> None:
+        self._draws, self._num_arms, self.are_used = draws, num_arms, False
+
+    def __getattr__(self, name: str) -> Any:
+        """Python asks for a name that is not there: each draw once."""
+        if name not in ("normals", "u"):
+            raise AttributeError(name)
+        self.are_used = True
+        value = self._draws.u if name == "u" else self._draws.normals[: self._num_arms]
+        setattr(self, name, value)
+        return value
+
+
+def _checked_arm(terms: Federation, arm: object, num_arms: int) -> int:
+    """The arm of a page: an own one may be wrong where no rehearsal has been."""
+    if type(arm) is not int or not 0 <= arm < num_arms:
+        raise WrongPage(kind_of(terms.policy), f"decide returns {arm!r}, not an arm from 0 to {num_arms - 1}")
+    return arm
+
+
+def _checked_arms(num_arms: int, allowed: Sequence[int]) -> Sequence[int]:
+    arms = [k for k in range(num_arms) if k in allowed]
+    if not arms or len(arms) < len(allowed):
+        raise InvalidArgument("allowed", allowed, f"one or more different arms from 0 to {num_arms - 1}")
+    return arms
+
+
+def _check_normals(terms: Federation, num_arms: int, draws: DecisionDraws) -> None:
+    policy = terms.policy
+    needed = policy.index == "thompson" if isinstance(policy, FedBatch) else not is_built_in(policy)
+    if len(draws.normals) != num_arms and (needed or draws.normals):
+        raise InvalidArgument("normals", draws.normals, f"{num_arms} draws, one for each arm")
+
+
+# ---------------------------------------------------------------- forgetting
+
+
+@dataclass(frozen=True)
+class Retention:
+    """The most decisions that are remembered, and for how many seconds after the end of their reward window."""
+
+    keep: int
+    expire_after: float
+
+
+@dataclass(frozen=True)
+class Expired:
+    """How many decisions a site has forgotten; of those without a reward, how many by age and because of ``keep``."""
+
+    total: int
+    by_age: int = 0
+    by_keep: int = 0

@@ -9,25 +9,135 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
+from hmac import compare_digest
 from math import fsum
 from random import Random
-from typing import TypeVar
+from typing import Literal, Protocol, TypeVar
 
-from fedbandit.agent.core.arm_changes import Accepts, ArmChange, ChangeKind
-from fedbandit.agent.core.choice import DecisionDraws, draws_for
+from fedbandit.agent.core.arms import Accepts, ArmChange, ChangeKind, Proof, Sign
+from fedbandit.agent.core.decisions import DecisionDraws, Request, draws_for
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_arms import ArmNews, is_signed, simulated_signature
-from fedbandit.agent.core.memory_journal import Crash, Crashed, MemoryJournal
-from fedbandit.agent.core.messages import Answer, Offer
-from fedbandit.agent.core.presence import Presence
-from fedbandit.agent.core.records import Decision
-from fedbandit.agent.core.requests import Request
-from fedbandit.agent.core.restore import Restored
+from fedbandit.agent.core.messages import Offer, Reply
+from fedbandit.agent.core.records import Decision, Life, Record, Released, Renewed, Stored
+from fedbandit.agent.core.release_guard import Presence, Restored
 from fedbandit.agent.core.site import Refused, Site, Step
-from fedbandit.checks import InvalidArgument, instance
+from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.privacy.noise import GRID, NoiseSource
 
-__all__ = ["Down", "Faults", "MemoryNetwork", "disagreement", "imbalance"]
+__all__ = [
+    "ArmNews",
+    "Crash",
+    "Crashed",
+    "Down",
+    "Faults",
+    "Journal",
+    "MemoryJournal",
+    "MemoryNetwork",
+    "disagreement",
+    "imbalance",
+    "is_signed",
+    "simulated_signature",
+]
+
+
+# ---------------------------------------------------------------- disks
+
+
+class Journal(Protocol):
+    """What an agent needs of a disk."""
+
+    def load(self) -> Stored:
+        """What the committed records add up to."""
+        ...
+
+    def commit(self, records: Sequence[Record]) -> None:
+        """Write the records of one event, all or none; on disk when it returns."""
+        ...
+
+
+class Crashed(RuntimeError):
+    """The simulated process died at a write."""
+
+
+Crash = Literal["before", "torn", "after"]
+
+
+class MemoryJournal:
+    """A disk in memory for simulated agents; it outlives them, and can be told to kill its agent at the next write.
+
+    ``crash_at_next_write`` is where: *before* anything is written, in the middle (*torn*: the last transaction's
+    checksum is wrong, and it is dropped when the disk is read, as SQLite does), or *after* it, before anybody is told.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        """An empty disk, on which a life begins. ``key`` should be another for each disk."""
+        self._epoch = whole_number("epoch", epoch, 1, 2**62)
+        self.key = b""
+        self._transactions: list[tuple[bool, tuple[Record, ...]]] = []
+        self._marks: dict[tuple[int, int], int] = {}
+        self.crash_at_next_write: Crash | None = None
+
+    def load(self) -> Stored:
+        """What the committed records add up to; a torn last transaction is dropped for good."""
+        self._transactions = [(whole, records) for whole, records in self._transactions if whole]
+        stored = Stored(Life(self._epoch, 0), self._epoch, key=self.key)
+        for _, records in self._transactions:
+            stored.apply(records)
+        return stored
+
+    def copy(self) -> "MemoryJournal":
+        """A snapshot of the disk."""
+        other = type(self)(self._epoch)
+        other.key, other._marks = self.key, dict(self._marks)
+        other._transactions = list(self._transactions)
+        return other
+
+    def commit(self, records: Sequence[Record]) -> None:
+        """Write the records of one event, or die trying."""
+        if not records:
+            return
+        crash, self.crash_at_next_write = self.crash_at_next_write, None
+        if crash not in (None, "before", "torn", "after"):
+            raise InvalidArgument("crash_at_next_write", crash, "before, torn or after")
+        released = {(r.arm, r.level): r.last for r in records if isinstance(r, Released)}
+        marks = {} if any(isinstance(record, Renewed) for record in records) else self._marks
+        for place, last in released.items():
+            if last <= marks.get(place, 0):  # as the table of a real disk refuses it
+                raise InvalidArgument("released", last, f"beyond pull {marks[place]}, of arm and level {place}")
+        if crash != "before":
+            self._transactions.append((crash != "torn", tuple(records)))
+        if crash in (None, "after"):
+            self._marks = marks | released
+        if crash is not None:
+            raise Crashed("in the middle of a write" if crash == "torn" else f"{crash} a write")
+
+
+# ---------------------------------------------------------------- changes of the arms
+
+
+@dataclass(frozen=True)
+class ArmNews:
+    """All changes that an agent knows, on their way to a neighbour."""
+
+    sender: str
+    receiver: str
+    changes: tuple[ArmChange, ...]
+
+
+def simulated_signature(name: str) -> Sign:
+    """Signs as the agent of this name."""
+
+    def sign(content: bytes) -> Proof:
+        return name.encode(), blake2b(content, key=f"key of {name}".encode()[:64]).digest()
+
+    return sign
+
+
+def is_signed(change: ArmChange) -> bool:
+    """Whether the site that a change names has signed it."""
+    return compare_digest(simulated_signature(change.by)(change.content)[1], change.signature)
+
 
 _Result = TypeVar("_Result")
 
@@ -78,7 +188,7 @@ class MemoryNetwork:
         self._sites: dict[str, Site] = {}
         self._left: set[str] = set()
         self._apart: frozenset[str] = frozenset()
-        self._flying: list[tuple[float, int, Offer | Answer | ArmNews]] = []
+        self._flying: list[tuple[float, int, Offer | Reply | ArmNews]] = []
         self.accepts: dict[str, Accepts] = {}
         self._sent = 0
         self.patience = 10.0
@@ -200,7 +310,7 @@ class MemoryNetwork:
         self.send(self._do(name, lambda site: site.offer(neighbour)))
         self._tell_arms(name, [neighbour])  # a poll that a fault has ended begins again
 
-    def send(self, message: Offer | Answer | ArmNews) -> None:
+    def send(self, message: Offer | Reply | ArmNews) -> None:
         """Put a message on its way, once, more often or not at all."""
         copies = 1 + (self._random.random() < self.faults.duplication)
         for _ in range(copies):
@@ -216,14 +326,14 @@ class MemoryNetwork:
             self._deliver(message)
         self.now = self.now if until is None else max(self.now, until)
 
-    def _deliver(self, message: Offer | Answer | ArmNews) -> None:
+    def _deliver(self, message: Offer | Reply | ArmNews) -> None:
         cut = (message.sender in self._apart) != (message.receiver in self._apart)
         if cut or message.receiver not in self._sites:
             return
         try:
             if isinstance(message, Offer):
                 self.send(self._do(message.receiver, lambda site: site.receive_offer(message)))
-            elif isinstance(message, Answer):
+            elif isinstance(message, Reply):
                 self._do(message.receiver, lambda site: site.receive_answer(message))
             elif message.sender in self.site(message.receiver).neighbours:
                 self._hear_arms(message)

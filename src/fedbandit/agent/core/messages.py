@@ -1,19 +1,179 @@
-"""The two messages between neighbours, an offer and its answer, validated when they are constructed.
+"""What neighbours exchange: an offer and its reply, checked when they are constructed, with the seals they carry.
 
-``fedbandit.agent.gossip.wire`` turns them into bytes; ``site`` acts on them.
+``fedbandit.agent.gossip.wire`` turns messages into bytes; ``site`` acts on them.
+
+With seals neighbours can show a site that its file is old, or that another process has its name: with every message a
+site says how far it is, sealed with the key in its file. Its neighbour keeps the seals and returns them. It can neither
+check nor forge one: so it can withhold what it has received, but not invent it.
 """
 
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import TypeVar
 
-from fedbandit.agent.core.arm_changes import MAX_ADDED
-from fedbandit.agent.core.arm_names import arm_name
-from fedbandit.agent.core.seals import MAX_RUN, Seal
+from fedbandit.agent.core.arms import MAX_ADDED, arm_name
 from fedbandit.agent.core.standings import MAX_N, Standing
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
-from fedbandit.rules.flow import Stamp
+from fedbandit.rules.flow import Register, Stamp
 
-__all__ = ["MAX_COUNT", "MAX_N", "MAX_VERSION", "Answer", "Message", "Offer", "was_heard"]
+__all__ = [
+    "MAX_COUNT",
+    "MAX_N",
+    "MAX_RUN",
+    "MAX_VERSION",
+    "NOTHING_TOLD",
+    "TAG_SIZE",
+    "Message",
+    "Offer",
+    "Reply",
+    "Seal",
+    "Told",
+    "aligned",
+    "as_text",
+    "check_lengths",
+    "from_text",
+    "is_genuine",
+    "sealed",
+    "was_heard",
+    "widened",
+]
+
+
+# ---------------------------------------------------------------- seals
+
+
+TAG_SIZE = 16
+
+MAX_RUN = 2**63 - 1
+"""Runs are drawn from 1 to this; 0: none."""
+
+_NUMBERS = struct.Struct("<qqqqqq?")
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """How far a site was when it sent a message over a link.
+
+    * ``epoch``: its life on this link
+    * ``releases``: how often it had released anything
+    * ``version``: how often the link had been written, as it knew
+    * ``run``: the process that sent it
+    * ``other``: another process of the site's name, of which the neighbour had told it; 0: of none
+    * ``parent``: the process that had opened the file before it; 0: none
+    * ``sure``: its file had been confirmed, so that it may have released
+    * ``tag``: 128 bits that only the site's key tells
+    """
+
+    epoch: int
+    releases: int
+    version: int
+    run: int
+    other: int
+    parent: int
+    sure: bool
+    tag: bytes
+
+    def __post_init__(self) -> None:
+        """Refuse what no site seals."""
+        whole_number("seal.epoch", self.epoch, 1, MAX_RUN)
+        whole_number("seal.releases", self.releases, 0, MAX_RUN)
+        whole_number("seal.version", self.version, 0, MAX_RUN)
+        whole_number("seal.run", self.run, 1, MAX_RUN)
+        whole_number("seal.other", self.other, 0, MAX_RUN)
+        whole_number("seal.parent", self.parent, 0, MAX_RUN)
+        if len(self.tag) != TAG_SIZE:
+            raise InvalidArgument("seal.tag", f"{len(self.tag)} bytes", f"{TAG_SIZE} bytes")
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where it lies in the life of a file: each number only grows."""
+        return self.epoch, self.releases, self.version
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All that the tag is for."""
+        return self.epoch, self.releases, self.version, self.run, self.other, self.parent, self.sure
+
+
+def sealed(
+    key: bytes, neighbour: str, place: tuple[int, int, int], run: int, other: int, parent: int, sure: bool
+) -> Seal:
+    """The seal for a message to a neighbour."""
+    return Seal(*place, run, other, parent, sure, _tag(key, neighbour, (*place, run, other, parent, sure)))
+
+
+def is_genuine(seal: Seal, key: bytes, neighbour: str) -> bool:
+    """Whether this file's key made a seal, for this neighbour."""
+    return seal.tag == _tag(key, neighbour, seal.numbers)
+
+
+def _tag(key: bytes, neighbour: str, numbers: tuple[int, ...]) -> bytes:
+    content = _NUMBERS.pack(*numbers) + neighbour.encode()
+    return blake2b(content, digest_size=TAG_SIZE, key=key, person=b"seal").digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The seals that a neighbour has given: the latest, the last one of another run, and the furthest sure one."""
+
+    latest: Seal | None = None
+    other: Seal | None = None
+    most: Seal | None = None
+
+    @property
+    def run(self) -> int:
+        """The process of the neighbour that spoke last; 0: none has."""
+        return 0 if self.latest is None else self.latest.run
+
+    def beside(self, run: int) -> Seal | None:
+        """The last seal of another run than this one."""
+        return self.other if self.run == run else self.latest
+
+    def hear(self, seal: Seal) -> "Told":
+        """After one more. One that was overtaken by a later one of its run changes nothing."""
+        latest, other = self.latest, self.other
+        if latest is not None and latest.run != seal.run:
+            other = latest
+        elif latest is not None and seal.place < latest.place:
+            return self
+        return Told(seal, other, self.hear_late(seal).most)
+
+    def hear_late(self, seal: Seal) -> "Told":
+        """After one of a process that another has followed."""
+        is_most = seal.sure and (self.most is None or seal.place > self.most.place)
+        return Told(self.latest, self.other, seal) if is_most else self
+
+
+NOTHING_TOLD = Told()
+
+
+def as_text(told: Told) -> str:
+    """What a neighbour told, for a file: three seals in hexadecimal, with commas; empty where there is none."""
+    return ",".join(map(_as_text, (told.latest, told.other, told.most)))
+
+
+def from_text(text: str) -> Told:
+    """What ``as_text`` wrote."""
+    return Told(*map(_from_text, text.split(","))) if text else NOTHING_TOLD
+
+
+def _as_text(seal: Seal | None) -> str:
+    if seal is None:
+        return ""
+    return (_NUMBERS.pack(*seal.numbers) + seal.tag).hex()
+
+
+def _from_text(text: str) -> Seal | None:
+    if not text:
+        return None
+    content = bytes.fromhex(text)
+    if len(content) != _NUMBERS.size + TAG_SIZE:
+        raise InvalidArgument("told", f"{len(content)} bytes", f"{_NUMBERS.size + TAG_SIZE} bytes")
+    epoch, releases, version, run, other, parent, sure = _NUMBERS.unpack(content[: _NUMBERS.size])
+    return Seal(epoch, releases, version, run, other, parent, sure, content[_NUMBERS.size :])
+
 
 MAX_COUNT = 2**62
 """The largest epoch. Which ones a site believes is ``bounds``'."""
@@ -105,11 +265,11 @@ class Offer(Message):
 
 
 @dataclass(frozen=True)
-class Answer(Message):
+class Reply(Message):
     """The end of an exchange: the register as the one who was asked holds it now, on its disk."""
 
 
-def was_heard(offer: Offer, answer: Answer) -> bool:
+def was_heard(offer: Offer, answer: Reply) -> bool:
     """Whether an exchange averaged anything: each end knew the life of the other."""
     return answer.to_epoch == offer.epoch and offer.to_epoch in (0, answer.epoch)
 
@@ -134,3 +294,73 @@ def _counts(name: str, row: Sequence[int]) -> tuple[int, ...]:
         if type(n) is not int or not 0 <= n <= MAX_N:
             return tuple(whole_number(f"{name}[{k}]", n, 0, MAX_N) for k, n in enumerate(row))
     return tuple(row)
+
+
+# ---------------------------------------------------------------- the order of arms
+
+
+_M = TypeVar("_M", bound=Message)
+
+
+def aligned(message: _M, num_initial: int, added: Sequence[str], rest: Sequence[float]) -> _M:
+    """The message as it would be if its sender knew the arms that are known here, in the same order.
+
+    ``added``: the names of those that are not in the terms; ``rest``: what this site gossips without the link.
+    """
+    if message.arms == tuple(added):
+        return message
+    place = {name: num_initial + k for k, name in enumerate(message.arms)}
+    here = [*range(num_initial), *(place.get(name, -1) for name in added)]
+    zeros = (0.0,) * len(rest)
+    rows = {"flow": _arranged(message.flow, here, zeros)}
+    if isinstance(message, Offer):
+        rows["gossiped"] = _arranged(message.gossiped, here, rest)
+    return replace(
+        message,
+        **rows,
+        n_max=_picked(message.n_max, here) if message.n_max else (),
+        standings=tuple(_standing(it, num_initial + len(message.arms), here) for it in message.standings),
+        arms=tuple(added),
+    )
+
+
+def widened(register: Register, num_arms: int) -> Register:
+    """A register from when there were fewer arms: nothing has flowed of the others."""
+    flow, stamp = register
+    more = num_arms - len(flow) // 2
+    if more == 0:
+        return register
+    if more < 0 or len(flow) % 2:
+        raise InvalidArgument("flow", f"{len(flow)} columns", f"at most {2 * num_arms} columns")
+    half, zeros = len(flow) // 2, (0.0,) * more
+    return (*flow[:half], *zeros, *flow[half:], *zeros), stamp
+
+
+def check_lengths(message: Message, num_initial: int) -> None:
+    """Refuse rows that have not one value and one weight, or one count, for each arm that the sender knows."""
+    num_arms = num_initial + len(message.arms)
+    rows = (
+        {"flow": message.flow, "gossiped": message.gossiped} if isinstance(message, Offer) else {"flow": message.flow}
+    )
+    for name, row in rows.items():
+        if len(row) != 2 * num_arms:
+            raise InvalidArgument(name, f"{len(row)} columns", f"{2 * num_arms} columns")
+    if len(message.n_max) not in (0, num_arms):
+        raise InvalidArgument("n_max", f"{len(message.n_max)} counts", f"{num_arms} counts")
+
+
+def _arranged(row: Sequence[float], here: Sequence[int], absent: Sequence[float]) -> tuple[float, ...]:
+    """Values, then weights; ``here``: the place of each arm in the sender's order, -1: none."""
+    half, ours = len(row) // 2, len(here)
+    values = (row[k] if k >= 0 else absent[c] for c, k in enumerate(here))
+    weights = (row[half + k] if k >= 0 else absent[ours + c] for c, k in enumerate(here))
+    return *values, *weights
+
+
+def _picked(counts: Sequence[int], here: Sequence[int]) -> tuple[int, ...]:
+    return tuple(counts[k] if k >= 0 else 0 for k in here)
+
+
+def _standing(it: Standing, num_arms: int, here: Sequence[int]) -> Standing:
+    """One of another length stays as it is, and is not heard."""
+    return it if len(it.released) != num_arms else replace(it, released=_picked(it.released, here))

@@ -4,14 +4,14 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from fedbandit.agent.core.arm_names import remarks_on_names
-from fedbandit.agent.core.arms import Arms, in_words_of_stops
+from fedbandit.agent.core.answer import Holdout
+from fedbandit.agent.core.arms import Arms, in_words_of_stops, remarks_on_names
+from fedbandit.agent.core.decisions import HeldUp, Retention
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.holdout import Holdout
-from fedbandit.agent.core.presence import Doubt
 from fedbandit.agent.core.records import Link
-from fedbandit.agent.core.slots import HeldUp
+from fedbandit.agent.core.release_guard import Doubt
 from fedbandit.checks import shortened
 from fedbandit.outside.admission import claimed_epsilon
 from fedbandit.outside.policies import is_built_in, kind_of
@@ -21,6 +21,9 @@ from fedbandit.rules.belief import surest_after
 from fedbandit.rules.shares import floor_of_others
 from fedbandit.shares import Shares
 
+if TYPE_CHECKING:
+    from fedbandit.agent.core.site import Site
+
 __all__ = [
     "UNREST",
     "Note",
@@ -29,6 +32,7 @@ __all__ = [
     "warnings_of",
     "warnings_of_arms",
     "warnings_of_claims",
+    "warnings_of_forgetting",
     "warnings_of_network",
     "warnings_of_processes",
     "warnings_of_terms",
@@ -293,3 +297,36 @@ def warnings_of_terms(terms: Federation) -> tuple[str, ...]:
             "sites decide about equally often. fed_batch has no such rule."
         )
     return tuple(said)
+
+
+# ---------------------------------------------------------------- forgetting
+
+
+_SOON = 0.1
+"""Share of ``keep`` or of the time that is left when a warning begins."""
+
+
+def warnings_of_forgetting(site: "Site", limits: Retention, now: float) -> Iterator[str]:
+    """Decisions that still wait for their reward and are forgotten soon.
+
+    With a reward window there are none: nothing is forgotten that can still be rewarded.
+    """
+    if site.terms.reward_window > 0.0:
+        return
+    waiting = list(site.oldest_pending())
+    if not waiting:
+        return
+    first = min(it.number for it in waiting)
+    left = limits.keep - min(site.decided - first + 1, site.remembered)
+    if left <= _SOON * limits.keep:
+        yield (
+            f"after {max(left, 0) + 1} more decisions the oldest that waits for its reward is forgotten, and the "
+            f"default counts: decisions.keep is {limits.keep}. Report sooner, cancel what was not used, or keep more."
+        )
+    at = min(it.at for it in waiting)
+    seconds = at + limits.expire_after - now
+    if seconds <= _SOON * limits.expire_after:
+        yield (
+            f"in {max(seconds, 0.0) / 3600.0:.1f} hours the oldest decision that waits for its reward is forgotten, "
+            f"and the default counts: decisions.expire_after_hours is {limits.expire_after / 3600.0:g}."
+        )

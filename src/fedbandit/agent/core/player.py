@@ -9,8 +9,8 @@ from typing import Any
 
 from fedbandit.agent.core.bounds import DAY
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.quiet_arms import MIXED
 from fedbandit.agent.core.records import Known, Record, Released, Stored
+from fedbandit.agent.core.standings import MIXED
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.joining import Others
 from fedbandit.policies.plain import NO_ARM, Me, Seen, carry, narrowed, new_seen

@@ -1,4 +1,4 @@
-"""The records that a site stores, and the state they add up to.
+"""The records that a site stores, the state they add up to, and what comes of an event: records, or a refusal.
 
 A site changes its state through ``Stored.apply``, and a journal returns what the same records add up to: so memory and
 disk cannot disagree. What the policy knows is the exception: a running site has it in its mechanism alone.
@@ -6,26 +6,38 @@ disk cannot disagree. What the policy knows is the exception: a running site has
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from fedbandit.agent.core.arm_changes import ArmChange
-from fedbandit.agent.core.seals import NOTHING_TOLD, Told
+from fedbandit.agent.core.arms import ArmChanged
+from fedbandit.agent.core.messages import NOTHING_TOLD, Told
 from fedbandit.rules.flow import Register
 
 __all__ = [
-    "ArmChanged",
+    "ArmStopped",
+    "Cancelled",
     "Decision",
     "Forgotten",
+    "HorizonReached",
     "Kept",
+    "KeyReused",
     "Known",
     "Life",
     "Link",
+    "NoArm",
+    "NotANeighbour",
+    "NotNow",
     "Opened",
+    "OtherFederation",
     "Record",
+    "Refused",
     "Released",
     "Renewed",
+    "Rewarded",
+    "Step",
     "Stored",
     "Times",
+    "UnknownDecision",
+    "WindowOver",
 ]
 
 
@@ -163,14 +175,6 @@ class Renewed:
     """A new life begins with an old file: what is known and released is told anew, in the records that follow."""
 
 
-@dataclass(frozen=True)
-class ArmChanged:
-    """A change of the arms, and when it was accepted: the how manieth it was; 0: it was not."""
-
-    change: ArmChange
-    accepted: int
-
-
 Record = Life | Times | Decision | Forgotten | Kept | Known | Released | Link | Renewed | Opened | ArmChanged
 
 
@@ -228,3 +232,65 @@ class Stored:
                     self.arm_changes[change.id] = record
                 case Renewed():
                     self.known, self.released = {}, {}
+
+
+# ---------------------------------------------------------------- results and refusals
+
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Step(Generic[_Result]):
+    """What to do after an event: commit the records in one transaction, then use the result."""
+
+    result: _Result
+    records: tuple[Record, ...] = ()
+
+
+class Refused(RuntimeError):
+    """An event that changed nothing."""
+
+
+class UnknownDecision(Refused):
+    """The application's mistake: no decision has this id, or it has expired."""
+
+
+class NoArm(Refused):
+    """Nobody's mistake: no arm is left for this request."""
+
+
+class KeyReused(Refused):
+    """The application's mistake: the key belongs to another request."""
+
+
+class ArmStopped(Refused):
+    """Nobody's mistake: the arm of the decision that the key belongs to was stopped meanwhile."""
+
+
+class Cancelled(Refused):
+    """The application's mistake: the decision was cancelled."""
+
+
+class Rewarded(Refused):
+    """The application's mistake: the decision has a reward, and cannot be cancelled."""
+
+
+class WindowOver(Refused):
+    """Nobody's mistake: the decision counts already, with the default, and cannot be cancelled."""
+
+
+class HorizonReached(Refused):
+    """Nobody's mistake: the privacy of the terms is spent, since an arm's tree takes no more rewards."""
+
+
+class NotNow(Refused):
+    """Nobody's mistake: it may be asked again later."""
+
+
+class NotANeighbour(Refused):
+    """The sender's mistake: there is no link between it and this site, or no longer."""
+
+
+class OtherFederation(Refused):
+    """The sender's mistake: its terms are not ours."""

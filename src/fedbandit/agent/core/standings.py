@@ -1,24 +1,114 @@
-"""Which sites take part, and how much each has released or decided, as far as has been heard.
+"""Which sites take part, and how much each has released or decided, as far as is known here.
 
-A site states its own standing, with a version; neighbours pass the newest of each site on. They tell how many sites
+A site states its own standing, with a version; neighbours pass the newest of each site on. They say how many sites
 there are, whom the others wait for, and for policies with the consistency rule n~, so that what a site has claimed goes
-when it does. They are in memory alone: after a restart they are heard again, with the first answer of a neighbour.
+when it does. They are in memory alone: after a restart they come again, with the first reply of a neighbour.
+
+N comes from neighbours, and one that lies can invent sites: errors fall with the root of N. Beyond the ``most_sites``
+of the operator further names add nothing to what people are told:
+
+* N counts as ``most_sites`` where FedBatch divides a variance by it.
+* Of what others claim to have released, as many claims count as there can be sites: those that leave most doubt. Names
+  that are invented then hide no real site that knows little. Where patients count, and until its own first release of
+  an arm, names that claim to be large still make this site surer.
+
+The index keeps N as received. It also asks by N whether an arm is known at all: with a bound that is too low, a site
+would take an arm that few have released for one that the network has lost, and act on its own patients alone.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from fedbandit.agent.core.believed_sites import at_most
-from fedbandit.agent.core.quiet_arms import QuietArms
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
 from fedbandit.policies.joining import Others
 from fedbandit.rules.batch import PRIOR_REWARDS, scheduled_variance
+from fedbandit.rules.belief import least_known
 from fedbandit.rules.gossip import heard
 
-__all__ = ["MAX_N", "Standing", "Standings", "schedule_of", "variance_of_released"]
+__all__ = [
+    "MAX_N",
+    "MIXED",
+    "QuietArms",
+    "Standing",
+    "Standings",
+    "at_most",
+    "believed",
+    "schedule_of",
+    "variance_of_released",
+]
+
+
+# ---------------------------------------------------------------- the operator's bound on the number of sites
+
+
+_Site = TypeVar("_Site")
+
+
+def at_most(num_agents: int, most_sites: int | None) -> int:
+    """N as far as it makes anything surer; None: nobody says how many sites there can be."""
+    return num_agents if most_sites is None else min(num_agents, most_sites)
+
+
+def believed(
+    others: Sequence[_Site],
+    parts: Sequence[tuple[float, float]],
+    most_sites: int | None,
+    own: tuple[float, float] = (0.0, 0.0),
+) -> Sequence[_Site]:
+    """Of all other sites as many as there can be: with this one they leave most doubt of an arm.
+
+    ``parts``, ``own``: the weight of each site, and its square times the variance of the site's own mean.
+    """
+    if most_sites is None or len(others) < most_sites:
+        return others
+    return [others[i] for i in least_known(parts, most_sites - 1, own)]
+
+
+# ---------------------------------------------------------------- arms of which nothing is released
+
+
+MIXED = 50
+"""Exchanges of this site, times N, after which releases have spread: on a path of 20, all but e^-6 of them."""
+
+
+class QuietArms:
+    """Since when nobody has released anything of an arm: only then are numbers that jump suspicious.
+
+    A site that was silent for a while has not averaged what others released meanwhile. When it is back, that moves
+    numbers though nobody releases anything: for such arms the time of quiet begins anew. It begins only if the arm was
+    released since, or shortly before, the silence began: so whoever is silent on purpose, or slow, cannot put it off
+    for ever. Times are exchanges of this site.
+    """
+
+    def __init__(self, num_arms: int) -> None:
+        """Nothing was released yet."""
+        self.since = [0] * num_arms
+        """The exchange since which nothing should move what is gossiped of an arm, but mixing."""
+        self._released = [0] * num_arms
+
+    def grow(self, num_arms: int, now: int) -> None:
+        """There are so many arms now."""
+        for row in (self.since, self._released):
+            row += [now] * (num_arms - len(row))
+
+    def release(self, arm: int, now: int) -> None:
+        """Somebody has released the arm."""
+        self.since[arm] = self._released[arm] = now
+
+    def disturb(self, now: int) -> None:
+        """A site has come, gone or changed its weight: all that is gossiped may move."""
+        self.since = [now] * len(self.since)
+        self._released = [now] * len(self.since)
+
+    def come_back(self, silent_since: int, num_agents: int, now: int) -> None:
+        """A site was heard of again that had been silent."""
+        for arm, released in enumerate(self._released):
+            if released > silent_since - MIXED * num_agents:
+                self.since[arm] = now
+
 
 MAX_N = 10**12
 """The most decisions for an arm."""

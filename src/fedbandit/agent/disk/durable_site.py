@@ -12,8 +12,7 @@ from time import monotonic  # noqa: TID251  # how long a commit takes decides wh
 from typing import NamedTuple, TypeVar
 
 from fedbandit.agent.core.arms import Arms
-from fedbandit.agent.core.events import Refused, Step
-from fedbandit.agent.core.records import Record, Stored
+from fedbandit.agent.core.records import Record, Refused, Step, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.checks import InvalidArgument

@@ -9,13 +9,25 @@ import sqlite3
 from secrets import token_bytes
 from typing import Any
 
-from fedbandit.agent.core.decision_ids import KEY_SIZE
+from fedbandit.agent.core.decisions import KEY_SIZE
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_COUNT
 from fedbandit.agent.core.records import Known, Life, Record, Released, Stored
-from fedbandit.agent.disk.raw_values import KEPT_TABLE, RAW_TABLES, make_known
-from fedbandit.agent.disk.rows import AgentRow, BadRows, Rows, insert_agent
-from fedbandit.agent.disk.tables import ARM_CHANGES, DECISION, RELEASED, SCHEMA, TABLES, statements
+from fedbandit.agent.disk.rows import (
+    ARM_CHANGES,
+    DECISION,
+    KEPT_TABLE,
+    RAW_TABLES,
+    RELEASED,
+    SCHEMA,
+    TABLES,
+    AgentRow,
+    BadRows,
+    Rows,
+    insert_agent,
+    make_known,
+    statements,
+)
 from fedbandit.checks import InvalidArgument, whole_number
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB, safe_radius
 from fedbandit.policies.fed_batch import add_release

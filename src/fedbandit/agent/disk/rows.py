@@ -1,20 +1,35 @@
-"""Writes a site's records as rows of an open file, reads them back, and keeps the checksum of all rows.
+"""Writes a site's records as rows of an open file, reads them back, and keeps a checksum of all rows.
 
-What changes in the row of the agent is held in memory, and written once in each transaction.
+Every row of ``decision`` has its checksum in it, since there are too many to hold them in memory. ``agent`` has the sum
+of the checksums of all rows, itself included: whatever part of the file is damaged, or from another time, it no longer
+adds up. It guards against accidents; who means to change the file can change the sum, too.
+
+Raw rewards and sums are in rows that are overwritten in place, so that the file holds no old copy of them. SQLite's
+``secure_delete`` zeroes what is deleted. But when a page is split or merged, the rows that move leave copies behind. So
+no row of these tables ever moves or changes its size:
+
+* ``waiting``: a reward that has been reported and not been played, and the number of its decision; zeros where a place
+  is free. Places are used again, and added at the end only.
+* ``kept``: the same, of rewards that a site keeps for its log until their decisions are forgotten.
+* ``known``: what the page of the policy knows of an arm, with blanks up to a whole number of ``BLOCK`` bytes. Every
+  arm has its row from the start. A row that needs more blocks moves: then the file is *stale*, and is rewritten as a
+  whole when it is erased.
 """
 
 import json
 import sqlite3
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from math import nan
 from struct import Struct
-from typing import Any
+from typing import Any, Literal
+from zlib import crc32
 
-from fedbandit.agent.core.arms import Arms
+from fedbandit.agent.core.arms import ArmChanged, Arms, change_from
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.messages import as_text, from_text
 from fedbandit.agent.core.records import (
-    ArmChanged,
     Decision,
     Forgotten,
     Kept,
@@ -28,13 +43,290 @@ from fedbandit.agent.core.records import (
     Stored,
     Times,
 )
-from fedbandit.agent.core.seals import as_text, from_text
-from fedbandit.agent.disk.arm_rows import ArmRows
-from fedbandit.agent.disk.checksums import Checksums, checksum
-from fedbandit.agent.disk.raw_values import KnownRows, RewardPlaces
-from fedbandit.agent.disk.tables import EVERY_TABLE
+from fedbandit.checks import InvalidArgument
 
-__all__ = ["AgentRow", "BadRows", "Rows", "check_pages", "check_tables", "insert_agent"]
+__all__ = [
+    "ARM_CHANGES",
+    "BLOCK",
+    "DECISION",
+    "EVERY_TABLE",
+    "KEPT_TABLE",
+    "MIGRATED",
+    "RAW_TABLES",
+    "RELEASED",
+    "SCHEMA",
+    "TABLES",
+    "AgentRow",
+    "ArmRows",
+    "BadRows",
+    "Checksums",
+    "KnownRows",
+    "RewardPlaces",
+    "Rows",
+    "as_made",
+    "check_pages",
+    "check_tables",
+    "checksum",
+    "insert_agent",
+    "make_known",
+    "statements",
+]
+
+
+# ---------------------------------------------------------------- checksums
+
+
+_LIMIT = 2**63  # SQLite's integers are signed
+
+
+def checksum(row: bytes) -> int:
+    """A number for a row: its values, which must be those that SQLite gives back, and its key.
+
+    Squared: two rows that change alike change a plain CRC by the same bits, which could cancel in the sum.
+    """
+    return crc32(row) ** 2 % _LIMIT
+
+
+class Checksums:
+    """The sum over all rows, and the checksum of each row of the small tables, by table and key."""
+
+    def __init__(self) -> None:
+        """For a file without rows."""
+        self._total = 0
+        self._rows: dict[Any, int] = {}
+
+    def put(self, table: str, key: Any, row: str) -> None:
+        """A row of a small table holds this now."""
+        where = table, key
+        after = checksum(f"{table} {key} {row}".encode())
+        self._total += after - self._rows.get(where, 0)
+        self._rows[where] = after
+
+    def drop(self, table: str) -> None:
+        """A small table has no rows any more."""
+        for where in [it for it in self._rows if it[0] == table]:
+            self._total -= self._rows.pop(where)
+
+    def change(self, before: int, after: int) -> None:
+        """A row of a large table has another checksum now; 0 for a row that is not there."""
+        self._total += after - before
+
+    def total(self, *others: int) -> int:
+        """The sum, with these numbers added."""
+        return (self._total + sum(others)) % _LIMIT
+
+
+# ---------------------------------------------------------------- rewards and sums
+
+
+RAW_TABLES = """
+CREATE TABLE waiting (place INTEGER PRIMARY KEY, content BLOB) STRICT;
+CREATE TABLE known (arm INTEGER PRIMARY KEY, fields TEXT) STRICT;
+"""
+
+KEPT_TABLE = """
+CREATE TABLE kept (place INTEGER PRIMARY KEY, content BLOB) STRICT;
+"""
+
+BLOCK = 1024
+"""Bytes of JSON text by which a row of ``known`` grows; FedBatch's and FedUCB's need one."""
+
+_ROW = struct.Struct("<qd")  # number of the decision, which is never 0, and its reward
+_FREE = bytes(_ROW.size)
+
+
+class RewardPlaces:
+    """A table of rewards, by the id of the decision."""
+
+    def __init__(self, file: sqlite3.Connection, sums: Checksums, table: Literal["waiting", "kept"]) -> None:
+        """Read which places are taken."""
+        self._file, self._sums, self._table = file, sums, table
+        which = "rewarded AND NOT played" if table == "waiting" else "rewarded"
+        self._read_ids = f"SELECT number, id FROM decision WHERE {which}"  # noqa: S608  # two constants
+        self._read = f"SELECT place, content FROM {table} ORDER BY place"  # noqa: S608
+        self._write_place = (
+            f"INSERT INTO {table} VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET content = excluded.content"  # noqa: S608
+        )
+        self.read()
+
+    def read(self) -> dict[str, float]:
+        """The reward of each decision that has one here."""
+        self._free: list[int] = []
+        self._places: dict[str, int] = {}
+        rewards: dict[str, float] = {}
+        self._end = 0
+        found = self._file.execute(self._read).fetchall()
+        ids: dict[int, str] = dict(self._file.execute(self._read_ids)) if found else {}
+        for place, content in found:
+            self._end = place + 1
+            if content == _FREE:
+                self._free.append(place)
+                continue
+            number, reward = _ROW.unpack(content) if len(content) == _ROW.size else (0, 0.0)
+            if number not in ids:
+                what = "that waits" if self._table == "waiting" else "that has one"
+                raise InvalidArgument(
+                    f"{self._table}[{place}]", f"{len(content)} bytes", f"the reward of a decision {what}"
+                )
+            self._places[ids[number]], rewards[ids[number]] = place, reward
+        return rewards
+
+    def keep(self, decision_id: str, number: int, reward: float) -> None:
+        """Write a reward to a free place."""
+        if self._free:
+            place = self._free.pop()
+        else:
+            place, self._end = self._end, self._end + 1
+        self._places[decision_id] = place
+        self._write(place, _ROW.pack(number, reward))
+
+    def drop(self, decision_id: str) -> bool:
+        """Overwrite a reward; whether it was there."""
+        place = self._places.pop(decision_id, None)
+        if place is None:
+            return False
+        self._write(place, _FREE)
+        self._free.append(place)
+        return True
+
+    def _write(self, place: int, content: bytes) -> None:
+        self._file.execute(self._write_place, (place, content))
+        self._sums.put(self._table, place, repr((content,)))
+
+
+class KnownRows:
+    """The table ``known``: a row per arm, in place."""
+
+    def __init__(self, file: sqlite3.Connection, sums: Checksums) -> None:
+        """For an open file."""
+        self._file, self._sums = file, sums
+        self._sizes: dict[int, int] = dict(file.execute("SELECT arm, length(fields) FROM known"))
+
+    def read(self) -> Iterator[tuple[int, Any]]:
+        """The fields of each arm that has any."""
+        for arm, fields in self._file.execute("SELECT arm, fields FROM known ORDER BY arm"):
+            if fields.strip():
+                yield arm, json.loads(fields)
+
+    def clear(self) -> None:
+        """Forget the fields of all arms."""
+        for arm, size in self._sizes.items():
+            self._file.execute("UPDATE known SET fields = ? WHERE arm = ?", (" " * size, arm))
+            self._sums.put("known", arm, "")
+
+    def write(self, arm: int, fields: Mapping[str, Any]) -> bool:
+        """Replace the fields of an arm; whether its row has moved."""
+        text = json.dumps(fields)
+        self._sums.put("known", arm, text)
+        size = self._sizes.get(arm, 0)
+        if len(text) <= size:
+            self._file.execute("UPDATE known SET fields = ? WHERE arm = ?", (text.ljust(size), arm))
+            return False
+        text = _padded(text)
+        self._file.execute("INSERT OR REPLACE INTO known VALUES (?, ?)", (arm, text))
+        self._sizes[arm] = len(text)
+        return True
+
+
+def make_known(file: sqlite3.Connection, arms: Iterable[int]) -> None:
+    """A blank row of ``known`` for each arm, in order."""
+    file.executemany("INSERT INTO known VALUES (?, ?)", ((arm, _padded("")) for arm in arms))
+
+
+def _padded(text: str) -> str:
+    return text.ljust(-(-max(len(text), 1) // BLOCK) * BLOCK)
+
+
+# ---------------------------------------------------------------- changes of the arms
+
+
+_READ = "SELECT id, content, certificates, signature, accepted FROM arm_change ORDER BY rowid"
+_WRITE = (
+    "INSERT INTO arm_change VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET accepted = excluded.accepted "
+    "WHERE excluded.accepted >= accepted"  # what was accepted stays so, or its arm would get another number
+)
+
+
+class ArmRows:
+    """The table of an open file."""
+
+    def __init__(self, file: sqlite3.Connection, sums: Checksums) -> None:
+        """For an open file."""
+        self._file, self._sums = file, sums
+
+    def add_up(self) -> None:
+        """Add the checksums of all rows."""
+        for name, *row in self._file.execute(_READ):
+            self._sums.put("arm_change", name, repr(tuple(row)))
+
+    def read(self) -> Iterator[ArmChanged]:
+        """All changes."""
+        for name, content, certificates, signature, accepted in self._file.execute(_READ):
+            change = change_from(content.encode(), certificates, signature)
+            if change.id != name:
+                raise InvalidArgument("arm_change", name, f"{change.id}, as its content says")
+            yield ArmChanged(change, accepted)
+
+    def write(self, record: ArmChanged) -> None:
+        """Add a change, or note that it was accepted."""
+        change = record.change
+        row = change.content.decode(), change.certificates, change.signature, record.accepted
+        if self._file.execute(_WRITE, (change.id, *row)).rowcount == 1:
+            self._sums.put("arm_change", change.id, repr(row))
+
+
+# ---------------------------------------------------------------- tables
+
+
+SCHEMA = 6
+"""The version of the tables."""
+
+MIGRATED = (2, 3, 4, 5)
+"""Versions that are migrated when a file is opened."""
+
+TABLES = """
+CREATE TABLE agent (
+    one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, born INTEGER, by_arrival INTEGER,
+    key BLOB, identity BLOB, epoch INTEGER, decisions INTEGER, clock REAL, late INTEGER, since REAL,
+    is_stale INTEGER, commits INTEGER, run INTEGER, checksum INTEGER
+) STRICT;
+CREATE TABLE link (
+    neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER,
+    own_epoch INTEGER, told TEXT
+) STRICT;
+"""
+
+DECISION = """
+CREATE TABLE decision (
+    id TEXT PRIMARY KEY, number INTEGER, arm INTEGER, at REAL, played INTEGER, late INTEGER, rewarded INTEGER,
+    cancelled INTEGER, propensity REAL, key BLOB, subject BLOB, eligible BLOB, checksum INTEGER
+) STRICT, WITHOUT ROWID;
+"""
+
+RELEASED = """
+CREATE TABLE released (arm INTEGER, level INTEGER, last INTEGER, PRIMARY KEY (arm, level)) STRICT;
+"""
+
+ARM_CHANGES = """
+CREATE TABLE arm_change (
+    id TEXT PRIMARY KEY, content TEXT, certificates BLOB, signature BLOB, accepted INTEGER
+) STRICT;
+"""
+"""Since schema 6."""
+
+
+def statements(tables: str) -> list[str]:
+    """One statement for each table."""
+    return [found for statement in tables.split(";\n") if (found := statement.strip())]
+
+
+def as_made(tables: str) -> set[str]:
+    """Statements as SQLite keeps them, with single blanks."""
+    return {" ".join(it.split()) for it in statements(tables)}
+
+
+EVERY_TABLE = as_made(TABLES + DECISION + RELEASED + RAW_TABLES + KEPT_TABLE + ARM_CHANGES)
+"""The statements that made a file."""
 
 
 class BadRows(ValueError):

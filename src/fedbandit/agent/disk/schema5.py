@@ -3,10 +3,7 @@
 import sqlite3
 from struct import Struct
 
-from fedbandit.agent.disk.checksums import checksum
-from fedbandit.agent.disk.raw_values import RAW_TABLES
-from fedbandit.agent.disk.rows import BadRows, Rows
-from fedbandit.agent.disk.tables import RELEASED, TABLES, as_made
+from fedbandit.agent.disk.rows import RAW_TABLES, RELEASED, TABLES, BadRows, Rows, as_made, checksum
 
 __all__ = ["RowsOfSchema5"]
 

@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedbandit.agent.disk.secret_files import OWNER_ONLY, READABLE, read_public, read_secret, write_together
-from fedbandit.agent.gossip.identity import WrongName, the_name_in
-from fedbandit.agent.gossip.tls import certificates_in, key_in, public_bytes
+from fedbandit.agent.gossip.tls import WrongName, certificates_in, key_in, public_bytes, the_name_in
 from fedbandit.agent.process.config import site_name
 from fedbandit.checks import FileError, InvalidArgument, whole_number
 

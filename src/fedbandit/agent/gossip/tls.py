@@ -1,10 +1,16 @@
-"""Reads a site's certificate, key and CA, and checks them before the agent connects to anyone.
+"""Certificates as a site uses them: its files, the one name in a certificate, TLS contexts, why a handshake failed.
 
-It reports at the start every error that shows in the files alone. The transport checks the other end's certificate
-with every call.
+``read_tls`` reports at the start every error that shows in the files alone.
+
+TLS libraries differ in what they take for a name: some stop at a NUL byte, some accept a wildcard or the common name.
+So the name is read from the certificate itself, after TLS has checked its signature and its dates: one name (SAN), a
+DNS name that a site can have.
 """
 
-from collections.abc import Iterator
+import os
+import socket
+import ssl
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,19 +21,38 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from cryptography.x509 import (
     BasicConstraints,
     Certificate,
+    CertificateSigningRequest,
     DNSName,
     ExtendedKeyUsage,
     ExtensionNotFound,
+    GeneralName,
     SubjectAlternativeName,
+    load_der_x509_certificate,
     load_pem_x509_certificates,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fedbandit.agent.disk.secret_files import read_public, read_secret
-from fedbandit.agent.process.config import ConfigError, SiteConfig
-from fedbandit.checks import FileError
+from fedbandit.agent.process.config import ConfigError, SiteConfig, site_name
+from fedbandit.checks import FileError, InvalidArgument, shortened
 
-__all__ = ["TlsFiles", "certificates_in", "is_issued", "key_in", "public_bytes", "read_tls"]
+__all__ = [
+    "Certified",
+    "TlsFiles",
+    "WrongName",
+    "certificates_in",
+    "certified",
+    "client_context",
+    "in_words",
+    "is_issued",
+    "key_in",
+    "own_name",
+    "public_bytes",
+    "read_tls",
+    "reason_of",
+    "server_context",
+    "the_name_in",
+]
 
 
 @dataclass(frozen=True)
@@ -149,3 +174,136 @@ def is_issued(certificate: Certificate, issuer: Certificate) -> bool:
     except (ExtensionNotFound, InvalidSignature, TypeError, ValueError):
         return False
     return True
+
+
+# ---------------------------------------------------------------- names
+
+
+class WrongName(ValueError):
+    """A certificate whose name no site can have; the message shows it with escapes."""
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Who is at the other end, and until when its certificate says so."""
+
+    name: str
+    until: datetime
+
+
+def certified(der: bytes) -> Certified:
+    """Who a certificate certifies. TLS has verified it."""
+    try:
+        certificate = load_der_x509_certificate(der)
+        return Certified(the_name_in(certificate), certificate.not_valid_after_utc)
+    except WrongName:
+        raise
+    except ValueError as error:  # OpenSSL reads some certificates that are not quite DER
+        raise WrongName(f"a certificate that cannot be read: {shortened(repr(str(error)))}") from None
+
+
+def the_name_in(signed: Certificate | CertificateSigningRequest) -> str:
+    """The only name in a certificate or in a request for one."""
+    try:
+        names = list(signed.extensions.get_extension_for_class(SubjectAlternativeName).value)
+    except ExtensionNotFound:
+        names = []
+    if len(names) != 1 or not isinstance(names[0], DNSName):
+        raise WrongName(f"a certificate must have one name (SAN), a DNS name, not {_shown(names)}")
+    try:
+        return site_name(names[0].value)
+    except InvalidArgument as error:
+        raise WrongName(f"the name in a certificate must be {error.accepted}, not {_shown(names)}") from None
+
+
+def _shown(names: Iterable[GeneralName]) -> str:
+    """Names as they are, one line whatever they hold."""
+    return shortened(", ".join(f"{type(it).__name__} {it.value!r}" for it in names) or "none", 200)
+
+
+# ---------------------------------------------------------------- handshakes
+
+
+_REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "no certificate",
+    "CALLBACK_FAILED": "meant for another site",
+    **dict.fromkeys(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNSUPPORTED_PROTOCOL"), "not TLS"),
+}
+_MEANT_FOR_ANOTHER = ssl.AlertDescription.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+
+
+def server_context(tls: TlsFiles) -> ssl.SSLContext:
+    """TLS for those who dial us: with a certificate of our CA, and meaning this site if they name one."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, tls)
+    context.num_tickets = 0  # nobody resumes: every connection shows its certificate
+    own = own_name(tls)
+
+    def means_us(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> int | None:
+        return None if name in (None, own) else _MEANT_FOR_ANOTHER
+
+    context.sni_callback = means_us  # pyright: ignore[reportAttributeAccessIssue]
+    return context
+
+
+def client_context(tls: TlsFiles) -> ssl.SSLContext:
+    """TLS towards those whom we dial."""
+    return _context(ssl.PROTOCOL_TLS_CLIENT, tls)
+
+
+def _context(side: int, tls: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(side)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False  # ``identity`` reads the name, more strictly
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # every CA in the file is one, as ``tls`` checks at the start
+    context.load_verify_locations(cadata=tls.ca.decode("ascii", "ignore"))
+    context.set_alpn_protocols(["h2"])
+    memory = os.memfd_create("tls")  # Python loads a key only from a file; this one is in memory
+    try:
+        os.write(memory, tls.certificate + b"\n" + tls.key)
+        context.load_cert_chain(f"/proc/self/fd/{memory}")
+    finally:
+        os.close(memory)
+    return context
+
+
+def own_name(tls: TlsFiles) -> str:
+    """The name in our own certificate, the first in its file."""
+    return the_name_in(load_pem_x509_certificates(tls.certificate)[0])
+
+
+def reason_of(error: Exception | None) -> str:
+    """Why a handshake failed, for counting."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        found = {9: "certificate not yet valid", 10: "certificate expired"}
+        return found.get(error.verify_code, "certificate of another CA")
+    return _REASONS.get(getattr(error, "reason", None) or "", "handshake")
+
+
+_CERTIFICATES = {
+    9: "it is not valid yet, or this machine's clock is wrong",
+    10: "it has expired, or this machine's clock is wrong",
+    **dict.fromkeys(
+        (2, 7, 18, 19, 20, 21), "another CA has signed it"
+    ),  # X509_V_ERR_*: the issuer is missing, or none of ours
+}
+_IN_WORDS = {
+    "TLSV1_UNRECOGNIZED_NAME": "another site answers at this address",
+    "WRONG_VERSION_NUMBER": "the other end does not speak TLS",
+}
+
+
+def in_words(error: Exception) -> str:
+    """Why a connection failed, for people; what OpenSSL calls it is in parentheses."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        told = _CERTIFICATES.get(error.verify_code)
+        return error.verify_message if told is None else f"{told} ({error.verify_message})"
+    if isinstance(error, ssl.SSLError):
+        told, name = _IN_WORDS.get(error.reason or ""), (error.reason or str(error)).lower().replace("_", " ")
+        return name if told is None else f"{told} ({name})"
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    if isinstance(error, socket.gaierror):  # its number is not one of the system's
+        return f"the name has no address: {error.strerror}"
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)

@@ -1,17 +1,123 @@
 """TLS between two sites in front of gRPC: handshake, the other end's certificate, then plain bytes to and from gRPC.
 
 gRPC's own TLS neither limits unfinished handshakes nor reads names strictly, and says nowhere why a handshake failed.
+``Front`` accepts connections, and lets those in whose certificate names a neighbour; ``Tunnel`` dials one. gRPC listens
+and dials on sockets without a name, which only this process reaches.
 """
 
 import asyncio
 import contextlib
+import os
+import socket
 import ssl
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
 
-from fedbandit.agent.gossip.farewell import Farewell
+from fedbandit.agent.gossip.tls import (
+    Certified,
+    TlsFiles,
+    WrongName,
+    certified,
+    client_context,
+    in_words,
+    own_name,
+    reason_of,
+    server_context,
+)
+from fedbandit.agent.process.config import Address
 
-__all__ = ["PlainEnd", "TlsEnd"]
+__all__ = ["Farewell", "Front", "Nameless", "PlainEnd", "TlsEnd", "Tunnel", "listening", "nameless"]
+
+
+# ---------------------------------------------------------------- a refusal in the words of gRPC
+
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # RFC 9113, 3.4
+_HEADERS, _SETTINGS, _GOAWAY = 1, 4, 7
+_LONGEST = 120  # longer texts need longer lengths, RFC 7541, 5.1
+_HEAD = 9
+
+
+class Farewell:
+    """Reads a client's HTTP/2 up to its first call, and answers that."""
+
+    GREETING = bytes((0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0))
+    """What a server says first."""
+
+    def __init__(self, told: str) -> None:
+        """``told``: the reason."""
+        self._told, self._received, self._skip = told, b"", len(_PREFACE)
+
+    def answer(self, data: bytes) -> bytes:
+        """Take bytes of the client; the answer to its call when that has begun, else nothing."""
+        self._received += data
+        while True:
+            skipped = min(self._skip, len(self._received))
+            self._received, self._skip = self._received[skipped:], self._skip - skipped
+            if self._skip or len(self._received) < _HEAD:
+                return b""
+            if self._received[3] == _HEADERS:
+                return self._refusal(int.from_bytes(self._received[5:9], "big") & 0x7FFFFFFF)
+            self._skip = _HEAD + int.from_bytes(self._received[:3], "big")
+
+    def _refusal(self, stream: int) -> bytes:
+        fields = (
+            b"\x88"
+            + b"".join(  # :status 200
+                b"\0" + bytes((len(name),)) + name + bytes((len(value),)) + value
+                for name, value in (
+                    (b"content-type", b"application/grpc"),
+                    (b"grpc-status", b"7"),
+                    (b"grpc-message", quote(self._told, safe=" ,:;'()[]").encode()[:_LONGEST]),
+                )
+            )
+        )
+        return _frame(_HEADERS, 5, stream, fields) + _frame(_GOAWAY, 0, 0, stream.to_bytes(4, "big") + bytes(4))
+
+
+def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+    return len(content).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + content
+
+
+# ---------------------------------------------------------------- sockets without a name
+
+
+Made = TypeVar("Made")
+
+
+class Nameless:
+    """A listening socket in no folder: the way to it is a handle of this process."""
+
+    def __init__(self, handle: int) -> None:
+        """Keep a handle to the socket's file, which has been removed."""
+        self._handle = handle
+        self.path = f"/proc/self/fd/{handle}"
+
+    def close(self) -> None:
+        """Forget it."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+
+def nameless(listen: Callable[[str], Made]) -> tuple[Made, Nameless]:
+    """Let ``listen`` make a socket at a path, and remove the path at once: a killed process leaves nothing behind."""
+    folder = tempfile.mkdtemp(prefix="fedbandit-")  # nobody else may enter it
+    inside = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    path = f"/proc/self/fd/{inside}/door"  # short, wherever the folder is: the path of a socket has 107 bytes at most
+    try:
+        made = listen(path)
+        return made, Nameless(os.open(path, os.O_PATH))
+    finally:
+        Path(path).unlink(missing_ok=True)
+        os.close(inside)
+        Path(folder).rmdir()
+
 
 SIZE = 32_768
 """Bytes read at once; nearly every message is smaller."""
@@ -250,3 +356,367 @@ class PlainEnd(asyncio.BufferedProtocol):
         self.ended.set()
         if self._tls is not None:
             self._tls.close()
+
+
+# ---------------------------------------------------------------- dialling
+
+
+PATIENCE = 5.0
+"""Seconds until a neighbour must have shown its certificate; gRPC may give up earlier."""
+
+
+class Tunnel:
+    """Where gRPC dials instead of the neighbour: every connection there leads to one with the neighbour."""
+
+    def __init__(self, neighbour: str, address: Address, tls: TlsFiles) -> None:
+        """Nothing is dialled before gRPC connects."""
+        self._neighbour, self._address = neighbour, address
+        self._context = client_context(tls)
+        self._server: asyncio.Server | None = None
+        self._socket: Nameless | None = None
+        self._dialling: set[asyncio.Task[None]] = set()
+        self._ends: set[PlainEnd] = set()
+        self.problem: str | None = None
+        """Why the last connection failed or broke; None if it has not."""
+
+    async def open(self) -> str:
+        """Listen; where gRPC must dial."""
+        if self._socket is None:
+            listener, self._socket = nameless(_listening)
+            loop, ends = asyncio.get_running_loop(), self._ends
+
+            def made() -> PlainEnd:
+                end = PlainEnd(self._grpc_dials)
+                ends.add(end)
+                return end
+
+            # Two steps: if the second is cancelled, ``close`` knows the server.
+            self._server = await loop.create_unix_server(made, sock=listener, start_serving=False)
+            await self._server.start_serving()
+        return f"unix:{self._socket.path}"
+
+    async def close(self) -> None:
+        """Stop listening and end every connection. Afterwards none is open: the loop may end at once."""
+        dialling, server, socket = list(self._dialling), self._server, self._socket
+        ends, self._ends = self._ends, set[PlainEnd]()
+        self._server = self._socket = None
+        for task in dialling:
+            task.cancel()
+        try:
+            for listener in () if server is None else server.sockets:
+                asyncio.get_running_loop().remove_reader(listener.fileno())
+            await asyncio.sleep(0)  # asyncio would lose a connection that it has accepted and not yet begun to serve
+        finally:  # also if this is cancelled
+            if server is not None:
+                server.close()
+            if socket is not None:
+                socket.close()
+        if dialling:
+            await asyncio.wait(dialling)
+        for end in ends:
+            end.abort()  # a task that was cancelled before it began has not
+            await end.ended.wait()
+
+    def _grpc_dials(self, plain: PlainEnd) -> None:
+        if plain not in self._ends:  # closed meanwhile
+            plain.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._dial(plain))
+        self._dialling.add(task)
+        task.add_done_callback(self._dialling.discard)
+
+    async def _dial(self, plain: PlainEnd) -> None:
+        """Lead a connection of gRPC to the neighbour, until both have ended."""
+        loop = asyncio.get_running_loop()
+        shown: asyncio.Future[bytes] = loop.create_future()
+
+        def failed(error: Exception | None) -> None:
+            if not shown.done():
+                shown.set_exception(error or ConnectionResetError("it closed the connection"))
+                shown.exception()  # seen, even if nobody waits any more
+
+        end = TlsEnd(
+            self._context,
+            self._neighbour,
+            lambda _, certificate: None if shown.done() else shown.set_result(certificate),
+            lambda end, error: (failed(error), end.close())[-1],
+            failed,
+        )
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await loop.create_connection(lambda: end, self._address.host, self._address.port)
+                who = certified(await shown)
+            if who.name != self._neighbour:
+                raise WrongName(f"the certificate there does not bear the name {self._neighbour}, but {who.name}")
+            self.problem, end.lost = None, self._broken
+            end.join(plain, who.until)
+            await end.ended.wait()
+            await plain.ended.wait()
+        except (OSError, WrongName) as error:
+            self.problem = _told(error)
+        finally:
+            plain.abort()
+            end.abort()
+            await plain.ended.wait()
+            await end.ended.wait()
+            self._ends.discard(plain)
+
+    def _broken(self, error: Exception | None) -> None:
+        self.problem = None if error is None else _told(error)  # None: gRPC knows more
+
+
+def _listening(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.setblocking(False)
+    listener.bind(path)
+    listener.listen(8)
+    return listener
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {in_words(error)}"
+    return f"TLS: {in_words(error)}" if isinstance(error, ssl.SSLError) else in_words(error)
+
+
+# ---------------------------------------------------------------- listening
+
+
+DEADLINE = 3.0
+"""Seconds from connecting until the handshake must be finished."""
+
+PER_ADDRESS, IN_ALL = 32, 128
+"""The most unfinished handshakes."""
+
+AT_ONCE = 16
+"""The most connections accepted in one turn of the loop: others have their turn, too."""
+
+BACKLOG = 512
+PAUSE = 0.5
+"""Seconds without accepting when the process has no descriptors left."""
+
+UNFINISHED = "unfinished handshake"
+
+
+class _Unfinished:
+    """A connection whose other end is not known yet."""
+
+    def __init__(self, caller: socket.socket, address: str, group: str) -> None:
+        self.caller, self.address, self.group = caller, address, group
+        self.spoke = self.counted = self.over = self.admitted = False
+        self.deadline: asyncio.TimerHandle | None = None
+        self.end: TlsEnd | None = None
+
+
+class Front:
+    """Listens for neighbours.
+
+    * ``admits``: whether a name is a neighbour's
+    * ``connected``: is told of a neighbour's connection and its address
+    * ``refused``: is told of everybody else
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        tls: TlsFiles,
+        admits: Callable[[str], bool],
+        connected: Callable[[Certified, str, TlsEnd], None],
+        refused: Callable[[str, str], None],
+    ) -> None:
+        """Bind the address; ``start`` begins to accept."""
+        self._name = own_name(tls)
+        self._admits, self._connected, self._refused = admits, connected, refused
+        self._context = server_context(tls)
+        self._listeners = listening(address)
+        self.port: int = self._listeners[0].getsockname()[1]
+        self._groups: dict[str, dict[_Unfinished, None]] = {}
+        self._count = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to accept."""
+        for listener in self._listeners:
+            self._resume(listener)
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            loop.remove_reader(listener)
+            listener.close()
+        for group in list(self._groups.values()):
+            for waiting in list(group):
+                self._end(waiting)
+
+    # ---------------------------------------------------------------- accepting
+
+    def _resume(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                caller, peer = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptors: wait, or the loop would spin
+                self._refused("no descriptors", f"cannot accept a connection: {error.strerror or error}")
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listener)
+                loop.call_later(PAUSE, self._resume, listener)
+                return
+            self._begin(caller, str(peer[0]), int(peer[1]))
+
+    def _begin(self, caller: socket.socket, host: str, port: int) -> None:
+        group = _group_of(host)
+        self._make_room(group)
+        caller.setblocking(False)
+        waiting = _Unfinished(caller, str(Address(host, port)), group)
+        self._groups.setdefault(group, {})[waiting] = None
+        self._count += 1
+        loop = asyncio.get_running_loop()
+        waiting.deadline = loop.call_later(DEADLINE, self._late, waiting)
+        loop.add_reader(caller, self._hear, waiting)
+
+    def _make_room(self, group: str) -> None:
+        crowd = self._groups.get(group, {})
+        if len(crowd) < PER_ADDRESS:
+            if self._count < IN_ALL:
+                return
+            # The largest crowd, of those that have a silent one if there are any: whoever speaks stays.
+            crowd = max(self._groups.values(), key=lambda it: (any(map(_is_silent, it)), len(it)))
+        first = next(filter(_is_silent, crowd), next(iter(crowd)))  # the oldest one, of those if there are any
+        self._refuse(first, UNFINISHED, f"{len(crowd)} from there at once")
+        self._end(first)
+
+    def _hear(self, waiting: _Unfinished) -> None:
+        """The first bytes have come, or the caller is gone."""
+        loop = asyncio.get_running_loop()
+        try:
+            gone = not waiting.caller.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            gone = True
+        if gone:
+            self._lost(waiting, None)
+            return
+        loop.remove_reader(waiting.caller)
+        waiting.spoke = True
+        task = loop.create_task(self._shake_hands(waiting))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _shake_hands(self, waiting: _Unfinished) -> None:
+        end = TlsEnd(
+            self._context,
+            None,
+            lambda end, certificate: self._judge(waiting, end, certificate),
+            lambda end, error: self._failed(waiting, end, error),
+            lambda error: self._lost(waiting, error),
+        )
+        try:
+            waiting.caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: end, waiting.caller)
+        except OSError as error:
+            waiting.caller.close()
+            self._lost(waiting, error)
+            return
+        waiting.end = end
+        if waiting.over and not waiting.admitted:  # it had to make room meanwhile
+            end.abort()
+
+    # ---------------------------------------------------------------- judging
+
+    def _judge(self, waiting: _Unfinished, end: TlsEnd, certificate: bytes) -> None:
+        try:
+            who = certified(certificate)
+        except WrongName as error:
+            self._refuse(waiting, "certificate", str(error))
+            end.refuse(str(error))
+            return
+        if not self._admits(who.name):
+            reason = f"{who.name} is no neighbour of {self._name}, or has left"
+            self._refuse(waiting, "not a neighbour", reason)
+            end.refuse(reason)
+            return
+        self._forget(waiting)
+        waiting.admitted = True
+        self._connected(who, waiting.address, end)
+
+    def _failed(self, waiting: _Unfinished, end: TlsEnd, error: ssl.SSLError) -> None:
+        self._refuse(waiting, reason_of(error), in_words(error))
+        end.hang_up()
+
+    def _lost(self, waiting: _Unfinished, error: Exception | None) -> None:
+        self._refuse(waiting, UNFINISHED, "closed by the caller" if error is None else in_words(error))
+        self._end(waiting)
+
+    def _late(self, waiting: _Unfinished) -> None:
+        self._refuse(waiting, UNFINISHED, f"not finished within {DEADLINE:g} s")
+        self._end(waiting)
+
+    def _refuse(self, waiting: _Unfinished, reason: str, message: str) -> None:
+        """Count a connection once; it may stay for a while, until its end has heard why."""
+        if not waiting.counted and not waiting.over:
+            waiting.counted = True
+            self._refused(reason, f"{waiting.address}: {message}")
+
+    def _end(self, waiting: _Unfinished) -> None:
+        if waiting.over:
+            return
+        self._forget(waiting)
+        if waiting.end is not None:
+            waiting.end.abort()
+        elif not waiting.spoke:
+            asyncio.get_running_loop().remove_reader(waiting.caller)
+            waiting.caller.close()
+
+    def _forget(self, waiting: _Unfinished) -> None:
+        waiting.over = True
+        if waiting.deadline is not None:
+            waiting.deadline.cancel()
+        group = self._groups[waiting.group]
+        del group[waiting]
+        self._count -= 1
+        if not group:
+            del self._groups[waiting.group]
+
+
+def _group_of(host: str) -> str:
+    """Addresses that one stranger may have: one of IPv4, a network of 64 bits of IPv6."""
+    if ":" not in host:
+        return host
+    address = IPv6Address(host.partition("%")[0])
+    return str(address.ipv4_mapped or address.packed[:8].hex())
+
+
+def listening(address: Address) -> list[socket.socket]:
+    """Sockets on all addresses that a host name has; ``::`` takes calls over IPv4, too."""
+    listeners: list[socket.socket] = []
+    port = address.port
+    try:
+        found = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, where in dict.fromkeys(found):
+            listener = socket.socket(family, kind, protocol)
+            listeners.append(listener)
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address.host != "::")
+            listener.bind((where[0], port, *where[2:]))
+            listener.listen(BACKLOG)
+            port = listener.getsockname()[1]
+    except OSError as error:
+        for listener in listeners:
+            listener.close()
+        failed = OSError(f"cannot listen for neighbours on {address}: {error.strerror or error}")
+        failed.errno = error.errno
+        raise failed from None
+    return listeners
+
+
+def _is_silent(waiting: _Unfinished) -> bool:
+    return waiting.counted or not waiting.spoke

@@ -12,10 +12,8 @@ from typing import Any, Literal, TypeVar
 from google.protobuf.message import DecodeError
 
 from fedbandit.agent import strict_json
-from fedbandit.agent.core.arm_changes import MAX_ADDED, ArmChange, change_from
-from fedbandit.agent.core.arm_names import MAX_ARM_NAME
-from fedbandit.agent.core.messages import Answer, Message, Offer
-from fedbandit.agent.core.seals import Seal
+from fedbandit.agent.core.arms import MAX_ADDED, MAX_ARM_NAME, ArmChange, change_from
+from fedbandit.agent.core.messages import Message, Offer, Reply, Seal
 from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.gossip import exchange_pb2 as pb
 from fedbandit.checks import InvalidArgument
@@ -66,7 +64,7 @@ class WireError(ValueError):
     """The sender's mistake: bytes that are not a legal message."""
 
 
-def encode(message: Offer | Answer) -> bytes:
+def encode(message: Offer | Reply) -> bytes:
     """A message as bytes."""
     form = pb.Offer(gossiped=message.gossiped) if isinstance(message, Offer) else pb.Answer()
     form.wire = WIRE
@@ -106,9 +104,9 @@ def decode_offer(data: bytes, most: int = MAX_BYTES) -> Offer:
     return _legal(Offer, form, gossiped=tuple(form.gossiped))
 
 
-def decode_answer(data: bytes, most: int = MAX_BYTES) -> Answer:
+def decode_answer(data: bytes, most: int = MAX_BYTES) -> Reply:
     """Decode an answer of at most so many bytes."""
-    return _legal(Answer, _parsed(pb.Answer(), data, most))
+    return _legal(Reply, _parsed(pb.Answer(), data, most))
 
 
 def encode_terms(terms: Mapping[str, Any]) -> bytes:

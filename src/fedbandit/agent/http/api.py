@@ -16,14 +16,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fedbandit.agent import strict_json
-from fedbandit.agent.core.arm_changes import ArmChange, ChangeKind
-from fedbandit.agent.core.arms import Arms
-from fedbandit.agent.core.decisions import Outcome
+from fedbandit.agent.core.arms import ArmChange, Arms, ChangeKind
+from fedbandit.agent.core.decisions import Request as ArmRequest
+from fedbandit.agent.core.decisions import Retention
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.forgetting import Limits
 from fedbandit.agent.core.records import Decision
-from fedbandit.agent.core.requests import Request as ArmRequest
-from fedbandit.agent.core.restore import Restored
+from fedbandit.agent.core.release_guard import Restored
+from fedbandit.agent.core.site import Outcome
 from fedbandit.agent.http.access import LOOPBACK, OPEN, RIGHT_FOR, AccessControl, check_right, check_tokens, query_of
 from fedbandit.agent.http.bodies import (
     MEANINGS,
@@ -104,7 +103,7 @@ class LocalAgent(Protocol):
         ...
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> Retention:
         """How much is remembered, and for how long."""
         ...
 

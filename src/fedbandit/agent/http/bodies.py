@@ -16,7 +16,8 @@ from starlette.routing import Match
 from starlette.types import Receive
 
 from fedbandit.agent import strict_json
-from fedbandit.agent.core.events import (
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.records import (
     ArmStopped,
     Cancelled,
     HorizonReached,
@@ -29,8 +30,7 @@ from fedbandit.agent.core.events import (
     UnknownDecision,
     WindowOver,
 )
-from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.presence import FileIsCurrent, FileIsOld
+from fedbandit.agent.core.release_guard import FileIsCurrent, FileIsOld
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.checks import InvalidArgument, closest, shortened
 

@@ -13,11 +13,11 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from fedbandit.agent.core.decisions import Outcome
+from fedbandit.agent.core.decisions import ANY, MAX_DECISIONS, MAX_TEXT, arms_in
+from fedbandit.agent.core.decisions import Request as ArmRequest
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Decision
-from fedbandit.agent.core.requests import ANY, MAX_DECISIONS, MAX_TEXT, arms_in
-from fedbandit.agent.core.requests import Request as ArmRequest
+from fedbandit.agent.core.site import Outcome
 from fedbandit.agent.http.access import query_of
 from fedbandit.agent.http.bodies import (
     EXAMPLE_ID,

@@ -6,14 +6,12 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from fedbandit.agent.core.answer import Answer, losses_of
-from fedbandit.agent.core.arm_changes import ArmChange
-from fedbandit.agent.core.arms import Arms
-from fedbandit.agent.core.forgetting import Limits
-from fedbandit.agent.core.history import History, Point
+from fedbandit.agent.core.arms import ArmChange, Arms
+from fedbandit.agent.core.decisions import Retention
+from fedbandit.agent.core.history import History, Point, Rates
 from fedbandit.agent.core.notices import Note, warnings_of_terms
-from fedbandit.agent.core.rates import Rates
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.gossip.neighbour_status import NeighbourStatus
+from fedbandit.agent.gossip.links import NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http.events import Feed
 from fedbandit.agent.http.state import (
@@ -62,7 +60,7 @@ def site_state(
     refused: dict[str, int],
     started: float,
     now: float,
-    limits: Limits,
+    limits: Retention,
     forgotten: dict[str, int],
     warnings: Iterable[str],
     per_minute: tuple[float, float],

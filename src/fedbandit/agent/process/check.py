@@ -13,15 +13,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from fedbandit.agent.core.arm_names import remarks_on_names
+from fedbandit.agent.core.arms import remarks_on_names
 from fedbandit.agent.core.notices import warnings_of_unlisted
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.disk.examination import holder_of, look_at
-from fedbandit.agent.disk.journal import STATE_FILE, JournalError
+from fedbandit.agent.disk.journal import STATE_FILE, JournalError, holder_of, look_at
 from fedbandit.agent.gossip import wire
-from fedbandit.agent.gossip.handshakes import in_words
 from fedbandit.agent.gossip.links import TERMS_DIFFER
-from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, read_tls
+from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, in_words, read_tls
 from fedbandit.agent.gossip.transport import Dialler, TurnedAway, Unreachable
 from fedbandit.agent.gossip.wire import WireError
 from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning

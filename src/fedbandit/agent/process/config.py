@@ -9,10 +9,8 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from fedbandit.agent.core.arm_changes import Accepts
-from fedbandit.agent.core.arm_names import unclear_names
-from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.own_policy import check_trust
+from fedbandit.agent.core.arms import Accepts, unclear_names
+from fedbandit.agent.core.federation import Federation, check_trust
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.disk.state_files import may_be_there

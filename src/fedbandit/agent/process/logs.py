@@ -8,7 +8,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Literal
 
-from fedbandit.agent.core.forgetting import Expired, Limits
+from fedbandit.agent.core.decisions import Expired, Retention
 from fedbandit.agent.core.notices import Note
 from fedbandit.agent.process.config import SiteConfig
 from fedbandit.checks import shortened
@@ -135,7 +135,7 @@ SAID_EVERY = 60.0
 class ForgottenDecisions:
     """``counts``: how many since this process started, by ``time`` and by ``keep``."""
 
-    def __init__(self, log: logging.Logger, limits: Limits, has_window: bool) -> None:
+    def __init__(self, log: logging.Logger, limits: Retention, has_window: bool) -> None:
         """Nothing is forgotten yet."""
         self._log, self._limits, self._has_window = log, limits, has_window
         self.counts = {"time": 0, "keep": 0}

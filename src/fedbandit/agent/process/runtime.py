@@ -11,27 +11,20 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from fedbandit.agent.core.arm_changes import ArmChange, ChangeKind
-from fedbandit.agent.core.arms import Arms
-from fedbandit.agent.core.choice import DecisionDraws, draws_for
-from fedbandit.agent.core.decisions import Outcome
-from fedbandit.agent.core.events import Step
+from fedbandit.agent.core.arms import ArmChange, Arms, ChangeKind
+from fedbandit.agent.core.decisions import DecisionDraws, Request, Retention, draws_for
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.forgetting import Limits, warnings_of_forgetting
-from fedbandit.agent.core.notices import warnings_of_unlisted
-from fedbandit.agent.core.presence import Presence
-from fedbandit.agent.core.records import Decision, Forgotten, Life, Stored
-from fedbandit.agent.core.requests import Request
-from fedbandit.agent.core.restore import Restored
-from fedbandit.agent.core.seals import MAX_RUN
-from fedbandit.agent.core.site import Site
+from fedbandit.agent.core.messages import MAX_RUN
+from fedbandit.agent.core.notices import warnings_of_forgetting, warnings_of_unlisted
+from fedbandit.agent.core.records import Decision, Forgotten, Life, Step, Stored
+from fedbandit.agent.core.release_guard import Presence, Restored
+from fedbandit.agent.core.site import Outcome, Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
 from fedbandit.agent.gossip.links import Links
-from fedbandit.agent.gossip.refusals import Refusals
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.transport import GossipServer
+from fedbandit.agent.gossip.transport import GossipServer, Refusals
 from fedbandit.agent.http.bodies import error_of
 from fedbandit.agent.http.events import Feed, timed
 from fedbandit.agent.http.snapshot import Past, certificate_warning, moment_of, site_state
@@ -103,7 +96,7 @@ class Agent:
         self._said_of_certificate: str | None = None
         config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._clock, self._patient = SteadyClock(), PatientClock(min(LASTS, 0.1 * config.expire_after))
-        self.limits = Limits(config.keep, config.expire_after)
+        self.limits = Retention(config.keep, config.expire_after)
         self._forgotten = ForgottenDecisions(_LOG, self.limits, config.terms.reward_window > 0.0)
         self._presence = Presence(self._new_run())
         self._said, self._restarts = WarningLog(_LOG, config.terms.arms), RestartLog(_LOG)

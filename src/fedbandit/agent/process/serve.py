@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.state_files import may_be_there
-from fedbandit.agent.gossip import front
+from fedbandit.agent.gossip import tunnel
 from fedbandit.agent.http.access import LOOPBACK
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.server import http_server, listening
@@ -31,7 +31,7 @@ def try_ports(config: SiteConfig, insecure: bool) -> None:
     if config.gossip is None:
         return
     try:
-        for listener in front.listening(config.gossip):
+        for listener in tunnel.listening(config.gossip):
             listener.close()
     except OSError as error:
         if not insecure or error.errno == errno.EADDRINUSE:  # without TLS gRPC listens, on such addresses as it finds

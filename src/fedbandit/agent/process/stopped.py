@@ -1,7 +1,7 @@
 """Changes the state file of an agent that is not running."""
 
-from fedbandit.agent.core.events import NotANeighbour
-from fedbandit.agent.core.restore import Restored, records_of_new_life
+from fedbandit.agent.core.records import NotANeighbour
+from fedbandit.agent.core.release_guard import Restored, records_of_new_life
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.process.clock import epoch_now
