@@ -24,10 +24,10 @@ from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.player import Player
 from fedbandit.agent.core.records import HorizonReached, Life, Stored
 from fedbandit.agent.core.site import Site
-from fedbandit.outside.policies import WrongPage
-from fedbandit.policies import chances
+from fedbandit.policies import protocol
 from fedbandit.policies.plain import NO_ARM
 from fedbandit.policies.protocol import time_of
+from fedbandit.policies.registry import WrongPage
 from fedbandit.rules.propensity import chances_of_highest
 from own_choices import Inherited, Own
 
@@ -338,8 +338,10 @@ def test_equal_arms_are_equally_likely_and_ties_go_to_the_first():
 def test_chances_are_computed_once_while_beliefs_stay(monkeypatch):
     """Of each set of arms that requests may have; a new belief is noticed."""
     calls = []
-    monkeypatch.setattr(chances, "chances_of_highest", lambda *given: calls.append(given) or chances_of_highest(*given))
-    chances._chances.cache_clear()
+    monkeypatch.setattr(
+        protocol, "chances_of_highest", lambda *given: calls.append(given) or chances_of_highest(*given)
+    )
+    protocol._chances.cache_clear()
     site, source = believing([0.3, 0.4, 0.5], [0.1, 0.2, 0.1]), Random(1)
     for _ in range(50):
         before = asked(site, draws_for(site.terms, source))

@@ -19,7 +19,7 @@ from fedbandit.agent.process import runtime
 from fedbandit.agent.process.config import read_config
 from fedbandit.experiments.experiment import read_sweep
 from fedbandit.local.processes import LocalFederation
-from fedbandit.policies.few_patients import too_few_patients
+from fedbandit.policies.fed_batch import too_few_patients
 from fedbandit.privacy.mechanism import setting_in_steps
 from fedbandit.rules.batch import (
     LEAST_FIRST_BATCH,

@@ -23,7 +23,7 @@ ROOMS = {
     "checks": ["checks", "extras", "toml_files", "progress", "shares", "notebook"],
     "world": ["world"],
     "policies": ["policies"],
-    "outside": ["outside"],  # policies and functions of users
+    "testing": ["testing"],  # what simulator and site check of a policy from outside
     "theory": ["theory"],  # after the policies, which say how long a horizon may be
     # A live site stands below the simulator: so it cannot import it, and starts without NumPy and Numba.
     "privacy": ["privacy"],
@@ -39,7 +39,7 @@ ROOMS = {
     "engine": ["engine"],  # a round, compiled
     "simulation": ["simulation"],
     "planning": ["planning"],
-    "testing": ["testing"],  # of policies from outside
+    "testing.own_policy": ["testing.own_policy"],  # plays it compiled
     "experiments": ["experiments"],
     "audit": ["audit"],  # attacks the simulator and the site
     "local": ["local"],
@@ -106,7 +106,7 @@ def test_the_simulator_does_not_import_the_agent(room):
 # ---------------------------------------------------------------- what is installed
 
 # What stands in the base, and what a live site adds: everything else may use the simulator's packages.
-BASE = ("rules", "checks", "policies", "outside", "theory", "privacy", "agent.core", "agent.disk", "agent.config")
+BASE = ("rules", "checks", "policies", "testing", "theory", "privacy", "agent.core", "agent.disk", "agent.config")
 SITE = ("agent.gossip", "agent.http", "agent")
 
 

@@ -22,8 +22,8 @@ from fedbandit import FedBatch, InvalidArgument, Problem, Tape, replay, simulate
 from fedbandit.engine.layout import setting_of
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.experiments.sweep import run_all
-from fedbandit.outside.admission import admit
-from fedbandit.outside.policies import WrongPage, kind_of, label_of, source_hash
+from fedbandit.policies.registry import WrongPage, kind_of, label_of, source_hash
+from fedbandit.testing.admission import admit
 from fedbandit.world import graph
 
 PROBLEM = Problem.random(3, 3, graph.path(3), 0)
@@ -644,7 +644,7 @@ def test_a_claim_needs_noise_and_a_range(written):
 
 def test_a_repeated_call_costs_next_to_nothing(greedy, monkeypatch):
     admit(greedy.Greedy(), SETTING)
-    monkeypatch.setattr("fedbandit.outside.admission.rehearse", None)
+    monkeypatch.setattr("fedbandit.testing.admission.rehearse", None)
     admit(greedy.Greedy(), SETTING)
 
 

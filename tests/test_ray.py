@@ -23,8 +23,7 @@ from fedbandit import GossipUCB, InvalidArgument, Problem, simulate
 from fedbandit.cli.commands import app
 from fedbandit.experiments.experiment import read_sweep
 from fedbandit.experiments.sweep import run_files
-from fedbandit.outside import shipping
-from fedbandit.simulation import cluster, parts
+from fedbandit.simulation import cluster, parts, shipping
 from fedbandit.simulation.cluster import ClusterError
 from fedbandit.simulation.result import read_result
 from fedbandit.world import graph
@@ -326,7 +325,7 @@ def test_own_modules_travel(tmp_path, monkeypatch):
     second = shipping.packed("policies", {"one": Thing()})
     code = (
         "import pathlib, sys\n"
-        "from fedbandit.outside.shipping import unpacked\n"
+        "from fedbandit.simulation.shipping import unpacked\n"
         "contents = [pathlib.Path(path).read_bytes() for path in sys.argv[1:]]\n"
         "print([unpacked(content)['one'].says for content in contents])\n"
     )

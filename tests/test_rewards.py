@@ -24,7 +24,7 @@ from fedbandit.engine.streams import REWARDS, draw, draw_of, stream
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.experiments.run_folder import RUNS
 from fedbandit.experiments.sweep import _key
-from fedbandit.outside.modules import digest_of
+from fedbandit.policies.own_code import digest_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "own-rewards.md").read_text()

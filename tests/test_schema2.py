@@ -20,7 +20,7 @@ from fedbandit.agent.disk import migration as migration_module
 from fedbandit.agent.disk.journal import SCHEMA, JournalError, SqliteJournal
 from fedbandit.agent.disk.migration import OLD_TABLES
 from fedbandit.agent.disk.rows import RELEASED, TABLES
-from fedbandit.outside.policies import policy_from
+from fedbandit.policies.registry import policy_from
 
 FOLDER = Path(__file__).parent / "golden" / "schema2"
 WRITTEN = json.loads((FOLDER / "expected.json").read_text())

@@ -19,7 +19,7 @@ from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.process.config import ConfigError, read_config
 from fedbandit.checks import InvalidArgument
 from fedbandit.local.processes import LocalFederation
-from fedbandit.outside.policies import WrongPage
+from fedbandit.policies.registry import WrongPage
 from fedbandit.testing import check_policy
 from fedbandit.world import graph
 

@@ -1,6 +1,6 @@
 """Executes the privacy proof on a live site: change one reward, shift the noise that hides it, and nothing may move.
 
-``fedbandit.outside.coupling`` does this to a page before a site plays it; here it is done to the whole site, with its
+``fedbandit.testing.coupling`` does this to a page before a site plays it; here it is done to the whole site, with its
 disk, slots, restarts and messages. The site gets known noise. For every change of what the application does about one
 decision there must be a shift of draws, by what one reward can move, after which everything that leaves the site is
 the same, bit for bit: arms, ids, messages, counts, times, state. Laplace noise that moves by delta is at most

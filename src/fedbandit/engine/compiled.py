@@ -21,7 +21,7 @@ from numba import config, extending, njit, types
 from numba.core import caching, cgutils, codegen, compiler, errors
 from numba.core.compiler_lock import global_compiler_lock
 
-from fedbandit.outside.modules import globals_of
+from fedbandit.policies.own_code import globals_of
 
 __all__ = [
     "INLINE",

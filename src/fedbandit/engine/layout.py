@@ -15,9 +15,9 @@ from fedbandit.engine.late_rewards import Lateness, lateness_of, new_waiting
 from fedbandit.engine.links import LINKS, LinkKind, Matching, links_by, new_matching
 from fedbandit.engine.sharing import new_sharing
 from fedbandit.engine.threads import alone
-from fedbandit.outside.policies import label_of
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
+from fedbandit.policies.registry import label_of
 from fedbandit.shares import Shares
 from fedbandit.world.graph import Contacts, Schedule
 from fedbandit.world.problem import Problem

@@ -17,7 +17,7 @@ import numpy as np
 from fedbandit.engine.compiled import compilable, compile_inner, compile_rare
 from fedbandit.engine.streams import draw, next_bits, uniform, whole_below
 from fedbandit.engine.threads import meet, stopped, total_of
-from fedbandit.outside.modules import digest_of
+from fedbandit.policies.own_code import digest_of
 from fedbandit.rules.gossip import average, metropolis_weight
 
 __all__ = ["LINKS", "LinkKind", "Matching", "average_matching", "divides", "links_by", "new_matching"]

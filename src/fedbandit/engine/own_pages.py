@@ -13,10 +13,10 @@ from numba.core.errors import NumbaError
 from fedbandit.checks import InvalidArgument
 from fedbandit.engine.compiled import NOT_AN_ARM, as_arm, by_value, compilable
 from fedbandit.engine.streams import DecisionDraws
-from fedbandit.outside.admission import rehearse
-from fedbandit.outside.inspection import ARGUMENTS
-from fedbandit.outside.policies import WrongPage
 from fedbandit.policies.protocol import Page, Setting, time_of
+from fedbandit.policies.registry import WrongPage
+from fedbandit.testing.admission import rehearse
+from fedbandit.testing.page_code import ARGUMENTS
 
 __all__ = ["functions_in_words", "in_words", "refuse_changed_code"]
 

@@ -23,8 +23,8 @@ from numba import types
 from numba.extending import overload
 
 from fedbandit.engine.compiled import INLINE, compilable, compile_inner, compile_rare, compile_small, leave_out
-from fedbandit.outside.modules import digest_of
 from fedbandit.policies import protocol
+from fedbandit.policies.own_code import digest_of
 from fedbandit.rules.choose import drawn, highest_drawn
 from fedbandit.world.rewards import Family, Own
 

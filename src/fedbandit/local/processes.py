@@ -22,7 +22,7 @@ from typing import Any, cast
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.checks import InvalidArgument
-from fedbandit.outside.policies import kind_of
+from fedbandit.policies.registry import kind_of
 
 __all__ = ["AgentDied", "LocalFederation"]
 

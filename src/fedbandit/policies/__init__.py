@@ -8,9 +8,8 @@ from fedbandit.policies.central_ucb import CentralUCB
 from fedbandit.policies.coop_ucb2 import CoopUCB2
 from fedbandit.policies.dist_ucb import DistUCB
 from fedbandit.policies.fed1_ucb import Fed1UCB
-from fedbandit.policies.fed_batch import FedBatch
+from fedbandit.policies.fed_batch import FedBatch, FewPatientsWarning
 from fedbandit.policies.fed_ucb import MAX_HORIZON, FedUCB
-from fedbandit.policies.few_patients import FewPatientsWarning
 from fedbandit.policies.gossip_ucb import GossipUCB
 from fedbandit.policies.gse import GSE
 from fedbandit.policies.local_ucb import LocalUCB

@@ -6,13 +6,13 @@ gossip value and weight; the estimate is their ratio, so an agent that has relea
 zero. Derivations and measurements are in docs/fedbatch.md, the privacy proof in docs/privacy.md.
 """
 
+import warnings
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false
-from fedbandit.policies import joining, protocol, safe_radius
-from fedbandit.policies.chances import drawn_chance
-from fedbandit.policies.few_patients import check_first_batch, warn_of_few_patients
+from fedbandit.checks import InvalidArgument, number_above, number_between, true_or_false, whole_number
+from fedbandit.policies import protocol
 from fedbandit.policies.protocol import (
     ARMS,
     INDICES,
@@ -24,16 +24,32 @@ from fedbandit.policies.protocol import (
     Number,
     Page,
     Setting,
+    highest_chance,
     highest_draw,
+    lagging_chance,
     uniform,
 )
 from fedbandit.rules import batch, gossip
 from fedbandit.rules import radius as radii
+from fedbandit.rules.batch import break_even_decisions, break_even_epsilon
 from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lagging
 from fedbandit.rules.kl import kl_index, lasting_kl_index
 from fedbandit.rules.mean import clamp
 
-__all__ = ["FedBatch", "Terms", "add_release"]
+__all__ = [
+    "FedBatch",
+    "FewPatientsWarning",
+    "Others",
+    "Terms",
+    "add_release",
+    "check_first_batch",
+    "keep_safe_radius",
+    "recount_safe_radius",
+    "safe_radius",
+    "too_few_patients",
+    "trust",
+    "warn_of_few_patients",
+]
 
 FACTOR = radii.calibrated_factor(radii.CALIBRATED_ALPHA)
 
@@ -138,7 +154,7 @@ def decide_by_safe_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any
     if arm >= 0:
         return arm
     for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + safe_radius.radius(me, terms, seen, now, k)
+        me.belief[k] = me.theta[k] + safe_radius(me, terms, seen, now, k)
     return highest(me.belief)
 
 
@@ -183,7 +199,7 @@ def observe_with_safe_radius(me: Any, terms: Terms, arm: int, reward: float, noi
     size = me.n[arm] + 1 - me.released[arm]
     observe(me, terms, arm, reward, noise)
     if me.released[arm] == me.n[arm]:
-        safe_radius.keep(me, terms, arm, size)
+        keep_safe_radius(me, terms, arm, size)
 
 
 def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> None:
@@ -214,7 +230,7 @@ def recount(me: Any, terms: Terms, arm: int) -> None:
 def recount_with_safe_radius(me: Any, terms: Terms, arm: int) -> None:
     """The same, and the safe radius."""
     recount(me, terms, arm)
-    safe_radius.recount(me, terms, arm)
+    recount_safe_radius(me, terms, arm)
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
@@ -250,6 +266,42 @@ def believe(me: Any, terms: Terms, seen: Any, arm: int) -> None:
         me.theta[arm], me.spread[arm], me.rewards[arm] = terms.low, 0.0, 1.0 / gossip.LEAST_SHARE
 
 
+class Others(NamedTuple):
+    """What all other sites together say of an arm; w_j is the weight of a site.
+
+    Others say how many rewards of each arm they have released, and how much they weigh: from that follows the variance
+    of the network's mean. Live sites alone have it.
+    """
+
+    weight: float  # sum of w_j
+    released: float  # the same, of those that have released the arm
+    variance: float  # sum of w_j^2 V_j
+    scarcity: float  # sum of w_j^2 / n_j, n_j rewards in releases
+
+
+def trust(me: Any, terms: Any, seen: Any, arm: int, others: Others) -> None:
+    """Judge an arm that this agent has not released as others do: by the network's mean, with its variance.
+
+    So one that joins late begins with what others know. Once it has released the arm itself, its own releases say how
+    much is known, as in the simulator, where all begin at once.
+    What this agent does not know of its own patients is a part of it, so that it tries the arm now and then.
+    Where patients count, ``believe`` says which arms are known, before an own release as well.
+    """
+    weight = seen.weight[arm]
+    if me.releases[arm] > 0 or others.weight <= 0.0:
+        return
+    if me.unknown[arm]:
+        known = gossip.is_known_by_others(weight, others.released, others.weight, terms.num_agents)
+        if terms.by_rate or not known:
+            return
+        me.unknown[arm], me.num_unknown = 0, me.num_unknown - 1
+        me.theta[arm] = gossip.ratio(seen.value[arm], weight)
+    unseen = terms.most_variance / batch.PRIOR_REWARDS
+    variance = gossip.variance_of_all(me.share, unseen, others.weight, others.variance)
+    fewness = gossip.variance_of_all(me.share, 1.0 / batch.PRIOR_REWARDS, others.weight, others.scarcity)
+    me.spread[arm], me.rewards[arm] = radii.deviation(variance), 1.0 / fewness
+
+
 def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
     """Theta."""
     return me.theta[arm]
@@ -265,6 +317,28 @@ def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     return radii.calibrated_radius(me.spread[arm], FACTOR, now.root_log_t)
 
 
+def keep_safe_radius(me: Any, terms: Any, arm: int, size: int) -> None:
+    """After a release: the paper's C for the effective number of rewards in the mean, and the tail of the noise."""
+    variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
+    weight = batch.last_weight(me.precision[arm], variance)
+    recount_safe_radius(me, terms, arm)
+    tail = radii.batch_tail(terms.noise_scale * weight / size, me.releases[arm], me.n[arm])
+    me.slope[arm], me.level[arm] = tail
+
+
+def recount_safe_radius(me: Any, terms: Any, arm: int) -> None:
+    """The part that depends on the number of agents."""
+    equivalent = batch.equivalent_rewards(me.precision[arm], me.square[arm])
+    me.safe_spread[arm] = radii.gossip_spread(equivalent, terms.num_agents, terms.sampling_constant)
+
+
+def safe_radius(me: Any, terms: Any, seen: Any, now: Now, arm: int) -> float:
+    """The paper's C with a proved bound on the noise."""
+    return radii.clean_radius(me.safe_spread[arm], now.root_log_t, terms.scale, terms.offset) + radii.noise_tail(
+        me.slope[arm], me.level[arm], now.log_t
+    )
+
+
 def thompson_margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """The standard deviation of the draw."""
     return me.spread[arm]
@@ -274,6 +348,13 @@ def divergence_margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> f
     """How far the index lies above theta."""
     index = kl_index(me.theta[arm] / terms.width, now.log_t / me.rewards[arm], terms.epsilon)
     return terms.width * index - me.theta[arm]
+
+
+def drawn_chance(me: Any, terms: Any, seen: Any, now: Now, arm: int) -> float:
+    """Of FedBatch: among lagging arms, if there are any; else by Thompson's draws around theta."""
+    if count_lagging(me.tried, seen.n_max, terms.num_agents) > 0:
+        return lagging_chance(me, terms, seen, now, arm)
+    return highest_chance(me.theta, me.spread, arm)
 
 
 THOMPSON = Page(
@@ -289,7 +370,7 @@ THOMPSON = Page(
     reweigh=reweigh,
     believe=believe,
     recount=recount,
-    trust=joining.trust,
+    trust=trust,
     estimate=estimate,
     unknown=unknown,
     radius=radius,
@@ -298,8 +379,50 @@ THOMPSON = Page(
 )
 RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
 _SAFE = RADIUS._replace(recount=recount_with_safe_radius, trust=None)  # its proof needs the agent's own releases
-SAFE = _SAFE._replace(decide=decide_by_safe_radius, observe=observe_with_safe_radius, radius=safe_radius.radius)
+SAFE = _SAFE._replace(decide=decide_by_safe_radius, observe=observe_with_safe_radius, radius=safe_radius)
 DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_margin)
+
+
+class FewPatientsWarning(UserWarning):
+    """With so few decisions, noise outweighs what agents learn from each other: each does better alone."""
+
+
+def check_first_batch(policy: Any) -> None:
+    """Refuse a first batch and expected decisions that are no whole numbers, or both: one follows from the other."""
+    for name, most in (("first_batch", 10**6), ("expected_decisions", 10**12)):
+        if getattr(policy, name) is not None:
+            object.__setattr__(policy, name, whole_number(name, getattr(policy, name), 1, most))
+    if policy.first_batch is not None and policy.expected_decisions is not None:
+        raise InvalidArgument("first_batch", policy.first_batch, "left out: it follows from expected_decisions")
+
+
+def too_few_patients(expected_decisions: int | None, epsilon: float, num_agents: int, num_arms: int) -> str | None:
+    """What would do instead, in words; None if they suffice, are unknown, or there is one agent."""
+    if expected_decisions is None or num_agents == 1:
+        return None
+    break_even = break_even_decisions(epsilon, num_agents, num_arms)
+    if expected_decisions >= break_even:
+        return None
+    decisions = ceil(_rounded_up(break_even))
+    enough = _rounded_up(break_even_epsilon(expected_decisions, num_agents, num_arms))
+    return (
+        f"{expected_decisions:,} decisions at each of {num_agents} sites are too few for epsilon {epsilon:g} and "
+        f"{num_arms} arms: noise outweighs what the sites learn from each other, and a site that plays UCB1 alone is "
+        f"expected to do better. About {decisions:,} decisions at each site would do, or an epsilon of {enough:g} "
+        "(docs/few-patients.md)."
+    )
+
+
+def warn_of_few_patients(expected_decisions: int | None, epsilon: float, setting: Setting) -> None:
+    """Warn the caller of ``simulate``."""
+    if said := too_few_patients(expected_decisions, epsilon, setting.num_agents, setting.num_arms):
+        warnings.warn(said, FewPatientsWarning, stacklevel=6)
+
+
+def _rounded_up(value: float) -> float:
+    """To two significant digits."""
+    places = 1 - floor(log10(value))
+    return round(ceil(value * 10.0**places) / 10.0**places, max(places, 0))
 
 
 @dataclass(frozen=True)

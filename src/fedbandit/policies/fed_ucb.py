@@ -12,7 +12,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from fedbandit.checks import InvalidArgument, number_above, true_or_false, whole_number
 from fedbandit.policies import fed_ucb_as_printed, gossip_ucb
-from fedbandit.policies.chances import lagging_chance
 from fedbandit.policies.protocol import (
     ARMS,
     LEVELS,
@@ -24,6 +23,7 @@ from fedbandit.policies.protocol import (
     PrivacyWarning,
     Setting,
     check_sensitivity,
+    lagging_chance,
     needs_company,
     sensitivity,
     uniform,

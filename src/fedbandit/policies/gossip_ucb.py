@@ -3,8 +3,18 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from fedbandit.policies.chances import lagging_chance
-from fedbandit.policies.protocol import ARMS, Count, Fields, Now, Number, Page, Setting, needs_company, uniform
+from fedbandit.policies.protocol import (
+    ARMS,
+    Count,
+    Fields,
+    Now,
+    Number,
+    Page,
+    Setting,
+    lagging_chance,
+    needs_company,
+    uniform,
+)
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.radius import clean_radius, gossip_spread, remaining_bias
 

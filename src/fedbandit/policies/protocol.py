@@ -13,12 +13,14 @@ When rewards come at once, as in the paper, ``tried`` and the page's own ``n`` a
 import warnings
 from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import inf, log, sqrt
 from typing import Any, Literal, NamedTuple, Protocol
 
 from fedbandit.checks import Counts, InvalidArgument
 from fedbandit.rules.batch import largest_reward_variance, least_reward_variance
 from fedbandit.rules.choose import highest_drawn
+from fedbandit.rules.propensity import chance_of_lagging, chances_of_highest
 
 __all__ = [
     "ARMS",
@@ -39,8 +41,10 @@ __all__ = [
     "check_sensitivity",
     "checked_index",
     "fill_with_normals",
+    "highest_chance",
     "highest_draw",
     "known_variance",
+    "lagging_chance",
     "needs_company",
     "needs_every_decision",
     "needs_rewards_at_once",
@@ -51,6 +55,7 @@ __all__ = [
     "time_of",
     "uniform",
 ]
+
 
 ARMS = "arms"
 """The length of a row with an entry for each arm."""
@@ -193,7 +198,7 @@ class Page(NamedTuple):
     * ``recount(me, terms, arm)``: the number of agents has changed, as it does at a live site: compute anew what was
       derived from it when the arm was released, and nothing else
     * ``trust(me, terms, seen, arm, others)``: after ``believe`` at a live site: ``others`` is what all other sites say
-      that they have released (``policies.joining``)
+      that they have released (``fed_batch.trust``)
     * ``estimate(me, terms, seen, arm)``: the estimate of the arm's mean over all agents
     * ``radius(me, terms, seen, now, arm)``: how far the estimate may be off
     * ``margin``: like ``radius``: what the index adds to the estimate, if that differs
@@ -242,7 +247,7 @@ class Policy(Protocol):
         ...
 
 
-# ---------------------------------------------------------------- randomness that a page may ask for
+# ---------------------------------------------------------------- draws, and how likely they give an arm
 
 
 def uniform(draws: Any) -> float:
@@ -262,6 +267,21 @@ def highest_draw(means: Sequence[float], spreads: Sequence[float], draws: Any) -
     An engine need not know more of the draws than which is the highest.
     """
     return highest_drawn(means, spreads, draws.normals)
+
+
+@lru_cache(64)  # sets of beliefs: decisions come far more often than beliefs change
+def _chances(means: tuple[float, ...], spreads: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(chances_of_highest(means, spreads))
+
+
+def highest_chance(means: Sequence[float], spreads: Sequence[float], arm: int) -> float:
+    """The chance that the arm has the highest of the draws mean + spread z (within 0.01)."""
+    return _chances(tuple(means), tuple(spreads))[arm]
+
+
+def lagging_chance(me: Any, terms: Any, seen: Any, now: Now, arm: int) -> float:
+    """Of a page that draws among lagging arms only (Algorithm 1, line 13)."""
+    return chance_of_lagging(me.tried, seen.n_max, terms.num_agents, arm)
 
 
 # ---------------------------------------------------------------- what several policies check

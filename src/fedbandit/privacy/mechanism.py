@@ -14,9 +14,9 @@ from math import inf
 from typing import Any, NamedTuple
 
 from fedbandit.checks import LARGEST, Counts, InvalidArgument, finite_number, whole_number
-from fedbandit.outside.policies import label_of
 from fedbandit.policies import plain
 from fedbandit.policies.protocol import Policy, Setting
+from fedbandit.policies.registry import label_of
 from fedbandit.privacy.ledger import Ledger
 from fedbandit.privacy.noise import GRID, NoiseSource, laplace, to_grid, to_steps
 from fedbandit.rules.batch import largest_reward_variance

@@ -20,8 +20,8 @@ from fedbandit.checks import InvalidArgument, shortened
 from fedbandit.engine import streams
 from fedbandit.engine.compiled import SOURCES, compilable, compile_driver, compile_small
 from fedbandit.engine.streams import code_of
-from fedbandit.outside.admission import GOLDEN
-from fedbandit.outside.modules import digest_of
+from fedbandit.policies.own_code import digest_of
+from fedbandit.testing.admission import GOLDEN
 from fedbandit.world.problem import Problem
 from fedbandit.world.rewards import Own
 

@@ -19,14 +19,14 @@ from fedbandit.engine.loop import MANY, rounds_of, rounds_of_many
 from fedbandit.engine.own_pages import functions_in_words, in_words, refuse_changed_code
 from fedbandit.engine.phases import kit_of
 from fedbandit.extras import missing
-from fedbandit.outside.admission import admit
-from fedbandit.outside.modules import digest_of
-from fedbandit.outside.policies import WrongPage, check_kind, kind_of, label_of
 from fedbandit.policies import MAX_HORIZON, Policy
+from fedbandit.policies.own_code import digest_of
 from fedbandit.policies.protocol import Page, Setting
+from fedbandit.policies.registry import WrongPage, check_kind, kind_of, label_of
 from fedbandit.shares import Shares
 from fedbandit.simulation.rehearsal import rehearse
 from fedbandit.simulation.result import Result, result_of
+from fedbandit.testing.admission import admit
 from fedbandit.world.graph import Contacts
 from fedbandit.world.problem import Problem
 

@@ -1,12 +1,19 @@
-"""Checks a policy of your own, in your own tests: ``check_policy``."""
+"""Checks own policies: ``check_policy`` for your tests, and what simulator and site check before they play one."""
+
+from importlib import import_module
+from typing import Any
 
 from fedbandit.extras import needs
 
-needs("fedbandit.testing", "sim")
+__all__ = ["check_policy"]  # pyright: ignore[reportUnsupportedDunderAll]  # loaded on first use
 
-from fedbandit.testing.own_policy import check_policy  # noqa: E402  # what it imports is not in the base
 
-__all__ = ["check_policy"]
+def __getattr__(name: str) -> Any:
+    """``check_policy``, on first use: it needs the simulator, which a live site does not have."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    needs("fedbandit.testing", "sim")
+    return getattr(import_module("fedbandit.testing.own_policy"), name)
 
 
 def __dir__() -> list[str]:

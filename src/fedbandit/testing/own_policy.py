@@ -12,13 +12,13 @@ import numpy as np
 
 from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.engine.layout import setting_of
-from fedbandit.outside.admission import admit, claimed_epsilon, scenes_of
-from fedbandit.outside.coupling import Scene, check_privacy
-from fedbandit.outside.policies import WrongPage, check_kind, kind_of, label_of
-from fedbandit.outside.stage import Script, Shown, Stage
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import LinkRule
+from fedbandit.policies.registry import WrongPage, check_kind, kind_of, label_of
 from fedbandit.simulation.replay import Tape, replay
+from fedbandit.testing.admission import admit, claimed_epsilon, scenes_of
+from fedbandit.testing.coupling import Scene, check_privacy
+from fedbandit.testing.dry_run import Script, Shown, Stage
 from fedbandit.world.graph import Graph, path
 from fedbandit.world.problem import Problem
 

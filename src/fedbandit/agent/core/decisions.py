@@ -16,9 +16,9 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import Player
 from fedbandit.agent.core.records import Decision, HorizonReached
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
-from fedbandit.outside.policies import WrongPage, is_built_in, kind_of
 from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import widen
+from fedbandit.policies.registry import WrongPage, is_built_in, kind_of
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.shares import BY_INDEX, CONTROL, floor_of_others, given_by_share, shared_chance, sum_of_floors
 

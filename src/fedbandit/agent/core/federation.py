@@ -22,15 +22,14 @@ from fedbandit.checks import (
     shortened,
     whole_number,
 )
-from fedbandit.outside.admission import admit, claimed_epsilon, rehearse, scenes_of, small
-from fedbandit.outside.coupling import SAME, check_privacy
-from fedbandit.outside.policies import WrongPage, check_kind, is_built_in, kind_of, source_hash
-from fedbandit.outside.some_arms import check_choices
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB, Policy
 from fedbandit.policies.protocol import ARMS, Count, Page, Setting
+from fedbandit.policies.registry import WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.privacy.mechanism import Mechanism, levels_of, setting_in_steps, terms_in_steps
 from fedbandit.privacy.noise import GRID, NoiseSource, from_grid, laplace
 from fedbandit.shares import Shares
+from fedbandit.testing.admission import admit, check_choices, claimed_epsilon, rehearse, scenes_of, small
+from fedbandit.testing.coupling import SAME, check_privacy
 
 __all__ = ["MAX_AGENTS", "MAX_WINDOW", "Federation", "check_own_policy", "check_trust"]
 

@@ -13,13 +13,13 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.release_guard import Doubt
 from fedbandit.checks import shortened
-from fedbandit.outside.admission import claimed_epsilon
-from fedbandit.outside.policies import is_built_in, kind_of
 from fedbandit.policies import FedBatch, FedUCB, GossipUCB
-from fedbandit.policies.few_patients import too_few_patients
+from fedbandit.policies.fed_batch import too_few_patients
+from fedbandit.policies.registry import is_built_in, kind_of
 from fedbandit.rules.belief import surest_after
 from fedbandit.rules.shares import floor_of_others
 from fedbandit.shares import Shares
+from fedbandit.testing.admission import claimed_epsilon
 
 if TYPE_CHECKING:
     from fedbandit.agent.core.site import Site

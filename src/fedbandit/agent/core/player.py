@@ -12,7 +12,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Known, Record, Released, Stored
 from fedbandit.agent.core.standings import MIXED
 from fedbandit.checks import InvalidArgument
-from fedbandit.policies.joining import Others
+from fedbandit.policies.fed_batch import Others
 from fedbandit.policies.plain import NO_ARM, Me, Seen, carry, narrowed, new_seen
 from fedbandit.policies.protocol import Now, time_of
 from fedbandit.privacy.noise import NoiseSource, from_grid, to_steps

@@ -92,8 +92,8 @@ from fedbandit.agent.core.records import (
 from fedbandit.agent.core.release_guard import Doubt, Presence, Restored, records_of_new_life
 from fedbandit.agent.core.standings import Standing, Standings
 from fedbandit.checks import InvalidArgument, closest, finite_number, shortened, whole_number
-from fedbandit.outside.policies import is_built_in
 from fedbandit.policies import FedBatch
+from fedbandit.policies.registry import is_built_in
 from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
 from fedbandit.rules import flow
 from fedbandit.rules.belief import is_sure

@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Any, TypeVar, cast
 
 from fedbandit.checks import LARGEST, InvalidArgument, finite_number, instance, whole_number
-from fedbandit.policies.joining import Others
+from fedbandit.policies.fed_batch import Others
 from fedbandit.rules.batch import PRIOR_REWARDS, scheduled_variance
 from fedbandit.rules.belief import least_known
 from fedbandit.rules.gossip import heard

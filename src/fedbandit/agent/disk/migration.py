@@ -29,7 +29,7 @@ from fedbandit.agent.disk.rows import (
     statements,
 )
 from fedbandit.checks import InvalidArgument, whole_number
-from fedbandit.policies import FedBatch, FedUCB, GossipUCB, safe_radius
+from fedbandit.policies import FedBatch, FedUCB, GossipUCB, fed_batch
 from fedbandit.policies.fed_batch import add_release
 from fedbandit.policies.plain import NO_ARM
 from fedbandit.privacy.mechanism import Mechanism
@@ -186,7 +186,7 @@ def _from_batches(file: sqlite3.Connection, terms: Federation, own: Mechanism) -
             raise InvalidArgument(f"releases of arm {arm}", (first, last, size), "one after the other, without gaps")
         me.n[arm] = last_of[arm] = last
         add_release(me, own.terms, arm, round(to_steps(value, terms.low, terms.high) * size), 0)
-        safe_radius.keep(me, own.terms, arm, size)
+        fed_batch.keep_safe_radius(me, own.terms, arm, size)
     for arm, count, total in file.execute("SELECT arm, count, total FROM batch"):
         _check_arm(arm, terms)
         me.n[arm] += count

@@ -31,7 +31,7 @@ from fedbandit.agent.http.state import (
     SiteState,
     needs_a_person,
 )
-from fedbandit.outside.policies import label_of
+from fedbandit.policies.registry import label_of
 
 __all__ = [
     "INSECURE",

@@ -15,8 +15,8 @@ from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.secret_files import read_secret
 from fedbandit.agent.disk.state_files import may_be_there
 from fedbandit.checks import FileError, InvalidArgument, checked_counts, number_between, whole_number
-from fedbandit.outside.policies import WrongPage, policy_from
 from fedbandit.policies import Policy
+from fedbandit.policies.registry import WrongPage, policy_from
 from fedbandit.shares import Shares
 from fedbandit.toml_files import Section, checked, read_toml
 

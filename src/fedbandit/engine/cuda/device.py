@@ -20,7 +20,7 @@ from fedbandit.engine.links import divides
 from fedbandit.engine.phases import Kit, phases_of
 from fedbandit.engine.streams import EDGES, SLAB_EDGES, SLABS, draw, inner_edge, signed_edge, slab_edge, stream
 from fedbandit.engine.threads import for_crew, meet, stopped, total_of
-from fedbandit.outside.modules import globals_of
+from fedbandit.policies.own_code import globals_of
 from fedbandit.policies.protocol import Now, time_of
 
 __all__ = [

@@ -22,7 +22,7 @@ from fedbandit.engine.cuda.blocks import open_launcher
 from fedbandit.engine.cuda.device import NOT_FINITE, Readings, Times, links_on_gpu, scratch_of, world_on_gpu
 from fedbandit.engine.cuda.warp import fits_in_a_warp, warp_launcher
 from fedbandit.engine.layout import Population, new_population
-from fedbandit.outside.policies import WrongPage
+from fedbandit.policies.registry import WrongPage
 
 __all__ = ["Row", "RowEnd", "Stage", "description", "enter", "run_trials", "stages_of", "why_not"]
 

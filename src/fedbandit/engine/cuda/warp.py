@@ -32,7 +32,7 @@ from fedbandit.engine.cuda.memory import agents_of, as_rows, same_for_all, shape
 from fedbandit.engine.layout import Links, Population, Shown, Tape, new_population
 from fedbandit.engine.links import LINKS
 from fedbandit.engine.phases import Kit
-from fedbandit.outside.modules import globals_of
+from fedbandit.policies.own_code import globals_of
 from fedbandit.policies.protocol import Page
 from fedbandit.rules.gossip import heard
 

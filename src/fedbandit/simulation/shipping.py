@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.outside.modules import is_own_code
+from fedbandit.policies.own_code import is_own_code
 
 __all__ = ["packed", "unpacked"]
 

@@ -11,8 +11,8 @@ from types import FunctionType
 from typing import Any, cast
 
 from fedbandit.checks import InvalidArgument, closest
-from fedbandit.outside.modules import is_own_code, load, methods_of, name_of, source_of
 from fedbandit.policies import POLICIES, Policy
+from fedbandit.policies.own_code import is_own_code, load, methods_of, name_of, source_of
 
 __all__ = ["WrongPage", "check_kind", "is_built_in", "kind_of", "label_of", "policy_from", "source_hash"]
 

@@ -12,10 +12,10 @@ from itertools import product
 from math import ceil, floor, log2
 from typing import Any, NamedTuple
 
-from fedbandit.outside.policies import WrongPage
-from fedbandit.outside.stage import Interval, Script, Shown, Stage
 from fedbandit.policies.protocol import LinkRule, Page
+from fedbandit.policies.registry import WrongPage
 from fedbandit.rules.mean import clamp
+from fedbandit.testing.dry_run import Interval, Script, Shown, Stage
 
 __all__ = ["Scene", "check_privacy"]
 

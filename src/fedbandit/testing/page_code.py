@@ -12,9 +12,9 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, cast, get_args
 
 from fedbandit.checks import closest
-from fedbandit.outside.modules import PACKAGE, builtin_of, digest_of, globals_of, is_own_code
-from fedbandit.outside.policies import WrongPage
+from fedbandit.policies.own_code import PACKAGE, builtin_of, digest_of, globals_of, is_own_code
 from fedbandit.policies.protocol import ARMS, Field, Fields, Network, Now, Page
+from fedbandit.policies.registry import WrongPage
 
 __all__ = ["ARGUMENTS", "Reached", "check_code", "check_parts", "check_terms", "known_names", "reached_by"]
 

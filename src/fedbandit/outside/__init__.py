@@ -1,1 +1,0 @@
-"""Code from outside the package: finds it, names it, and decides whether it may run."""
