@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from fedbandit import (
     GSE,
@@ -375,6 +376,14 @@ def test_a_sweep_over_delays_and_windows_has_a_table_and_a_figure(tmp_path):
     (axes,) = sweep_figure(table).axes
     assert axes.get_xscale() == "symlog"
     assert "window" in axes.get_xlabel()
+    mine = Figure()
+    left, right = mine.subplots(1, 2)
+    assert sweep_figure(table, ax=left) is mine
+    assert "window" in left.get_xlabel()
+    assert left.get_legend() is not None
+    assert not right.lines
+    with pytest.raises(InvalidArgument, match="ax must be axes of matplotlib"):
+        sweep_figure(table, ax=[left, right])
 
 
 def test_a_result_tells_how_late_rewards_were(tmp_path):

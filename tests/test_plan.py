@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import fedbandit
@@ -415,6 +416,17 @@ def drawn(together, last=10**6, patients=300, given=None, per_day=1.0, gap=0.01)
     asked = Question.checked(3, 3, gap, 0.05, per_day, "ring", patients, None, 0)
     forecast = Forecast(asked, together, curve_of(last / 50, last), curve_of(inf, last), given, 0.7, 53.2, {})
     return forecast.plot()
+
+
+def test_the_figure_is_drawn_into_axes_of_the_caller():
+    asked = Question.checked(3, 3, 0.01, 0.05, 1.0, "ring", None, None, 0)
+    forecast = Forecast(asked, curve_of(500), curve_of(250), curve_of(inf), None, 0.7, 53.2, {})
+    mine = Figure()
+    left, right = mine.subplots(1, 2)
+    assert forecast.plot(ax=left) is mine
+    assert left.get_xlabel() == "patients per site"
+    assert "3 sites, 3 arms" in left.get_title()
+    assert not right.lines
 
 
 def test_a_short_run_has_no_curve_beside_long_ones():

@@ -1,5 +1,7 @@
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from fedbandit import CentralUCB, FedBatch, FedUCB, GossipUCB, InvalidArgument, LocalUCB, Problem, Result, simulate
 from fedbandit.figures.regret import agents_figure
@@ -57,6 +59,37 @@ def test_axes(result):
     assert [axes.get_xscale() for axes in result.plot(scale="log").axes] == ["log"]
     assert "regret" in both.axes[0].get_ylabel()
     assert "round" in both.axes[0].get_xlabel()
+
+
+def test_figures_are_drawn_into_axes_of_the_caller(result):
+    """One panel into one axes, in the caller's figure: heading and legend stay inside them."""
+    mine, (left, right) = plt.subplots(1, 2)
+    assert result.plot(ax=left, title="mine") is mine
+    assert len(left.lines) == 3
+    assert not right.lines
+    assert left.get_xscale() == "linear"
+    assert left.get_title().startswith("mine\nband: smallest")
+    assert [text.get_text() for text in left.get_legend().get_texts()] == result.policies
+    assert mine.get_suptitle() == ""
+    assert mine.legends == []
+    result.plot(ax=right, scale="log")
+    assert right.get_xscale() == "log"
+    others, both = plt.subplots(1, 2)
+    result.plot(ax=both)
+    assert [axes.get_xscale() for axes in others.axes] == ["linear", "log"]
+    (subfigure,) = plt.figure().subfigures(1, 1, squeeze=False)[0]
+    assert result.plot(ax=subfigure.subplots()) is subfigure.figure
+    agents_figure(result, ax=plt.figure().subplots())
+    plt.close("all")
+
+
+def test_what_is_no_axes_is_refused(result):
+    figure = Figure()
+    for wrong in (figure, [figure.subplots()], "left", [1, 2]):
+        with pytest.raises(InvalidArgument, match=r"ax must be a list of 2 axes of matplotlib, one for each panel"):
+            result.plot(ax=wrong)
+    with pytest.raises(InvalidArgument, match=r"ax must be axes of matplotlib, not"):
+        agents_figure(result, ax=figure)
 
 
 def test_curves_can_be_told_apart_without_colour(result):

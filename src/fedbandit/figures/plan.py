@@ -5,13 +5,13 @@ from math import ceil, floor, inf, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fedbandit.figures.regret import COLOURS, DASHES, STYLE, ShownFigure, plain_text
+from fedbandit.figures.regret import COLOURS, DASHES, drawing, finish, plain_text
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
     from fedbandit.planning.forecast import Forecast
@@ -23,19 +23,16 @@ _LETTERS_PER_LINE = 120  # of the heading
 _AXIS, _LETTER = 6.0, 0.07  # of the axis and of a letter of its numbers, in inches
 
 
-def plan_figure(forecast: "Forecast") -> Figure:
+def plan_figure(forecast: "Forecast", ax: Axes | None = None) -> Figure:
     """A curve with a 95 % band for each way to act, the 95 % line, where each crosses it, and when sites are sure.
 
     What the patients in question give stands in the heading, and has no curve. It was simulated for twice as many
-    patients, the others for many more: who leads "for good" until then cannot be compared.
+    patients, the others for many more: who leads "for good" until then cannot be compared. ``ax``: your own axes to
+    draw into, in your own style.
     """
-    import matplotlib as mpl
-
     question = forecast.question
     then = f"\n{fill(f'dotted: {forecast.by_then}', _LETTERS_PER_LINE)}" if forecast.by_then else ""
-    with mpl.rc_context(STYLE):
-        figure = ShownFigure(figsize=(_WIDTH, 4.4), layout="constrained")
-        axes = figure.subplots()
+    with drawing((_WIDTH, 4.4), ax=ax) as (figure, (axes,)):
         _curves(axes, forecast)
         axes.axhline(forecast.certainty, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)))
         if question.patients is not None:
@@ -58,20 +55,17 @@ def plan_figure(forecast: "Forecast") -> Figure:
         axes.set_ylabel("sites at which the best arm leads for good")
         axes.set_xlabel("patients per site")
         _days_above(axes, question.patients_per_day, forecast.pace)
-        figure.legend(loc="outside lower center", ncols=3, frameon=False, handlelength=3.0)
-        figure.suptitle(
-            plain_text(
-                f"{question.sites} sites, {question.arms} arms, gap {question.gap:g}, {question.graph.name}; an arm's "
-                f"means at the sites lie within {question.bias:g} of their average\n"
-                "band: 95 % interval over simulated trials; thin line: sites that are sure of the best arm"
-                f"{then}"
-            ),
-            fontsize=8,
+        heading = plain_text(
+            f"{question.sites} sites, {question.arms} arms, gap {question.gap:g}, {question.graph.name}; an arm's "
+            f"means at the sites lie within {question.bias:g} of their average\n"
+            "band: 95 % interval over simulated trials; thin line: sites that are sure of the best arm"
+            f"{then}"
         )
+        finish(figure, [axes], heading, handlelength=3.0)
     return figure
 
 
-def _curves(axes: "Axes", forecast: "Forecast") -> None:
+def _curves(axes: Axes, forecast: "Forecast") -> None:
     certainty = forecast.certainty
     last = max(forecast.together.sure.last, *(curve.last for curve in forecast.ways.values()))
     for position, (name, curve) in enumerate(forecast.ways.items()):
@@ -110,13 +104,13 @@ def _curves(axes: "Axes", forecast: "Forecast") -> None:
     axes.set_xlim(min(first, 0.9 * (forecast.question.patients or inf)), last)
 
 
-def _fewest(axes: "Axes", patients: float) -> None:
+def _fewest(axes: Axes, patients: float) -> None:
     """Mark the lower bound: to the left of it nothing can cross the line."""
     label = f"below {patients:,.0f} no method reaches 95 %,\neven without privacy"
     axes.axvspan(1e-9, patients, color="0.5", alpha=0.15, linewidth=0, label=label)
 
 
-def _days_above(axes: "Axes", patients_per_day: float, pace: str) -> None:
+def _days_above(axes: Axes, patients_per_day: float, pace: str) -> None:
     def days(patients: Any) -> Any:
         return patients / patients_per_day
 

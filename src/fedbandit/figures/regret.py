@@ -5,18 +5,20 @@ colour-blind (colours: Okabe and Ito 2008).
 """
 
 import io
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from math import atan, cos, pi, sin, sqrt
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, closest
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from fedbandit.simulation.result import Result
 
 
@@ -32,10 +34,98 @@ __all__ = [
     "about_band",
     "agents_figure",
     "checked_band",
+    "columns_in",
+    "drawing",
+    "finish",
     "limits",
     "plain_text",
     "regret_figure",
 ]
+
+
+# ---------------------------------------------------------------- style
+
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1.5, 2)), (0, (2.5, 1.5)))
+MARKERS = ("o", "s", "^", "D", "v", "P")  # 7 colours, 5 dashes, 6 markers: 210 different curves
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "figure.dpi": 150,
+    "savefig.dpi": 200,
+}
+
+
+def plain_text(text: str) -> str:
+    """Escape a label: otherwise ``$`` begins a formula and a leading ``_`` hides a curve from the legend."""
+    return f"\u200b{text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$")
+
+
+# ---------------------------------------------------------------- where to draw
+
+
+_CSS_PIXELS = 96  # per inch
+
+
+class ShownFigure(Figure):
+    """A figure of matplotlib with a picture for notebooks."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """The picture and its size on the page: sharp also on screens with more pixels."""
+        written = io.BytesIO()
+        self.savefig(written, format="png", dpi=2 * _CSS_PIXELS)
+        width, height = (int(_CSS_PIXELS * inches) for inches in self.get_size_inches())
+        return written.getvalue(), {"width": width, "height": height}
+
+
+@contextmanager
+def drawing(size: tuple[float, float], panels: int = 1, ax: Any = None) -> Generator[tuple[Figure, list[Axes]]]:
+    """A figure of our own in our style, and its panels beside each other; or the caller's axes, in the caller's style.
+
+    ``ax``: axes of matplotlib, or a sequence with as many as there are panels.
+    """
+    if ax is None:
+        with mpl.rc_context(STYLE):
+            figure = ShownFigure(figsize=size, layout="constrained")
+            yield figure, list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
+        return
+    several: Any = [ax] if isinstance(ax, Axes) else ax
+    given: list[Any] = list(several) if isinstance(several, Iterable) else []
+    if len(given) != panels or not all(isinstance(each, Axes) for each in given):
+        accepted = "axes of matplotlib" if panels == 1 else f"a list of {panels} axes of matplotlib, one for each panel"
+        raise InvalidArgument("ax", several, accepted)
+    figure = given[0].figure
+    while not isinstance(figure, Figure):  # axes of a subfigure
+        figure = figure.figure
+    yield figure, given
+
+
+def finish(figure: Figure, panels: list[Axes], heading: str, columns: int = 3, **legend: Any) -> None:
+    """The heading and one legend for all panels: around a figure of our own, else inside the caller's axes."""
+    handles = {label: each for axes in panels for each, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if isinstance(figure, ShownFigure):
+        place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False}
+        figure.legend(handles.values(), handles.keys(), **place, **legend)
+        figure.suptitle(heading, fontsize=8)
+    else:
+        panels[0].set_title(heading)
+        panels[-1].legend(handles.values(), handles.keys(), **legend)
+
+
+def columns_in(width: float, labels: Iterable[str]) -> int:
+    """As many columns of a legend as fit."""
+    lengths = [len(label) for label in labels]
+    return min(len(lengths), max(1, int(15 * width / (max(lengths) + 8))))
 
 
 # ---------------------------------------------------------------- bands over trials
@@ -101,44 +191,11 @@ def _within(t: float, freedom: int) -> float:
     return 2 / pi * (theta + sin(theta) * total) if odd else sin(theta) * total
 
 
-# ---------------------------------------------------------------- figures in notebooks
-
-
-_CSS_PIXELS = 96  # per inch
-
-
-class ShownFigure(Figure):
-    """A figure of matplotlib with a picture for notebooks."""
-
-    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        """The picture and its size on the page: sharp also on screens with more pixels."""
-        written = io.BytesIO()
-        self.savefig(written, format="png", dpi=2 * _CSS_PIXELS)
-        width, height = (int(_CSS_PIXELS * inches) for inches in self.get_size_inches())
-        return written.getvalue(), {"width": width, "height": height}
+# ---------------------------------------------------------------- figures of a result
 
 
 Scale = Literal["linear", "log", "both"]
 RegretScale = Literal["linear", "log", "auto"]
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1.5, 2)), (0, (2.5, 1.5)))
-MARKERS = ("o", "s", "^", "D", "v", "P")  # 7 colours, 5 dashes, 6 markers: 210 different curves
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 9,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.5,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 4,
-    "figure.dpi": 150,
-    "savefig.dpi": 200,
-}
 
 
 def regret_figure(
@@ -147,6 +204,7 @@ def regret_figure(
     scale: Scale = "both",
     title: str | None = None,
     regret: RegretScale = "auto",
+    ax: Axes | Sequence[Axes] | None = None,
 ) -> Figure:
     """Mean cumulative regret per agent over time, a curve per policy, averaged over trials and agents.
 
@@ -154,9 +212,8 @@ def regret_figure(
     error`` or 95 % ``confidence`` interval of the mean, or ``none``. ``scale`` is that of the time axis; ``both`` draws
     two panels: on a log axis a logarithmic regret is a straight line. ``regret`` is the scale of the regret axis;
     ``auto`` uses a logarithmic one if policies end more than a hundred times apart, and then draws one panel.
+    ``ax``: your own axes to draw into, in your own style; two for two panels. On one of them ``both`` is ``linear``.
     """
-    import matplotlib as mpl
-
     band = checked_band(band)
     if scale not in ("linear", "log", "both"):
         raise InvalidArgument("scale", scale, "one of linear, log, both")
@@ -165,22 +222,18 @@ def regret_figure(
     logarithmic = regret == "log" or (regret == "auto" and _far_apart(result))
     scales: tuple[str, ...] = (scale,)
     if scale == "both":
-        scales = ("log",) if logarithmic else ("linear", "log")
-    with mpl.rc_context(STYLE):
-        size = (7.0, 5.2) if logarithmic else (3.5 * len(scales), 3.3)
-        figure = ShownFigure(figsize=size, layout="constrained")
-        panels = figure.subplots(1, len(scales), sharey=True, squeeze=False)[0]
+        scales = ("log",) if logarithmic else ("linear",) if isinstance(ax, Axes) else ("linear", "log")
+    size = (7.0, 5.2) if logarithmic else (3.5 * len(scales), 3.3)
+    with drawing(size, len(scales), ax) as (figure, panels):
         for axes, axis_scale in zip(panels, scales, strict=True):
             _regret_panel(axes, result, band, axis_scale)
             if logarithmic:
                 axes.set_yscale("log")
                 axes.set_ylim(bottom=1.0, top=None)
         panels[0].set_ylabel("cumulative regret, mean per agent")
-        handles, labels = panels[0].get_legend_handles_labels()
-        columns = min(len(labels), max(1, int(15 * size[0] / (max(map(len, labels)) + 8))))  # as many as fit
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
         caption = about_band(band, result.dataset.sizes["trial"])
-        figure.suptitle(f"{plain_text(title)}\n{caption}" if title else caption, fontsize=8)
+        heading = f"{plain_text(title)}\n{caption}" if title else caption
+        finish(figure, panels, heading, columns_in(size[0], map(plain_text, result.policies)), handlelength=3.2)
     return figure
 
 
@@ -189,12 +242,7 @@ def _far_apart(result: "Result") -> bool:
     return bool(last.max() > 100.0 * max(float(last.min()), 1.0))
 
 
-def plain_text(text: str) -> str:
-    """Escape a label: otherwise ``$`` begins a formula and a leading ``_`` hides a curve from the legend."""
-    return f"\u200b{text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$")
-
-
-def _regret_panel(axes: "Axes", result: "Result", band: Band, scale: str) -> None:
+def _regret_panel(axes: Axes, result: "Result", band: Band, scale: str) -> None:
     from matplotlib.ticker import EngFormatter
 
     times = result.dataset["time"].values
@@ -232,22 +280,19 @@ def _marks(times: Any, scale: str, position: int, curves: int) -> list[int]:
     return sorted({int(index) for index in times.searchsorted(at) if index < len(times)})
 
 
-def agents_figure(result: "Result", title: str | None = None) -> Figure:
+def agents_figure(result: "Result", title: str | None = None, ax: Axes | None = None) -> Figure:
     """Final regret per own pull of each agent, a column of points per agent: who pays when rates differ.
 
-    A bar spans the 10 % to 90 % quantiles over trials; the point is the mean over all pulls.
+    A bar spans the 10 % to 90 % quantiles over trials; the point is the mean over all pulls. ``ax``: your own axes to
+    draw into, in your own style.
     """
-    import matplotlib as mpl
-
     table = result.by_agent()
     last = result.dataset.isel(time=-1)
     own = last["pulls"].sum("arm") - last.sizes["arm"]
     per_pull = (last["regret"] / own.where(own > 0)).transpose("policy", "agent", "trial").values
     rates = table["rate"].to_numpy()[: last.sizes["agent"]]
     order = np.argsort(-rates, kind="stable")  # fast agents first
-    with mpl.rc_context(STYLE):
-        figure = ShownFigure(figsize=(7.0, 4.0), layout="constrained")
-        axes = figure.subplots()
+    with drawing((7.0, 4.0), ax=ax) as (figure, (axes,)):
         for position, label in enumerate(result.policies):
             x = np.arange(len(order)) + 0.7 * ((position + 0.5) / len(result.policies) - 0.5)
             mean = table.loc[label]["regret_per_pull"].to_numpy()[order]
@@ -261,8 +306,6 @@ def agents_figure(result: "Result", title: str | None = None) -> Figure:
         axes.set_ylabel("regret per own pull")
         axes.set_xticks(range(len(order)), [f"agent {i}\nrate {rates[i]:g}" for i in order])
         axes.grid(visible=False, axis="x")
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
         caption = f"after {int(result.dataset['time'][-1]):,} rounds; bar: 10 % to 90 % of {last.sizes['trial']} trials"
-        figure.suptitle(f"{plain_text(title)}\n{caption}" if title else caption, fontsize=8)
+        finish(figure, [axes], f"{plain_text(title)}\n{caption}" if title else caption)
     return figure

@@ -1,5 +1,6 @@
 """Draws figures of sweeps: final regret against the swept parameters."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,11 +10,13 @@ from fedbandit.figures.regret import (
     COLOURS,
     DASHES,
     MARKERS,
-    STYLE,
     Band,
     ShownFigure,
     about_band,
     checked_band,
+    columns_in,
+    drawing,
+    finish,
     limits,
     plain_text,
 )
@@ -54,29 +57,31 @@ _REFERENCES = {"pooled": "everything pooled", "alone": "each alone"}
 _CASES = {"same_means": {True: "all agents see the same means", False: "each agent sees its own means"}}
 
 
-def sweep_figure(table: "xr.Dataset", band: Band = "standard error", title: str | None = None) -> Figure:
+def sweep_figure(
+    table: "xr.Dataset",
+    band: Band = "standard error",
+    title: str | None = None,
+    ax: "Axes | Sequence[Axes] | None" = None,
+) -> Figure:
     """Final regret against each swept parameter, a panel each: mean over trials, and the ``band`` over trials as a bar.
 
     ``table`` comes from ``fedbandit.experiments.sweep.sweep_table``. Graphs are shown at their lambda_2, and named if
     they are few. What is drawn alike in two panels is the same, and one legend tells it; where there are too many
     curves for that, each panel has its own. A sweep of one non-numeric parameter becomes a row of points per policy.
     Policies that pool everything, or work alone, become horizontal lines where the swept parameter does not change
-    them.
+    them. ``ax``: your own axes to draw into, in your own style, one for each panel.
     """
-    import matplotlib as mpl
-
     rows = _sweep_rows(table, checked_band(band))
     heading = str(table.attrs["name"]) if title is None else title
     bars = about_band(band, table.sizes["trial"], "bars")
     if table.attrs["swept"] in _CASES:
-        return _cases_figure(rows, str(table.attrs["swept"]), heading, bars)
+        return _cases_figure(rows, str(table.attrs["swept"]), heading, bars, ax)
     axes_names = ["lambda2" if name == "graph" else name for name in table.attrs["swept"].split()]
     if rows["epsilon"].replace(np.inf, np.nan).nunique() > 1:
         axes_names.append("epsilon")
     axes_names = [name for name in axes_names if rows[name].dtype.kind in "iuf"] or axes_names  # texts label curves
-    with mpl.rc_context(STYLE):
-        figure = ShownFigure(figsize=(max(5.4, 3.4 * len(axes_names)), 3.4), layout="constrained")
-        panels = figure.subplots(1, len(axes_names), sharey=True, squeeze=False)[0]
+    size = max(5.4, 3.4 * len(axes_names)), 3.4
+    with drawing(size, len(axes_names), ax) as (figure, panels):
         contents = [_content(rows, name, table.attrs["swept"].split()) for name in axes_names]
         labels = list(dict.fromkeys(label for content in contents for label, _ in content.curves))
         lines = list(dict.fromkeys(label for content in contents for label, _ in content.references))
@@ -87,8 +92,7 @@ def sweep_figure(table: "xr.Dataset", band: Band = "standard error", title: str 
             _draw_panel(axes, name, content, labels, lines)
             _scale(axes, rows, name)
         panels[0].set_ylabel("final regret, mean per agent")
-        _legends(figure, list(panels), in_one)
-        figure.suptitle(f"{plain_text(heading)}\n{bars}", fontsize=8)
+        _legends(figure, panels, f"{plain_text(heading)}\n{bars}", in_one)
     return figure
 
 
@@ -98,8 +102,7 @@ def _sweep_rows(table: "xr.Dataset", band: Band) -> "pd.DataFrame":
     low, high = limits(regret.values, band)
     both = regret.mean("trial").rename("mean").to_dataset()
     both["below"], both["above"] = both["mean"] - low, high - both["mean"]
-    rows = both.to_dataframe().reset_index()
-    return rows if "network" in rows else rows.assign(network="")  # tables of earlier versions
+    return both.to_dataframe().reset_index()
 
 
 class _Content(NamedTuple):
@@ -191,18 +194,27 @@ def _name_graphs(axes: "Axes", rows: "pd.DataFrame") -> None:
     axes.set_xlabel(_GRAPHS_TEXT)
 
 
-def _legends(figure: Figure, panels: "list[Axes]", in_one: bool) -> None:
-    """Below the panels; the figure grows with them."""
+def _legends(figure: Figure, panels: "list[Axes]", heading: str, in_one: bool) -> None:
+    """The heading, and legends below the panels of our own figure, which grows with them."""
     from matplotlib.transforms import ScaledTranslation
 
-    told = [dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in panels]
+    told: list[dict[str, Any]] = [
+        dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in panels
+    ]
     width, height = figure.get_size_inches()
     if in_one:
-        both: dict[str, Any] = {label: handle for labels in told for label, handle in labels.items()}
-        columns = min(len(both), max(1, int(15 * width / (max(map(len, both)) + 8))))  # as many as fit
-        figure.legend(both.values(), both.keys(), loc="outside lower center", ncols=columns, frameon=False)
-        figure.set_size_inches(width, height + _LINE * -(-len(both) // columns))
+        labels = {label for each in told for label in each}
+        columns = columns_in(width, labels)
+        finish(figure, panels, heading, columns)
+        if isinstance(figure, ShownFigure):
+            figure.set_size_inches(width, height + _LINE * -(-len(labels) // columns))
         return
+    if not isinstance(figure, ShownFigure):
+        panels[0].set_title(heading)
+        for axes in panels:
+            axes.legend()
+        return
+    figure.suptitle(heading, fontsize=8)
     for axes, labels in zip(panels, told, strict=True):
         room = _LABEL_OF_AXIS
         if axes.get_xlabel() == _GRAPHS_TEXT:  # at an angle of 30 degrees
@@ -246,14 +258,10 @@ def _draw_curve(axes: "Axes", curve: "pd.DataFrame", name: str, label: str, posi
             axes.errorbar(part[name].to_numpy(), part["mean"].to_numpy(), yerr=bars, label=said, **style)
 
 
-def _cases_figure(rows: "pd.DataFrame", swept: str, heading: str, bars: str) -> Figure:
+def _cases_figure(rows: "pd.DataFrame", swept: str, heading: str, bars: str, ax: Any) -> Figure:
     """A row per policy, a point per case, on a log axis; policies in the order of their worst regret."""
-    import matplotlib as mpl
-
     order = list(rows.groupby("policy")["mean"].max().sort_values(ascending=False).index)
-    with mpl.rc_context(STYLE):
-        figure = ShownFigure(figsize=(7.0, 1.2 + 0.27 * len(order)), layout="constrained")
-        axes = figure.subplots()
+    with drawing((7.0, 1.2 + 0.27 * len(order)), ax=ax) as (figure, (axes,)):
         for position, (case, points) in enumerate(rows.groupby(swept, sort=False)):
             placed = points.set_index("policy").loc[order]
             axes.errorbar(
@@ -273,7 +281,5 @@ def _cases_figure(rows: "pd.DataFrame", swept: str, heading: str, bars: str) -> 
         axes.set_yticks(range(len(order)), [plain_text(str(policy)) for policy in order])
         axes.invert_yaxis()
         axes.set_xlabel(f"final regret, mean per agent; {bars}")
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-        figure.suptitle(plain_text(heading), fontsize=8)
+        finish(figure, [axes], plain_text(heading), columns=2)
     return figure

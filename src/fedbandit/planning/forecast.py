@@ -24,6 +24,7 @@ from fedbandit.world.graph import Graph
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -220,11 +221,14 @@ class Forecast:
         """How many patients a site has in a day, in words."""
         return pace(self.question)
 
-    def plot(self) -> "Figure":
-        """The share of sites at which the best arm leads against patients per site; see ``fedbandit.figures.plan``."""
+    def plot(self, ax: "Axes | None" = None) -> "Figure":
+        """The share of sites at which the best arm leads against patients per site; see ``fedbandit.figures.plan``.
+
+        ``ax``: your own axes to draw into.
+        """
         from fedbandit.figures.plan import plan_figure
 
-        return plan_figure(self)
+        return plan_figure(self, ax)
 
     _repr_html_ = forecast_html
 
