@@ -8,8 +8,7 @@ import os
 import socket
 import ssl
 import tempfile
-from concurrent import futures
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -86,6 +85,7 @@ class TestCrowds:
         assert refused(sites, "unfinished handshake") >= before + 300
         assert lines(sites, "north", "refused (unfinished handshake)", "127.0.0.1")
 
+    @pytest.mark.slow
     def test_handshakes_byte_by_byte_do_not_either(self, sites):
         before = refused(sites, "unfinished handshake")
         with Crowd(door(sites)[0], 100, client_hello()) as crowd:
@@ -94,6 +94,7 @@ class TestCrowds:
             go_on(sites)
         assert refused(sites, "unfinished handshake") >= before + 50
 
+    @pytest.mark.slow
     def test_handshakes_that_stop_after_the_first_message_do_not_either(self, sites):
         """They cost the most: the server has answered with its certificate."""
         hello, port, before = client_hello(), door(sites)[0], refused(sites, "unfinished handshake")
@@ -111,12 +112,14 @@ class TestCrowds:
             go_on(sites)
         wait_until(lambda: refused(sites, "unfinished handshake") >= before + 350)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["south", "west"])
-    def test_silent_calls_without_a_right_do_not_slow_exchanges(self, sites, name):
+    def test_silent_calls_without_a_right_do_not_slow_exchanges(self, sites, name, request):
         """Six connections of 16, by a stranger and by one who has left: no message of theirs is awaited."""
         port, certificates = door(sites)
         pair = certificates.make(dns(name))
         west = f"{sites.url('north')}/v1/neighbours/west"
+        request.addfinalizer(lambda: ask(west, "PUT"))
         if name == "west":
             awaited = refused(sites, "message")
             with silent_calls(port, certificates, pair, 1) as calls:
@@ -129,13 +132,19 @@ class TestCrowds:
             restarted(sites)
             go_on(sites)
             wait_until(lambda: all(call.done() for call in calls), WINDOW)
-            assert grpc.StatusCode.PERMISSION_DENIED in {call.code() for call in calls}
         assert refused(sites, "not a neighbour") >= before + 6
         assert refused(sites, "message") == awaited
         assert lines(sites, "north", "refused (not a neighbour)", "127.0.0.1", "is no neighbour of north")
-        assert ask(west, "PUT")[0] == 204
 
-    @pytest.mark.parametrize("channels", [12, pytest.param(200, marks=pytest.mark.slow)])
+        def is_told():  # on a busy machine the handshake may be too late: then nobody is told anything
+            with silent_calls(port, certificates, pair, 1) as calls:
+                wait_until(lambda: all(call.done() for call in calls), WINDOW)
+                return grpc.StatusCode.PERMISSION_DENIED in {call.code() for call in calls}
+
+        wait_until(is_told, WINDOW)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("channels", [12, 200])
     def test_a_neighbour_with_many_connections_hurts_itself_alone(self, sites, channels):
         port, certificates = door(sites)
         before = refused(sites, "connections")
@@ -146,6 +155,7 @@ class TestCrowds:
             go_on(sites)
         assert lines(sites, "north", "refused (connections)", "west at 127.0.0.1")
 
+    @pytest.mark.slow
     def test_old_connections_of_a_neighbour_do_not_keep_it_out(self, sites):
         """As many as it may have, half open since it was cut off: the new one replaces the oldest."""
         port, certificates = door(sites)
@@ -195,7 +205,9 @@ class TestSmallDoors:
         config.write_text(text)
         wait_until(lambda: neighbour(sites, "north", "west") is not None)
 
-    @pytest.mark.parametrize("field", ["certificate", "key", "ca"])
+    @pytest.mark.parametrize(
+        "field", ["key", *(pytest.param(it, marks=pytest.mark.slow) for it in ("certificate", "ca"))]
+    )
     def test_a_pipe_in_place_of_a_certificate_is_refused(self, tmp_path, field):
         federation = LocalFederation(tmp_path, terms(), [("east", "north")])
         pipe = tmp_path / "pipe"
@@ -229,42 +241,7 @@ def test_many_differences_are_counted_not_shown():
     assert differences[-1].startswith("and ")
 
 
-class TestOlderAgents:
-    """Those that leave TLS to gRPC. That they can call is tried wherever a test calls with gRPC's own TLS."""
-
-    @contextmanager
-    def listening(self, certificates, heard):
-        class Answers(grpc.GenericRpcHandler):
-            def service(self, details):
-                heard.append(details.method)
-                return grpc.unary_unary_rpc_method_handler(lambda data, context: data[::-1])
-
-        server = grpc.server(futures.ThreadPoolExecutor(2), handlers=(Answers(),))
-        credentials = grpc.ssl_server_credentials([certificates.make(dns("east"))], certificates.ca, True)
-        port = server.add_secure_port("127.0.0.1:0", credentials)
-        server.start()
-        try:
-            yield port
-        finally:
-            server.stop(None).wait()
-
-    def test_they_can_be_called(self, tmp_path):
-        federation = LocalFederation(tmp_path, terms(), [("north", "east")])
-        certs, heard = federation.folder / "certs", []
-        tls = TlsFiles(*((certs / name).read_bytes() for name in ("north.crt", "north.key", "ca.crt")))
-
-        async def call(port):
-            dialler = Dialler("east", Address("127.0.0.1", port), tls)
-            try:
-                return [await dialler.call("Exchange", data, 10.0) for data in (b"abc", bytes(900_000))]
-            finally:
-                await dialler.close()
-
-        with self.listening(Certificates(certs), heard) as port:
-            assert asyncio.run(call(port)) == [b"cba", bytes(900_000)]
-        assert heard == ["/fedbandit.v1.Gossip/Exchange"] * 2
-
-
+@pytest.mark.slow
 def test_nothing_is_left_in_the_temporary_folder(sites):
     """Not even when it is killed: gRPC's sockets have no name."""
     temporary = Path(tempfile.gettempdir())

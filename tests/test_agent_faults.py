@@ -23,8 +23,8 @@ def check(outcome):
 
 
 def test_seconds_of_kills_and_pauses(tmp_path):
-    """Five agents, so that it fits beside other tests; seed 3 has both kinds of faults in its first seconds."""
-    check(run_with_faults(tmp_path, num_agents=5, seconds=8.0, seed=3, quiet=7.0))
+    """Few agents, so that it fits beside other tests; seed 3 has both kinds of faults in its first seconds."""
+    check(run_with_faults(tmp_path, num_agents=4, seconds=6.0, seed=3, quiet=6.0))
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def regret(seed, faulty):
     return lost / decisions
 
 
-@pytest.mark.parametrize("faulty", [False, True])
+@pytest.mark.parametrize("faulty", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_all_learn(faulty):
     """Uniform choice loses 0.1 per decision and more; what is learnt alone loses about as much."""
     assert mean(regret(seed, faulty) for seed in range(4)) < 0.25 * mean(GAPS)

@@ -319,6 +319,7 @@ class TestInsecure:
         assert_mistake(told(listens_away), "listen.gossip", "neighbours[0].address", "10.0.0.7", "loopback")
         assert not federation.state_file("north").exists(), "nothing was begun"
 
+    @pytest.mark.slow
     def test_it_is_said_and_a_secure_neighbour_does_not_talk_to_it(self, tmp_path):
         federation = LocalFederation(tmp_path, TERMS, [("north", "east"), ("east", "north")], rate=20.0)
         edit(federation.config("north"), (r"\[\[neighbours\]\]\nname = \"east\"\n\Z", ""))

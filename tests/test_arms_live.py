@@ -6,6 +6,7 @@ import urllib.request
 from datetime import UTC, datetime
 
 import pytest
+from typer.testing import CliRunner
 
 from fedbandit import FedBatch
 from fedbandit.agent.core.arms import ArmChange
@@ -16,8 +17,10 @@ from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.agent.gossip.arm_spread import Signatures
 from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.cli import app
 from fedbandit.local.processes import LocalFederation
-from processes import ask, assert_mistake, command, lines, measured, read, state, wait_until
+from live import serving
+from processes import ask, assert_mistake, command, edit, lines, measured, read, state, wait_until
 
 SLOW = 0.001  # exchanges per second: whatever comes does not come with them
 
@@ -106,6 +109,17 @@ def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
     assert imbalance(read(federation, *federation.names)) <= 1e-12
 
 
+def test_a_stop_says_that_it_is_not_heard(tmp_path):
+    """Fails if a stop says that neighbours are told while none can be reached."""
+    config = LocalFederation(tmp_path / "files", terms(2), [("north", "east")]).config("north")
+    with serving(tmp_path, terms=terms(2)) as agent:
+        edit(config, (r"http = \"[^\"]*\"", f'http = "127.0.0.1:{agent.port}"'))
+        ran = CliRunner().invoke(app, ["arm", "suspend", "A", "-c", str(config)])
+    assert ran.exit_code == 0, ran.output
+    assert "NOT STOPPED EVERYWHERE: east and south cannot be reached now. They still give 'A'" in ran.output
+
+
+@pytest.mark.slow
 def test_a_stop_names_the_neighbours_that_do_not_hear_of_it(tmp_path):
     """Fails if a stop says that neighbours are told while one cannot be reached, or a second hides the first."""
     links = [("north", "east"), ("north", "south"), ("west", "north")]
@@ -143,6 +157,7 @@ def ask_text(url):
         return answer.read().decode()
 
 
+@pytest.mark.slow
 def test_a_stop_is_everywhere_at_once_whoever_dials(tmp_path):
     """A ring of eight at which hardly an exchange happens, dialled in either direction."""
     names = [f"s{k}" for k in range(8)]
@@ -207,6 +222,7 @@ def test_a_member_cannot_issue_certificates_for_others(tls):
     assert Signatures(tls("east")).why_not(chained) == "its certificate is not of this federation's CA"
 
 
+@pytest.mark.slow
 def test_a_forged_change_in_a_members_file_goes_nowhere(tmp_path):
     """A member that writes another's name into its own list is not believed, and its honest changes still are."""
     federation = LocalFederation(tmp_path, terms(2), [("north", "east")], SLOW)

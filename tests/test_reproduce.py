@@ -24,6 +24,7 @@ def regret_at(name, horizon, trials, **changes):
     return result.regret.isel(time=0).mean(["trial", "agent"]).values, experiment.problem
 
 
+@pytest.mark.slow
 def test_ratios_of_setting_a():
     """At the paper's T the printed constants give 1 : 0.655 : 0.290 : 0.019 (100 trials).
 

@@ -103,8 +103,12 @@ def test_a_short_run(tmp_path):
     for site in found["sites"]:
         assert decisions_on_disk(tmp_path / "sites-1", site["name"], terms) == site["patients"]
 
-    assert invoke("--for", "0.1", "--speed", 5, "-o", tmp_path).exit_code == 0
-    assert (tmp_path / "sites-2").is_dir(), "a run starts afresh, and the files of the earlier one stay"
+
+@pytest.mark.slow
+def test_a_run_starts_afresh_and_the_files_of_the_earlier_one_stay(tmp_path):
+    for number in (1, 2):
+        assert invoke("--for", "0.1", "--speed", 5, "-o", tmp_path).exit_code == 0
+        assert {path.name for path in tmp_path.glob("sites-*")} == {f"sites-{it}" for it in range(1, number + 1)}
 
 
 def decisions_on_disk(folder, name, terms):
@@ -129,6 +133,7 @@ def test_ctrl_c_ends_it_with_the_table(start, tmp_path):
     assert agents_of(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_kills(start, tmp_path):
     process = start("--speed", 5)
     with httpx.stream("GET", f"{process.page}v1/federation-events", trust_env=False, timeout=30) as stream:
