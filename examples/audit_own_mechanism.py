@@ -36,5 +36,5 @@ def attack(mechanism):
 if __name__ == "__main__":
     for mechanism in (noisy_count, careless_count):
         found = attack(mechanism)
-        verdict = "not broken" if found.holds else "BROKEN"
-        print(f"{mechanism.__name__}: claims {found.claimed:g}, at least {found.lower_bound:.2f}: {verdict}")
+        verdict = "REFUTED" if found.refuted else "not refuted"
+        print(f"{mechanism.__name__}: claims {found.claimed:g}, at least {found.at_least:.2f}: {verdict}")

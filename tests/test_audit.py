@@ -18,27 +18,27 @@ import pytest
 from scipy.stats import beta
 from typer.testing import CliRunner
 
+from broken_mechanisms import broken_mechanisms
+from broken_sites import RawSite, RememberingSite, forgetful_site, scaled_noise
 from fedbandit import FedBatch, FedUCB, InvalidArgument
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Offer, Reply
 from fedbandit.agent.core.site import Site
-from fedbandit.audit.attacks import Attack, on_batches, on_mechanism
-from fedbandit.audit.broken_sites import scaled_noise
-from fedbandit.audit.known_bad import known_bad
-from fedbandit.audit.leaking_sites import RawSite, RememberingSite, forgetful_site
-from fedbandit.audit.live_sites import (
-    Plan,
+from fedbandit.audit.attacks import (
     first_batch_sums,
+    on_batches,
     on_fed_batch,
     on_fed_ucb,
-    play,
+    on_mechanism,
     second_batch_sums,
     tree_sums,
+    two_worlds,
 )
 from fedbandit.audit.measure import FALSE_ALARM, audit, clopper_pearson, fewest_samples, lower_bound
-from fedbandit.audit.neighbour import Neighbour
-from fedbandit.audit.suite import attacks_on, run_attacks
+from fedbandit.audit.scenarios import Attacker, play
+from fedbandit.audit.suite import AuditRow, attacks_on, run_attack
 from fedbandit.cli import app
+from fedbandit.cli.tables import print_audit
 from fedbandit.privacy.mechanism import Mechanism
 from fedbandit.privacy.noise import GRID
 
@@ -82,7 +82,7 @@ def test_the_bound_keeps_its_confidence():
 
 
 def test_the_event_is_judged_on_samples_that_did_not_choose_it():
-    """Two equal worlds, confidence 80 %: at most 20 % of bounds exceed 0. Seen: 3 %; 53 % if judged on the same.
+    """Two equal worlds, confidence 80 %: at most 20 % of bounds exceed 0. Reading: 3 %; 53 % if judged on the same.
 
     More than 128 of 400 at a rate of 20 % happen once in 10^8; the seed is fixed.
     """
@@ -92,8 +92,18 @@ def test_the_event_is_judged_on_samples_that_did_not_choose_it():
 
 def test_the_audit_can_measure():
     """Epsilon 1 is seen as nearly 1, 3 as nearly 3: a bound of 0 would never accuse anybody. Seeds are fixed."""
-    assert 0.9 < audit(integer_laplace(1), claimed=1.0, samples=20_000).lower_bound < 1.0
-    assert 2.5 < audit(integer_laplace(2, 3.0), claimed=3.0, samples=60_000).lower_bound < 3.0
+    found = audit(integer_laplace(1), claimed=1.0, samples=20_000, false_alarm=0.05)
+    assert 0.9 < found.at_least < 1.0
+    assert found.confidence == 0.95
+    assert 2.5 < audit(integer_laplace(2, 3.0), claimed=3.0, samples=60_000, false_alarm=0.05).at_least < 3.0
+
+
+def test_the_verdict_rests_on_the_bound_that_is_shown():
+    """One result has one bound, with the confidence of the verdict: "at least 1.08, not refuted" cannot be said."""
+    for seed in range(20):
+        found = audit(integer_laplace(seed), claimed=0.8, samples=4000)
+        assert found.refuted == (found.at_least > found.claimed)
+        assert found.confidence == 1 - FALSE_ALARM
 
 
 @pytest.mark.parametrize("flipped", [False, True])
@@ -108,14 +118,14 @@ def test_either_tail_of_either_world_is_looked_at(flipped, mirrored):
         return -values if mirrored else values
 
     found = audit(sample, claimed=1.0, samples=2000)
-    assert found.sure_bound > 2.0
-    assert not found.holds
+    assert found.at_least > 2.0
+    assert found.refuted
 
 
-def test_infinities_are_welcome_and_nan_is_not():
+def test_infinities_are_allowed_and_nan_is_not():
     found = audit(lambda which, count: [math.inf if which else -math.inf] * count, claimed=1.0, samples=1000)
-    assert not found.holds
-    assert found.lower_bound > found.sure_bound > 3.0
+    assert found.refuted
+    assert found.at_least > 3.0
     with pytest.raises(InvalidArgument, match="statistic must be a number for every view"):
         audit(lambda which, count: [math.nan] * count, claimed=1.0, samples=1000)
 
@@ -123,8 +133,8 @@ def test_infinities_are_welcome_and_nan_is_not():
 def test_equal_worlds_show_nothing():
     source = np.random.default_rng(3)
     found = audit(lambda which, count: source.random(count), claimed=0.5, samples=4000)
-    assert found.lower_bound < 0.5
-    assert audit(lambda which, count: [0.0] * count, claimed=0.5, samples=4000).lower_bound == 0.0
+    assert found.at_least < 0.5
+    assert audit(lambda which, count: [0.0] * count, claimed=0.5, samples=4000).at_least == 0.0
 
 
 def test_too_few_samples_are_refused():
@@ -148,7 +158,7 @@ def test_too_few_samples_are_refused():
         ({"claimed": 16.0}, "claimed must be"),
         ({"claimed": math.nan}, "claimed must be"),
         ({"claimed": 1.0, "samples": 1.5}, "samples must be"),
-        ({"claimed": 1.0, "confidence": 1.0}, "confidence must be"),
+        ({"claimed": 1.0, "false_alarm": 0.0}, "false_alarm must be"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
@@ -167,7 +177,7 @@ def test_a_sample_of_the_wrong_size_is_refused():
 @pytest.mark.slow
 def test_real_mechanisms_are_not_accused():
     """Eight attacks, so that one is accused falsely less than eight times in a million."""
-    rows = run_attacks([*attacks_on("fed_batch", 1.0), *attacks_on("fed_ucb", 1.0)], samples=4000)
+    rows = [run_attack(attack) for policy in ("fed_batch", "fed_ucb") for attack in attacks_on(policy, 1.0)]
     assert [row.label for row in rows] == [
         "batches",
         "batches, a later one",
@@ -179,34 +189,27 @@ def test_real_mechanisms_are_not_accused():
         "site, Fed_UCB",
     ]
     for row in rows:
-        assert row.holds, row
-        assert row.as_expected
-        assert row.verdict == "not broken"
-        # Nor blind: batches 0.86 with a standard deviation of 0.05, trees 0.69 with 0.1; lower than 0.2 once in 10^6.
-        assert row.at_least > 0.2, row
+        assert not row.refuted, row
+        assert row.verdict == "not refuted"
+        # Nor blind: BLIND_NUMBERS
+        assert row.at_least > 0.1, row
 
 
 def test_the_bound_comes_close_to_the_claim():
-    """Batches at 20,000 samples: 0.94 with a standard deviation of 0.024, so above 0.8 but for once in 10^8."""
-    (row,) = run_attacks([on_batches(1.0)], samples=20_000)
-    assert row.at_least > 0.8
+    """Batches at 20,000 samples: CLOSE_NUMBERS."""
+    row = run_attack(on_batches(1.0), samples=20_000)
+    assert row.at_least > 0.7
 
 
-@pytest.mark.parametrize("attack", known_bad(), ids=lambda attack: attack.label)
+@pytest.mark.parametrize("label", broken_mechanisms())
 @pytest.mark.slow
-def test_every_known_bad_variant_is_caught(attack):
+def test_every_broken_mechanism_is_caught(label):
     """Sizes are such that each is missed less than once in a million."""
-    (row,) = run_attacks([attack])
-    assert not row.holds
-    assert row.verdict == "caught"
-    assert row.as_expected
-
-
-def test_a_bad_variant_that_is_not_caught_is_a_failure():
-    row = run_attacks([Attack("harmless", 1.0, integer_laplace(5), known_bad=True, samples=2000)])[0]
-    assert row.verdict == "NOT CAUGHT"
-    assert not row.as_expected
-    assert row.size == 2000
+    attack, samples = broken_mechanisms()[label]
+    row = run_attack(attack, samples)
+    assert row.refuted
+    assert row.reason == "the lower bound exceeds the claim"
+    assert row.size == samples
 
 
 def silent_after_the_first(make_noise):
@@ -220,8 +223,8 @@ def silent_after_the_first(make_noise):
     return noise
 
 
-@pytest.mark.parametrize(("position", "holds"), [(1, True), (4, False)])
-def test_noise_that_stops_after_the_first_release_is_caught(position, holds):
+@pytest.mark.parametrize(("position", "refuted"), [(1, False), (4, True)])
+def test_noise_that_stops_after_the_first_release_is_caught(position, refuted):
     """A changed reward of the second batch shows what one of the first cannot: a release without noise."""
 
     def bare(noise):
@@ -230,7 +233,7 @@ def test_noise_that_stops_after_the_first_release_is_caught(position, holds):
     streams = [[0.5] * 6, [0.5] * 6]
     streams[0][position], streams[1][position] = 0.0, 1.0
     attack = on_mechanism("bare", bare, (streams[0], streams[1]), 1.0)
-    assert audit(attack.sample, attack.statistic, claimed=1.0, samples=4000).holds is holds
+    assert audit(attack.sample, attack.statistic, claimed=1.0, samples=4000).refuted is refuted
 
 
 # ---------------------------------------------------------------- live sites
@@ -258,22 +261,24 @@ def arms_of(view):
     return [int(after[1] > before[1]) for before, after in pairwise(counts)]
 
 
-@pytest.mark.parametrize("loads", [0, 1, 3])
-def test_the_neighbour_reads_what_a_site_released_in_batches(loads):
+@pytest.mark.parametrize("restarts", [0, 1, 3])
+def test_the_attacker_reads_what_a_site_released_in_batches(restarts):
     """To the last step of the grid, through offers and answers, under the lie, across restarts."""
-    plan = Plan(federation(FedBatch(1.0, first_batch=2)), changed=5, decisions=6, loads=loads)
+    terms = federation(FedBatch(1.0, first_batch=2))
+    _, world = two_worlds(terms, changed=5, decisions=6, restarts=restarts)
     noise, drawn = fixed_noise()
-    view = play(plan, Neighbour(plan.terms), 1.0, noise)
-    assert len(view) == 6 + loads
+    view = play(world, Attacker(terms), Site, noise)
+    assert len(view) == 6 + restarts
     assert len(drawn) == 3  # batches of arm 0, arm 1, arm 0: none drawn again
     assert first_batch_sums(view) == [(2, GRID + drawn[0])]
     assert second_batch_sums(view) == [GRID + GRID // 2 + drawn[2]]
 
 
-def test_the_neighbour_reads_what_a_site_released_in_a_tree():
-    plan = Plan(federation(FedUCB(1.0, horizon=6)), changed=1, decisions=5, loads=1)
+def test_the_attacker_reads_what_a_site_released_in_a_tree():
+    terms = federation(FedUCB(1.0, horizon=6))
+    _, world = two_worlds(terms, changed=1, decisions=5, restarts=1)
     noise, drawn = fixed_noise()
-    view = play(plan, Neighbour(plan.terms), 1.0, noise)
+    view = play(world, Attacker(terms), Site, noise)
     first, _, second, third, fourth = drawn  # arm 1's is between
     half = GRID // 2
     assert tree_sums(view) == [
@@ -290,48 +295,51 @@ def test_the_neighbour_reads_what_a_site_released_in_a_tree():
 def test_the_lie_makes_the_victim_pull_the_arm(policy, arms):
     """Arm 0 pays nothing and arm 1 all there is, and still the victim pulls arm 0; without the lie it does not."""
 
-    def seen(neighbour):
-        return arms_of(play(plan, neighbour, 0.0, lambda epsilon, count: [-9 * GRID] * count))
+    def seen(attacker):
+        return arms_of(play(world, attacker, Site, lambda epsilon, count: [-9 * GRID] * count))
 
-    plan = Plan(federation(policy), changed=1, decisions=len(arms) + 3)
-    assert seen(Neighbour(plan.terms)) == arms + [0] * 3
-    assert seen(Neighbour(plan.terms, lies=False))[len(arms)] == 1
+    terms = federation(policy)
+    world, _ = two_worlds(terms, changed=1, decisions=len(arms) + 3)
+    assert seen(Attacker(terms)) == arms + [0] * 3
+    assert seen(Attacker(terms, lies=False))[len(arms)] == 1
 
 
 def test_an_attack_that_the_victim_refuses_is_no_attack(monkeypatch):
     """The network only notes refusals: an attack that went on without its lie would find nothing."""
-    plan = Plan(federation(FedUCB(1.0, horizon=20)), changed=1, decisions=3)
-    neighbour = Neighbour(plan.terms)
-    monkeypatch.setattr(neighbour, "_n_max", (10**6,) * plan.terms.num_arms)  # more than the horizon allows
+    terms = federation(FedUCB(1.0, horizon=20))
+    world, _ = two_worlds(terms, changed=1, decisions=3)
+    attacker = Attacker(terms)
+    monkeypatch.setattr(attacker, "_n_max", (10**6,) * terms.num_arms)  # more than the horizon allows
     with pytest.raises(RuntimeError, match=r"the attack failed: n_max\[0\] must be at most"):
-        play(plan, neighbour, 0.0, fixed_noise()[0])
+        play(world, attacker, Site, fixed_noise()[0])
 
 
 def test_both_begin_exchanges_and_both_answer():
     """Each message of the victim crosses the network: its offers, its answers to the lie and after each restart."""
-    plan = Plan(federation(FedBatch(1.0, first_batch=2)), changed=1, decisions=5, loads=2)
-    view = play(plan, Neighbour(plan.terms), 0.0, fixed_noise()[0])
+    terms = federation(FedBatch(1.0, first_batch=2))
+    world, _ = two_worlds(terms, changed=1, decisions=5, restarts=2)
+    view = play(world, Attacker(terms), Site, fixed_noise()[0])
     kinds = [seen.header[0] for seen in view]
     assert kinds == [Reply, Offer, Offer, Reply, Reply, Offer, Offer]
-    # The stamp of the link: the victim writes at each of its answers, the neighbour after its first two offers.
+    # The stamp of the link: the victim writes at each of its answers, the attacker after its first two offers.
     writers = [seen.header[3] for seen in view]
     assert writers == [
         (1, "victim"),
         (1, "victim"),
-        (2, "neighbour"),
+        (2, "attacker"),
         (3, "victim"),
         (4, "victim"),
         (4, "victim"),
-        (5, "neighbour"),
+        (5, "attacker"),
     ]
 
 
 def test_a_restarted_site_shows_the_same_release():
     """Its neighbour sees it before and after; one that forgets its releases shows another one."""
     terms, sums = federation(FedBatch(1.0, first_batch=2)), []
+    world, _ = two_worlds(terms, changed=1, decisions=5, restarts=2)
     for open_site in (Site, forgetful_site):
-        plan = Plan(terms, changed=1, decisions=5, loads=2, open_site=open_site)
-        sums.append(first_batch_sums(play(plan, Neighbour(terms), 0.0, fixed_noise()[0])))
+        sums.append(first_batch_sums(play(world, Attacker(terms), open_site, fixed_noise()[0])))
     assert [len(found) for found in sums] == [1, 3]
 
 
@@ -405,7 +413,7 @@ def raw_after_a_restart(name, terms, stored, noise):
     "attack",
     [
         pytest.param(on_fed_batch(1.0, open_site=RawSite), id="raw means"),
-        pytest.param(on_fed_batch(1.0, loads=1, open_site=raw_after_a_restart), id="raw after a restart"),
+        pytest.param(on_fed_batch(1.0, restarts=1, open_site=raw_after_a_restart), id="raw after a restart"),
         pytest.param(on_fed_batch(1.0, open_site=EarlySite), id="raw before the first release"),
         pytest.param(on_fed_batch(1.0, later=True, open_site=PartialSite), id="between releases"),
         pytest.param(on_fed_batch(1.0, open_site=CuriousSite), id="told by the version"),
@@ -415,28 +423,28 @@ def raw_after_a_restart(name, terms, stored, noise):
 )
 def test_a_bug_planted_in_a_site_is_caught(attack):
     """Each tells the worlds apart for certain, which 500 samples cannot miss."""
-    assert not audit(attack.sample, attack.statistic, claimed=1.0, samples=500).holds
+    assert audit(attack.sample, attack.statistic, claimed=1.0, samples=500).refuted
 
 
 @pytest.mark.slow
 def test_half_the_noise_of_a_later_batch_is_caught():
-    """The sure bound is 1.57, its standard deviation 0.06 with 5,000 samples: missed less than once in a million."""
+    """The bound is 1.57, its standard deviation 0.06 with 5,000 samples: missed less than once in a million."""
     attack = on_fed_batch(1.0, later=True, noise=scaled_noise(2.0))
-    assert not audit(attack.sample, attack.statistic, claimed=1.0, samples=5000).holds
+    assert audit(attack.sample, attack.statistic, claimed=1.0, samples=5000).refuted
 
 
 @pytest.mark.slow
 def test_a_site_that_is_not_spoilt_passes_the_same_attack():
     """The bugs above are caught for what they do: at 500 samples a real site is accused once in a million."""
-    for attack in (on_fed_batch(1.0), on_fed_batch(1.0, later=True), on_fed_batch(1.0, loads=7)):
-        assert audit(attack.sample, attack.statistic, claimed=1.0, samples=500).holds
+    for attack in (on_fed_batch(1.0), on_fed_batch(1.0, later=True), on_fed_batch(1.0, restarts=7)):
+        assert not audit(attack.sample, attack.statistic, claimed=1.0, samples=500).refuted
 
 
 @pytest.mark.slow
 def test_an_understated_claim_is_caught():
-    """The same code with a claim of 0.3 instead of 1: the sure bound is 0.66, standard deviation 0.05."""
+    """The same code with a claim of 0.3 instead of 1: the bound is 0.66, standard deviation 0.05."""
     attack = on_fed_batch(1.0)
-    assert not audit(attack.sample, attack.statistic, claimed=0.3, samples=4000).holds
+    assert audit(attack.sample, attack.statistic, claimed=0.3, samples=4000).refuted
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 8.0])
@@ -450,8 +458,8 @@ def test_any_epsilon_can_be_attacked(epsilon):
 
 def test_progress_is_told():
     told = []
-    run_attacks([on_batches(1.0), on_batches(2.0)], samples=700, on_progress=lambda *done: told.append(done))
-    assert told[-1] == (1400, 1400)
+    run_attack(on_batches(1.0), samples=700, on_progress=lambda *done: told.append(done))
+    assert told[-1] == (700, 700)
     assert [done for done, _ in told] == sorted({done for done, _ in told})
 
 
@@ -462,12 +470,25 @@ def invoke(*arguments):
     return CliRunner().invoke(app, ["audit", *(str(argument) for argument in arguments)])
 
 
+@pytest.mark.parametrize(
+    ("at_least", "shown"),
+    [(0.851, "0.85"), (0.998, "0.998"), (1.0, "1.00"), (1.002, "1.002"), (1.08, "1.08"), (None, "-")],
+)
+def test_a_rounded_bound_lies_on_the_same_side_of_the_claim(capsys, at_least, shown):
+    refuted = at_least is not None and at_least > 1.0
+    print_audit([AuditRow("batches", 1.0, at_least, 4000, 1.5, "the lower bound exceeds the claim" if refuted else "")])
+    printed = capsys.readouterr().out
+    (row,) = re.findall(r"batches\s+1\s+(\S+)\s+(REFUTED|not refuted)\s+4,000", printed)
+    assert row == (shown, "REFUTED" if refuted else "not refuted")
+    assert ("batches: the lower bound exceeds the claim" in printed) == refuted
+
+
 @pytest.mark.slow
 def test_a_kept_promise_exits_with_0():
     ran = invoke("--policy", "fed_batch", "--samples", 1000)
     assert ran.exit_code == 0, ran.output
-    assert re.search(r"batches\s+1\s+0\.\d\d\s+not broken\s+1,000", ran.output)
-    assert re.search(r"site, FedBatch\s+1\s+0\.\d\d\s+not broken", ran.output)
+    assert re.search(r"batches\s+1\s+0\.\d\d\s+not refuted\s+1,000", ran.output)
+    assert re.search(r"site, FedBatch\s+1\s+0\.\d\d\s+not refuted", ran.output)
     assert "Fed_UCB" not in ran.output
 
 
@@ -476,7 +497,7 @@ def test_a_kept_promise_exits_with_0():
 def test_a_broken_promise_exits_with_1():
     ran = invoke("--policy", "fed_ucb", "--paper", "--epsilon", 2, "--samples", 1000)
     assert ran.exit_code == 1
-    assert re.search(r"Fed_UCB as printed\s+2\s+[345]\.\d\d\s+BROKEN", ran.output)
+    assert re.search(r"Fed_UCB as printed\s+2\s+[2345]\.\d\d\s+REFUTED", ran.output)
 
 
 @pytest.mark.parametrize(
@@ -500,7 +521,7 @@ def test_bad_input_exits_with_2(arguments, message):
 def test_the_example():
     ran = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=True)
     kept, broken = ran.stdout.splitlines()
-    assert re.fullmatch(r"noisy_count: claims 1, at least 0\.[89]\d: not broken", kept)
-    assert re.fullmatch(r"careless_count: claims 1, at least \d\.\d\d: BROKEN", broken)
+    assert re.fullmatch(r"noisy_count: claims 1, at least 0\.[89]\d: not refuted", kept)
+    assert re.fullmatch(r"careless_count: claims 1, at least \d\.\d\d: REFUTED", broken)
     assert len(EXAMPLE.read_text().splitlines()) < 50
     assert "attack" in runpy.run_path(str(EXAMPLE))

@@ -8,32 +8,31 @@ import dataclasses
 import math
 import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 from typer.testing import CliRunner
 
+from broken_mechanisms import broken_mechanisms
+from broken_sites import BrokenSite, broken_sites
 from fedbandit import InvalidArgument
 from fedbandit.agent.core.site import Site
-from fedbandit.audit import suite
-from fedbandit.audit.broken_sites import broken_sites
 from fedbandit.audit.coupling import changes_of, leaks, transcript_of
-from fedbandit.audit.known_bad import known_bad
 from fedbandit.audit.measure import FALSE_ALARM, binomial_tail
-from fedbandit.audit.neighbour import Neighbour
-from fedbandit.audit.noise_tests import suspicion
-from fedbandit.audit.site_scripts import random_scripts, scripts_of, with_real_noise
-from fedbandit.audit.suite import Job, attack_broken, broken_jobs, check_noise, check_proof, jobs_on, run_job
-from fedbandit.audit.target import Target, find_leak, noise_of
+from fedbandit.audit.noise_tests import judge_noise, noise_of
+from fedbandit.audit.scenarios import Attacker, random_scenarios, scenarios_of, with_real_noise
+from fedbandit.audit.suite import AUDITED, check_noise, check_proof, jobs_on
 from fedbandit.cli import app
 from fedbandit.privacy.noise import GRID, laplace
+from measured_leaks import leak_of, measured
 
-BROKEN = {target.label: target for target in broken_sites()}
+BROKEN = {broken.label: broken for broken in broken_sites()}
 
 
-def base_of(script):
-    return transcript_of(script, Neighbour(script.terms, lies=False), Site, {})
+def base_of(scenario):
+    return transcript_of(scenario, Attacker(scenario.terms, lies=False), Site, {})
 
 
 # ---------------------------------------------------------------- the proof, executed
@@ -42,54 +41,54 @@ def base_of(script):
 @pytest.mark.parametrize(("policy", "epsilon"), [("fed_batch", 1.0), ("fed_ucb", 0.1)])
 def test_the_proof_holds_for_what_ships(policy, epsilon):
     row = check_proof(policy, epsilon)
-    assert row.holds, row.caught_by
-    assert row.verdict == "not broken"
+    assert not row.refuted, row.reason
+    assert row.verdict == "not refuted"
     assert row.at_least is None
 
 
-@pytest.mark.parametrize("policy", suite.AUDITED)
+@pytest.mark.parametrize("policy", AUDITED)
 def test_the_cost_of_a_reward_is_all_that_is_claimed(policy):
     """A claim of a little less is broken: noise hides each change, and costs epsilon."""
-    script = scripts_of(policy, 1.0)["rewards at once"]
-    found = list(leaks(dataclasses.replace(script, entries=script.entries[:8]), 0.5))
+    scenario = scenarios_of(policy, 1.0)["rewards at once"]
+    found = list(leaks(dataclasses.replace(scenario, entries=scenario.entries[:8]), 0.5))
     assert found
     assert all(re.fullmatch(r"noise that costs (1|0\.\d+)", leak.what) for leak in found)
 
 
 def test_the_runs_go_where_bugs_hide():
     """Every position, batch edges among them; two arms, four releases, restarts, redraws, late and missing rewards."""
-    scripts = scripts_of("fed_batch", 1.0)
+    scenarios = scenarios_of("fed_batch", 1.0)
     for name in ("rewards at once", "late rewards", "late rewards, restarts"):
-        base = base_of(scripts[name])
-        assert min(base.moments[-1].state[5]) >= 4, name  # releases of each arm
-    for script in scripts.values():
-        numbers = {change.number for change in changes_of(script)}
-        reported = {n for n, entry in enumerate(script.entries, 1) if entry.value is not None}
+        base = base_of(scenarios[name])
+        assert min(base.seconds[-1].state[5]) >= 4, name  # releases of each arm
+    for scenario in scenarios.values():
+        numbers = {change.number for change in changes_of(scenario)}
+        reported = {n for n, entry in enumerate(scenario.entries, 1) if entry.value is not None}
         assert numbers >= reported
-        assert not base_of(script).failure
-    seconds = Counter(second for second, _ in base_of(scripts["restarts and crashes"]).draws)
+        assert not base_of(scenario).failure
+    seconds = Counter(second for second, _ in base_of(scenarios["restarts and crashes"]).draws)
     assert max(seconds.values()) == 2  # a crash before the write: the noise that nobody saw is drawn again
-    late = scripts["late rewards"]
+    late = scenarios["late rewards"]
     assert {entry.delay >= late.terms.reward_window for entry in late.entries} == {False, True}
     assert any(entry.value is not None and entry.value > late.terms.high for entry in late.entries)
     changed = list(changes_of(late))
     assert any(change.after.value is None for change in changed)
     assert any(change.after.value not in (None, -1.0, 3.0) for change in changed)  # out of range, both ways
-    lives = {epoch for epoch, _, _ in base_of(scripts["missing rewards, lost disk"]).pulls}
+    lives = {epoch for epoch, _, _ in base_of(scenarios["missing rewards, lost disk"]).pulls}
     assert len(lives) == 2
 
 
-@pytest.mark.parametrize("policy", suite.AUDITED)
+@pytest.mark.parametrize("policy", AUDITED)
 def test_random_runs_do_not_accuse_what_ships(policy):
-    for script in random_scripts(policy, 1.0, 2, seed=1):
-        assert not any(leaks(script, 1.0))
+    for scenario in random_scenarios(policy, 1.0, 2, seed=1):
+        assert not any(leaks(scenario, 1.0))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", suite.AUDITED)
+@pytest.mark.parametrize("policy", AUDITED)
 def test_many_random_runs_do_not_accuse_what_ships(policy):
-    for script in random_scripts(policy, 1.0, 100, seed=2):
-        assert not any(leaks(script, 1.0))
+    for scenario in random_scenarios(policy, 1.0, 100, seed=2):
+        assert not any(leaks(scenario, 1.0))
 
 
 # ---------------------------------------------------------------- noise
@@ -97,7 +96,7 @@ def test_many_random_runs_do_not_accuse_what_ships(policy):
 
 def test_real_noise_is_not_accused():
     row = check_noise(1.0, runs=300)
-    assert row.holds, row.caught_by
+    assert not row.refuted, row.reason
     assert 0.2 < row.at_least < 1.0
 
 
@@ -108,20 +107,20 @@ def test_the_noise_of_each_release_is_read_to_the_last_step():
         drawn.extend(laplace(epsilon, count))
         return drawn[-count:]
 
-    (row,) = noise_of(Target("", noise=lambda: source), 1.0, 1)
+    (row,) = noise_of(Site, source, 1.0, 1)
     assert np.round(row).tolist() == [*drawn[0::2], *drawn[1::2]]  # by turns
     assert np.abs(row - np.round(row)).max() < 1e-6
     assert with_real_noise(1.0).restarts
 
 
-def test_a_true_claim_is_rarely_suspected():
+def test_true_noise_is_rarely_refuted():
     """Of 300 audits at a level of 5 %, 15 are expected at most, and more than 36 once in 10^6; the seed is fixed."""
     source = np.random.default_rng(0)
     q = 1 - math.exp(-1.0 / GRID)
     wrong = 0
     for _ in range(300):
         draws = (source.geometric(q, (60, 8)) - source.geometric(q, (60, 8))).astype(float)
-        wrong += suspicion(draws, 1.0).chance < 0.05
+        wrong += judge_noise(draws, 1.0).p_value < 0.05
     assert wrong <= 36
 
 
@@ -142,10 +141,10 @@ def test_each_flaw_of_noise_is_seen(spoil, what):
     """With 500 runs each flaw is beyond doubt; the seed is fixed."""
     source, q = np.random.default_rng(1), 1 - math.exp(-1.0 / GRID)
     draws = (source.geometric(q, (500, 8)) - source.geometric(q, (500, 8))).astype(float)
-    assert suspicion(draws, 1.0).chance > 1e-3
-    found = suspicion(spoil(draws), 1.0)
-    assert found.chance < 1e-9
-    assert re.search(what, found.what), found
+    assert judge_noise(draws, 1.0).p_value > 1e-3
+    found = judge_noise(spoil(draws), 1.0)
+    assert found.p_value < 1e-9
+    assert re.search(what, found.flaw), found
 
 
 def test_binomial_tails_are_scipys():
@@ -159,12 +158,15 @@ def test_binomial_tails_are_scipys():
 @pytest.mark.parametrize("label", BROKEN)
 def test_every_broken_site_is_caught(label):
     """By the proof, for certain; or by its noise, missed less than once in a million with 300 runs."""
-    target = BROKEN[label]
-    if target.open_site is Site:
-        assert not check_noise(1.0, 300, target).holds
+    broken = BROKEN[label]
+    if broken.found == "noise":
+        row = check_noise(1.0, 300, broken.open_site, broken.noise())
+        assert row.refuted
+        assert row.reason.startswith("noise: ")
     else:
-        leak = find_leak(target, scripts_of("fed_batch", 1.0).values(), 1.0)
+        leak = leak_of(broken)
         assert leak is not None
+        assert leak.what == broken.found
         assert f"in second {leak.second}" in leak.words
 
 
@@ -177,12 +179,9 @@ def test_every_broken_site_is_caught(label):
     ],
 )
 def test_a_leak_is_measured(label):
-    """These tell the worlds apart for certain, which 500 samples show as more than 3."""
-    row = attack_broken(BROKEN[label])
-    assert row.known_bad
-    assert row.as_expected
-    assert row.caught_by.startswith("proof: another")
-    assert row.at_least > 3.0
+    """These tell the worlds apart for certain, which 500 samples show as more than 2.5."""
+    leak = leak_of(BROKEN[label])
+    assert measured(BROKEN[label], leak).at_least > 2.5
 
 
 @pytest.mark.slow
@@ -190,49 +189,39 @@ def test_a_site_that_is_not_broken_is_not_caught():
     class SameSite(Site):
         pass
 
-    row = attack_broken(Target("the same", SameSite))
-    assert row.verdict == "NOT CAUGHT"
-    assert not row.as_expected
+    assert leak_of(BrokenSite("the same", "", SameSite)) is None
 
 
 # ---------------------------------------------------------------- a whole audit
 
 
 def test_all_chances_of_a_false_alarm_add_up_to_one_in_a_million():
-    jobs = jobs_on(suite.AUDITED, 1.0)
+    jobs = jobs_on(AUDITED, 1.0)
     by_chance = [job for job in jobs if job.kind != "proof"]
     assert sum(job.false_alarm for job in by_chance) == pytest.approx(FALSE_ALARM)
     assert Counter(job.kind for job in jobs) == {"attack": 8, "noise": 1, "proof": 2}
-    assert all(job.samples == 40_000 and job.thorough for job in jobs_on(suite.AUDITED, 1.0, thorough=True))
+    assert all(job.samples == 40_000 and job.thorough for job in jobs_on(AUDITED, 1.0, thorough=True))
     with pytest.raises(InvalidArgument, match="samples must be at least"):
         jobs_on(["fed_batch"], 8.0)
 
 
-def test_every_broken_variant_has_a_job():
-    kinds = Counter(job.kind for job in broken_jobs())
-    assert kinds == {"broken": len(broken_sites()), "known bad": len(known_bad())}
-    row = run_job(Job("known bad", 2))
-    assert (row.label, row.caught_by, row.verdict) == ("noise keyed by value", "measured", "caught")
+def test_the_document_lists_every_broken_variant_and_what_gives_it_away():
+    text = (Path(__file__).parents[1] / "docs" / "privacy.md").read_text()
+    listed = dict(re.findall(r"^\| ([^|]+) \| \d\.\d\d \| (proof: [^|]+|noise|measured)[^|]* \|$", text, re.MULTILINE))
+    expected = {it.label: it.found if it.found == "noise" else f"proof: {it.found}" for it in broken_sites()}
+    assert {label: by.strip() for label, by in listed.items()} == expected | dict.fromkeys(
+        broken_mechanisms(), "measured"
+    )
 
 
 @pytest.mark.slow
-def test_broken_variants_are_shown_and_do_not_fail_the_audit(monkeypatch):
-    monkeypatch.setattr(suite, "broken_jobs", lambda: [Job("broken", 0), Job("broken", 8)])
-    ran = CliRunner().invoke(app, ["audit", "--policy", "fed_ucb", "--samples", "500", "--show-broken"])
+def test_the_command_shows_the_proof():
+    ran = CliRunner().invoke(app, ["audit", "--policy", "fed_ucb", "--samples", "500"])
     assert ran.exit_code == 0, ran.output
-    assert re.search(r"site, Fed_UCB, the proof\s+1\s+-\s+not broken\s+\d+", ran.output)
-    assert re.search(r"noise too small by 1\.3\s+1\s+\d\.\d\d\s+caught\s+noise: noise is too small", ran.output)
-    assert re.search(r"raw means gossiped\s+1\s+\d\.\d\d\s+caught\s+proof: another message", ran.output)
+    assert re.search(r"site, Fed_UCB, the proof\s+1\s+-\s+not refuted\s+\d+", ran.output)
 
 
-@pytest.mark.slow  # each variant has a test of its own
-def test_the_whole_audit_catches_all():
-    ran = CliRunner().invoke(app, ["audit", "--show-broken"])
-    assert ran.exit_code == 0, ran.output
-    assert len(re.findall(r"\bcaught\b", ran.output)) == len(broken_jobs())
-
-
-def test_a_site_that_breaks_the_proof_is_broken_in_the_table():
-    row = check_proof("fed_batch", 1.0, target=BROKEN["raw means gossiped"])
-    assert row.verdict == "BROKEN"
-    assert row.caught_by == "decision 1 gets -1 instead of 0.527864: another message in second 1"
+def test_a_site_that_breaks_the_proof_is_refuted_in_the_table():
+    row = check_proof("fed_batch", 1.0, open_site=BROKEN["raw means gossiped"].open_site)
+    assert row.verdict == "REFUTED"
+    assert row.reason == "decision 1 gets -1 instead of 0.527864: another message in second 1"

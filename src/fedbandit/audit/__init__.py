@@ -1,7 +1,8 @@
 """Attacks on the mechanisms and live sites that protect rewards.
 
-``measure`` bounds the epsilon of any mechanism from below. ``attacks`` (mechanisms), ``live_sites``, ``as_printed`` and
-``known_bad`` are its targets; ``suite`` makes the table that ``fedbandit audit`` prints.
+``measure`` bounds the epsilon of any mechanism from below; ``attacks`` and ``as_printed`` hand it theirs. ``coupling``
+executes the privacy proof on a live site that plays ``scenarios``, ``noise_tests`` judges its noise, and ``suite``
+makes the table that ``fedbandit audit`` prints. Tests show that broken mechanisms and sites are caught.
 """
 
 from importlib import import_module

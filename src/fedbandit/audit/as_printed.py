@@ -1,7 +1,7 @@
-"""Attacks on what no live site runs: Algorithm 4 as printed, and Gaussian rewards without a range.
+"""Attacks on what the simulator plays and no live site runs: Algorithm 4 as printed.
 
-The simulator plays them, with OpenDP's noise on the tape. The attacker reads the victim's published means, which
-``live_sites`` shows that a neighbour can. Its numbers are floats, so it reads sums to the grid and no finer.
+The tape carries OpenDP's noise. The attacker reads the victim's published means, as the attacks on live sites show that
+the other end of a link can. These numbers are floats, so it reads sums to the grid and no finer.
 """
 
 import warnings
@@ -10,47 +10,33 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedbandit.audit.attacks import Attack, log_ratio, prefetched
+from fedbandit.audit.attacks import Attack, prefetched
 from fedbandit.policies import FedUCB, PrivacyWarning
 from fedbandit.privacy.noise import GRID, NoiseSource
-from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node
 from fedbandit.simulation.replay import Tape, replay
 from fedbandit.world.graph import path
 
-__all__ = ["on_fed_ucb_as_printed", "on_unclamped_rewards"]
+__all__ = ["HORIZON", "REST", "on_fed_ucb_as_printed", "on_simulator"]
 
 HORIZON = 6
 REST = 0.5  # every reward but the changed one
 
 Sums = list[int]
-"""The victim's mean after each pull of arm 0, times the pulls, in steps of the grid."""
+"""The victim's mean after each pull of arm 0, times the number of pulls, in steps of the grid."""
 
 
 def on_fed_ucb_as_printed(policy: FedUCB) -> Attack:
     """Algorithm 4, line 1: the first mean that goes out is the first reward itself."""
-    return _attack("Fed_UCB as printed", policy, policy.epsilon, (0.0, 1.0), lambda sums: sums[0])
+    return on_simulator("Fed_UCB as printed", policy, policy.epsilon, (0.0, 1.0), lambda sums: sums[0])
 
 
-def on_unclamped_rewards(epsilon: float, changed: tuple[float, float]) -> Attack:
-    """Sensitivity taken as 1, rewards without a range: the first one changes, in every interval that begins there."""
-    policy = FedUCB(epsilon, assume_sensitivity=1.0)
-    per_node = epsilon_per_node(epsilon, HORIZON + 1)
-    low, high = (round(reward * GRID) for reward in changed)
-
-    def statistic(sums: Sums) -> float:
-        total = 0.0
-        for end, noisy in enumerate(sums, start=1):
-            if dyadic_intervals(end)[0][0] == 1:
-                rest = (end - 1) * round(REST * GRID)
-                total += log_ratio(noisy, rest + low, rest + high, per_node)
-        return total
-
-    return _attack("unclamped Gaussian rewards", policy, per_node, changed, statistic)
-
-
-def _attack(
+def on_simulator(
     label: str, policy: FedUCB, per_draw: float, changed: tuple[float, float], statistic: Callable[[Sums], float]
 ) -> Attack:
+    """Attack agent 0 of a simulated federation, whose first reward of arm 0 is one of ``changed``.
+
+    ``per_draw`` is the epsilon of a draw of noise; ``statistic`` gets the victim's noisy sums.
+    """
     source = prefetched()
     worlds = [_world(reward, clamped=policy.assume_sensitivity is None) for reward in changed]
 
@@ -63,7 +49,7 @@ def _attack(
 
 
 def _world(changed: float, clamped: bool) -> Tape:
-    """Three agents; the victim's first reward of arm 0 is the changed one, and agent 1 praises arm 0 beyond measure."""
+    """Three agents. The victim's first reward of arm 0 is the changed one; agent 1 reports enormous means of arm 0."""
     rewards = np.full((HORIZON + 1, 3, 2), REST)
     rewards[0, 0, 0] = changed
     noise = np.zeros((HORIZON + 2, 3, 2))

@@ -1,16 +1,14 @@
 """Executes the privacy proof on a live site: change one reward, shift the noise that hides it, and nothing may move.
 
-``fedbandit.testing.coupling`` does this to a page before a site plays it; here it is done to the whole site, with its
-disk, slots, restarts and messages. The site gets known noise. For every change of what the application does about one
-decision there must be a shift of draws, by what one reward can move, after which everything that leaves the site is
-the same, bit for bit: arms, ids, messages, counts, times, state. Laplace noise that moves by delta is at most
-e^(|delta| / scale) times less likely, so the change costs at most the sum of |delta| / scale over the draws that were
-shifted. That sum must not exceed the claim.
+The site plays a scenario with known noise. For every change of one entry there must be a shift of draws, by what one
+reward can move, after which everything that leaves the site is the same, bit for bit: arms, ids, messages, counts,
+times, state. Laplace noise that moves by delta is at most e^(|delta| / scale) times less likely, so the change costs at
+most the sum of |delta| / scale over the draws that were shifted. That sum must not exceed the claim.
 
-Nothing is drawn: a site that keeps the proof is never accused. What noise is really like, ``noise_tests`` sees.
+Nothing is random here: a site that keeps the proof is never accused. ``noise_tests`` judges the noise itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
@@ -19,22 +17,21 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Message
 from fedbandit.agent.core.records import Decision
 from fedbandit.agent.core.site import Site
-from fedbandit.audit.neighbour import Neighbour
-from fedbandit.audit.script import Entry, OpenSite, Script, play
+from fedbandit.audit.scenarios import Attacker, Entry, OpenSite, Scenario, play
 from fedbandit.privacy.noise import GRID, to_grid
 from fedbandit.rules.mean import clamp
 
-__all__ = ["ANOTHER_DECISION", "Change", "Leak", "changes_of", "leaks", "transcript_of"]
+__all__ = ["ANOTHER_DECISION", "Change", "Leak", "changes_of", "first_leak", "leaks", "transcript_of"]
 
 SAME = 1e-9
-MOST_DRAWS = 30  # that are tried one by one; a run of the site that ships makes half as many
+MOST_DRAWS = 30  # that are tried one by one; a scenario makes half as many
 ANOTHER_DECISION = "another decision"
 
 
-class Moment(NamedTuple):
+class Visible(NamedTuple):
     """What can be seen of a site in one second.
 
-    ``counts`` tell when rewards were reported, to whoever may read the site's state; they must not tell values.
+    ``counts`` reveal when rewards were reported, to readers of the site's state; they must not reveal values.
     """
 
     decided: tuple[str, int, float] | None
@@ -44,17 +41,17 @@ class Moment(NamedTuple):
 
 
 class Transcript(NamedTuple):
-    """A run: what was seen each second, the life and the counts of each arm, and the draws of noise."""
+    """A run: what was visible each second, the site's counts, and the draws of noise."""
 
-    moments: list[Moment]
-    pulls: list[tuple[int, tuple[int, ...], tuple[int, ...]]]  # the life, rewards played, decisions handed out
-    draws: list[tuple[int, float]]  # the second and the epsilon that it was asked for
+    seconds: list[Visible]
+    pulls: list[tuple[int, tuple[int, ...], tuple[int, ...]]]  # incarnation; of each arm: rewards played, decisions
+    draws: list[tuple[int, float]]  # the second, and the epsilon that the noise was drawn for
     failure: str = ""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What the application does differently about one decision."""
+    """Another entry for one decision."""
 
     number: int
     before: Entry
@@ -66,23 +63,23 @@ class Change:
         return self.before.delay == self.after.delay and (self.before.value is None) == (self.after.value is None)
 
     def values_in(self, low: float, high: float) -> bool:
-        """Whether both are rewards, within the range."""
+        """Whether both entries are rewards within the range."""
         return all(entry.value is not None and low <= entry.value <= high for entry in (self.before, self.after))
 
 
 @dataclass(frozen=True)
 class Leak:
-    """A change that no noise hides, or too little of it: what could be seen, and in which second."""
+    """A change that the noise does not hide within the claim: what differs, and in which second."""
 
-    script: Script
+    scenario: Scenario
     change: Change
     second: int
     what: str
-    arms: tuple[int, ...]  # that were handed out in the script as it stands
+    arms: tuple[int, ...]  # of the decisions of the unchanged scenario
 
     @property
     def words(self) -> str:
-        """In a sentence."""
+        """The leak in a sentence."""
         before, after = (_said(entry) for entry in (self.change.before, self.change.after))
         return f"decision {self.change.number} gets {after} instead of {before}: {self.what} in second {self.second}"
 
@@ -92,34 +89,39 @@ def _said(entry: Entry) -> str:
     return "no reward" if entry.value is None else f"{entry.value:g}{late}"
 
 
-def leaks(script: Script, claimed: float, open_site: OpenSite = Site) -> Iterator[Leak]:
-    """Every change of one entry of the script that costs more than is claimed."""
-    neighbour = Neighbour(script.terms, lies=False)
-    base = transcript_of(script, neighbour, open_site, {})
+def first_leak(scenarios: Iterable[Scenario], claimed: float, open_site: OpenSite = Site) -> Leak | None:
+    """The first leak that the scenarios show; None if there is none."""
+    return next((leak for scenario in scenarios for leak in leaks(scenario, claimed, open_site)), None)
+
+
+def leaks(scenario: Scenario, claimed: float, open_site: OpenSite = Site) -> Iterator[Leak]:
+    """Every change of one entry of the scenario that costs more than is claimed."""
+    attacker = Attacker(scenario.terms, lies=False)
+    base = transcript_of(scenario, attacker, open_site, {})
     if base.failure:
         raise RuntimeError(f"the site failed: {base.failure}")
-    second, what = _difference(base, transcript_of(script, neighbour, open_site, {}), True)
+    second, what = _difference(base, transcript_of(scenario, attacker, open_site, {}), True)
     if what:
-        yield Leak(script, next(changes_of(script)), second, f"{what} without any change", _arms(base))
+        yield Leak(scenario, next(changes_of(scenario)), second, f"{what} without any change", _arms(base))
         return
-    for change in changes_of(script):
-        leak = _leak(script, change, base, neighbour, open_site, claimed)
+    for change in changes_of(scenario):
+        leak = _leak(scenario, change, base, attacker, open_site, claimed)
         if leak is not None:
             yield leak
 
 
 def _arms(base: Transcript) -> tuple[int, ...]:
-    return tuple(moment.decided[1] for moment in base.moments if moment.decided is not None)
+    return tuple(visible.decided[1] for visible in base.seconds if visible.decided is not None)
 
 
-def changes_of(script: Script) -> Iterator[Change]:
-    """Every decision in turn gets other rewards; with a window also later ones, none, or such as are out of range.
+def changes_of(scenario: Scenario) -> Iterator[Change]:
+    """Every decision in turn gets other rewards; with a window also late, missing and out-of-range ones.
 
-    Without a window the promise assumes that a reward comes when it comes, whatever it is.
+    Without a window the promise assumes that the time of a report does not depend on the reward.
     """
-    low, high, window = script.terms.low, script.terms.high, int(script.terms.reward_window)
+    low, high, window = scenario.terms.low, scenario.terms.high, int(scenario.terms.reward_window)
     width = high - low
-    for number, before in enumerate(script.entries, start=1):
+    for number, before in enumerate(scenario.entries, start=1):
         if window:
             others = [
                 Entry(low),
@@ -138,25 +140,25 @@ def changes_of(script: Script) -> Iterator[Change]:
 # ---------------------------------------------------------------- a run with known noise
 
 
-def transcript_of(script: Script, neighbour: Neighbour, open_site: OpenSite, shifts: dict[int, int]) -> Transcript:
-    """Play a script with known noise, of which some draws are shifted by so many steps."""
+def transcript_of(scenario: Scenario, attacker: Attacker, open_site: OpenSite, shifts: dict[int, int]) -> Transcript:
+    """Play a scenario with known noise; ``shifts`` has the steps by which draws are shifted, by their number."""
     run, seen = Transcript([], [], []), 0
 
     def noise(epsilon: float, count: int) -> list[int]:
         first = len(run.draws)
-        run.draws.extend([(len(run.moments) + 1, epsilon)] * count)
+        run.draws.extend([(len(run.seconds) + 1, epsilon)] * count)
         return [_known(number) + shifts.get(number, 0) for number in range(first, first + count)]
 
     def watch(second: int, decision: Decision | None, site: Site) -> None:
         nonlocal seen
         decided = None if decision is None else (decision.id, decision.arm, decision.at)
-        run.moments.append(Moment(decided, tuple(neighbour.messages[seen:]), _state(site), _counts(site)))
+        run.seconds.append(Visible(decided, tuple(attacker.messages[seen:]), _state(site), _counts(site)))
         run.pulls.append((site.epoch, site.rewards, site.tried))
-        seen = len(neighbour.messages)
+        seen = len(attacker.messages)
 
     try:
-        play(script, neighbour, open_site, noise, watch)
-    except Exception as failure:  # a broken site may do anything; that it stops is seen, too
+        play(scenario, attacker, open_site, noise, watch)
+    except Exception as failure:  # a broken site may do anything; that it stops is visible, too
         return run._replace(failure=f"{type(failure).__name__}: {failure}")
     return run
 
@@ -167,7 +169,7 @@ def _known(number: int) -> int:
 
 
 def _state(site: Site) -> tuple[object, ...]:
-    """What messages, state and metrics are made of."""
+    """All that messages, state and metrics are made from."""
     return (
         *(site.own, site.own_means, site.gossiped, site.theta, site.radius),
         *(site.releases, site.released, site.rewards, site.tried, site.n_max, site.decided, site.remembered),
@@ -183,12 +185,12 @@ def _counts(site: Site) -> tuple[object, ...]:
 
 
 def _leak(
-    script: Script, change: Change, base: Transcript, neighbour: Neighbour, open_site: OpenSite, claimed: float
+    scenario: Scenario, change: Change, base: Transcript, attacker: Attacker, open_site: OpenSite, claimed: float
 ) -> Leak | None:
-    other, worst = script.changed(change.number, change.after), Leak(script, change, 0, "", _arms(base))
-    alike = change.delay_is_kept and change.values_in(script.terms.low, script.terms.high)
-    for delta, draws in dict.fromkeys(_shifts(script.terms, change, base)):
-        run = transcript_of(other, neighbour, open_site, dict.fromkeys(draws, -delta))
+    other, worst = scenario.changed(change.number, change.after), Leak(scenario, change, 0, "", _arms(base))
+    alike = change.delay_is_kept and change.values_in(scenario.terms.low, scenario.terms.high)
+    for delta, draws in dict.fromkeys(_shifts(scenario.terms, change, base)):
+        run = transcript_of(other, attacker, open_site, dict.fromkeys(draws, -delta))
         second, what = _difference(base, run, alike)
         if not what:
             cost = sum(abs(delta) * base.draws[draw][1] / GRID for draw in draws)
@@ -201,10 +203,10 @@ def _leak(
 
 
 def _shifts(terms: Federation, change: Change, base: Transcript) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """By how much which draws may have to move: the likeliest first.
+    """Shifts that may hide a change, the likeliest first: by how many steps, and of which draws.
 
-    Private is what *some* shift within the claim hides. One reward moves a sum by the difference of what it counts: its
-    value within the range, or the default. Without any shift: what is changed is not released in this run.
+    A change is hidden if *some* shift within the claim hides it. One reward moves a sum by the difference of what it
+    counts: its value within the range, or the default. No shift is needed if the reward is not released in this run.
     """
     before, after = (_counted(terms, entry) for entry in (change.before, change.after))
     deltas = dict.fromkeys(there - here for here, there in product(before, after))
@@ -217,7 +219,7 @@ def _shifts(terms: Federation, change: Change, base: Transcript) -> Iterator[tup
 
 
 def _counted(terms: Federation, entry: Entry) -> list[int]:
-    """What an entry may count, in steps of the grid."""
+    """The values that an entry may count as, in steps of the grid, the likelier first."""
     default = to_grid(terms.missing_reward, terms.low, terms.high)
     if entry.value is None:
         return [default]
@@ -230,10 +232,10 @@ def _counted(terms: Federation, entry: Entry) -> list[int]:
 
 def _draws_of(terms: Federation, number: int, base: Transcript) -> list[list[int]]:
     """For each interval that holds a decision's reward: the draws of the second in which it was completed."""
-    decided = base.moments[number - 1].decided
-    assert decided is not None  # noqa: S101  # every entry of a script has its decision
-    arm, (life, _, tried) = decided[1], base.pulls[number - 1]
-    counts = [rewards[arm] if epoch == life else 0 for epoch, rewards, _ in base.pulls]
+    decided = base.seconds[number - 1].decided
+    assert decided is not None  # noqa: S101  # every entry of a scenario has its decision
+    arm, (incarnation, _, tried) = decided[1], base.pulls[number - 1]
+    counts = [rewards[arm] if epoch == incarnation else 0 for epoch, rewards, _ in base.pulls]
     found: list[list[int]] = []
     for end in _ends(terms, tried[arm], max(counts)):
         reached = next(second for second, count in enumerate(counts, start=1) if count >= end)
@@ -243,15 +245,15 @@ def _draws_of(terms: Federation, number: int, base: Transcript) -> list[list[int
 
 
 def _ends(terms: Federation, slot: int, most: int) -> Sequence[int]:
-    """The last pulls of the intervals that hold a pull, as the policy defines them."""
+    """The last pull of each interval that holds a pull, as the policy defines intervals."""
     mechanism = terms.mechanism(lambda _, count: [0] * count)
     intervals = [mechanism.take(0, terms.low) for _ in range(most)]
     return [it.last for it in intervals if it is not None and it.first <= slot <= it.last]
 
 
 def _difference(base: Transcript, run: Transcript, alike: bool) -> tuple[int, str]:
-    """The first second in which something else is seen, and what, in words; empty if nothing is."""
-    for second, (one, other) in enumerate(zip(base.moments, run.moments, strict=False), start=1):
+    """The first second in which the runs differ, and in what; empty if they do not."""
+    for second, (one, other) in enumerate(zip(base.seconds, run.seconds, strict=False), start=1):
         if one.decided != other.decided:
             return second, ANOTHER_DECISION
         if one.messages != other.messages:
@@ -260,4 +262,4 @@ def _difference(base: Transcript, run: Transcript, alike: bool) -> tuple[int, st
             return second, "another state"
         if alike and one.counts != other.counts:
             return second, "other counts"
-    return (len(run.moments) + 1, f"the end: {run.failure}") if run.failure else (0, "")
+    return (len(run.seconds) + 1, f"the end: {run.failure}") if run.failure else (0, "")

@@ -3,9 +3,8 @@
 An attacker who sees one of two neighbouring worlds looks at an event S. If the mechanism is epsilon-private, P(S in
 one) <= e^epsilon P(S in the other), so that log P(S in one) / P(S in the other) is at most epsilon, for every event.
 The event is chosen on one half of the samples and its two probabilities are bounded on the other half (Clopper and
-Pearson 1934), which makes the bound valid: it exceeds the real epsilon with a probability of at most 1 - confidence.
-
-A bound below the claim proves nothing: another attack may do better. Proofs are in docs/privacy.md.
+Pearson 1934), which makes the bound valid: it exceeds the real epsilon with a probability of at most 1 - confidence. A
+bound above the claim refutes it; a bound below proves nothing, since another attack may do better.
 """
 
 import time
@@ -25,7 +24,7 @@ __all__ = [
     "LARGEST_CLAIM",
     "MOST_SAMPLES",
     "SAMPLES",
-    "Finding",
+    "AuditResult",
     "audit",
     "binomial_tail",
     "clopper_pearson",
@@ -34,7 +33,7 @@ __all__ = [
 ]
 
 FALSE_ALARM = 1e-6
-"""How often, at most, a true claim is called broken. A table has several rows, so 5 % would not do."""
+"""How often, at most, a true claim is refuted. A table has several rows, so 5 % would not do."""
 
 SAMPLES = 4_000
 """Enough to see an epsilon of 1 to within a fifth where one release leaks it."""
@@ -47,25 +46,24 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What an audit found.
+class AuditResult:
+    """What an attack has shown.
 
     * ``claimed``: the epsilon under attack
-    * ``lower_bound``: the real epsilon is at least this, with the confidence asked for (default 95 %)
-    * ``sure_bound``: the same with confidence 1 - ``false_alarm``: what the verdict rests on
+    * ``at_least``: a one-sided lower bound on the real epsilon, with this ``confidence``
     * ``samples``: runs of the mechanism in each of the two worlds
     """
 
     claimed: float
-    lower_bound: float
-    sure_bound: float
+    at_least: float
+    confidence: float
     samples: int
     seconds: float
 
     @property
-    def holds(self) -> bool:
-        """Whether the claim survived: False is as good as a proof, True is none."""
-        return self.sure_bound <= self.claimed
+    def refuted(self) -> bool:
+        """Whether the bound exceeds the claim. True refutes the claim; False is inconclusive."""
+        return self.at_least > self.claimed
 
 
 def audit(
@@ -74,22 +72,21 @@ def audit(
     *,
     claimed: float,
     samples: int = SAMPLES,
-    confidence: float = 0.95,
     false_alarm: float = FALSE_ALARM,
     on_progress: Callable[[int, int], None] | None = None,
-) -> Finding:
-    """Attack a mechanism that claims to be epsilon-private.
+) -> AuditResult:
+    """Attack a mechanism that claims to be epsilon-private, and bound its epsilon from below.
 
     * ``sample(which, count)`` runs it ``count`` times, each time afresh, in world 0 or 1 (two inputs that differ
       in one reward) and returns what an attacker sees of each run.
     * ``statistic(view)``: large in world 1, small in world 0; best is the logarithm of the likelihood ratio.
-      Infinities are welcome, for what is impossible in one of the worlds. If it returns several numbers, the best
+      Infinities are allowed, for what is impossible in one of the worlds. If it returns several numbers, the best
       one is found.
-    * ``false_alarm``: how often, at most, a true claim is called broken.
+    * ``false_alarm``: how often, at most, a true claim is refuted; the bound has confidence 1 - ``false_alarm``.
     """
     number_between("claimed", claimed, 0.0, LARGEST_CLAIM)
     samples = whole_number("samples", samples, 2, MOST_SAMPLES)
-    number_between("confidence", confidence, 0.0, 1.0 - FALSE_ALARM)
+    number_between("false_alarm", false_alarm, 0.0, 0.5)
     if samples < fewest_samples(claimed, false_alarm):
         raise InvalidArgument(
             "samples",
@@ -111,10 +108,10 @@ def audit(
     world_0, world_1 = np.array(worlds[0], np.float64), np.array(worlds[1], np.float64)
     if np.isnan(world_0).any() or np.isnan(world_1).any():
         raise InvalidArgument("statistic", "nan", "a number for every view")
-    return Finding(
+    return AuditResult(
         claimed=float(claimed),
-        lower_bound=lower_bound(world_0, world_1, confidence),
-        sure_bound=lower_bound(world_0, world_1, 1.0 - false_alarm),
+        at_least=lower_bound(world_0, world_1, 1.0 - false_alarm),
+        confidence=1.0 - false_alarm,
         samples=samples,
         seconds=time.perf_counter() - started,
     )

@@ -1,61 +1,138 @@
-"""Tests the noise that live sites really add: its grid, scale, tails, and that no draw tells anything of another.
+"""Tests the noise that a live site adds: its grid, scale and tails, and that its draws are independent.
 
-The proof needs fresh, independent draws of discrete Laplace noise, at least as wide as is claimed. Each release of many
-runs of a site shows one draw: its noisy sum, less the rewards that the audit gave it. If the claim is true, the
-chances below are exact or bounded from above, so that a test with a chance of p calls it broken with probability p at
-most. ``suspicion`` multiplies the smallest p by the number of tests (Bonferroni): it falls below any level with at
-most the probability of that level.
+The proof needs fresh, independent draws of discrete Laplace noise, at least as wide as is claimed. ``noise_of`` reads
+one draw from each release of many runs: the noisy sum less the rewards that the audit gave. ``judge_noise`` tests the
+draws. If the claim is true, each p-value is exact or bounded from above; the smallest one times the number of tests
+(Bonferroni) is below any level with at most the probability of that level.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import combinations
-from math import exp, inf, lgamma, log, log1p
+from math import exp, inf, lgamma, log, log1p, nan
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbandit.agent.core.federation import Federation
 from fedbandit.audit.measure import binomial_tail
-from fedbandit.privacy.noise import GRID
+from fedbandit.audit.scenarios import Attacker, OpenSite, Reading, play, with_real_noise
+from fedbandit.privacy.noise import GRID, NoiseSource, to_grid, to_steps
 
-__all__ = ["Suspicion", "suspicion"]
+__all__ = ["NoiseVerdict", "judge_noise", "mean_of", "noise_of", "noisy_sums"]
 
 Draws = NDArray[np.float64]
 
 OFF_GRID = 1e-3
-"""Readings are exact to about 1e-9 steps; of numbers that know no grid, one in 500 lies so near to it."""
+"""Readings are exact to about 1e-9 steps; of numbers off the grid, one in 500 lies this close to it."""
 
 TAILS = (1.0, 2.0, 3.0, 4.0, 5.0)  # scales
 SMALL = 1.0 / 64.0  # of a scale
 
 
-class Suspicion(NamedTuple):
-    """How likely a true claim looks like this, at most, and what looks so."""
-
-    chance: float
-    what: str
+# ---------------------------------------------------------------- the noise of a site's releases
 
 
-def suspicion(draws: Draws, epsilon: float) -> Suspicion:
+def noise_of(open_site: OpenSite, source: NoiseSource, epsilon: float, runs: int) -> Draws:
+    """The noise of each release of so many runs: a row for each run."""
+    scenario = with_real_noise(epsilon)
+    terms, attacker = scenario.terms, Attacker(scenario.terms, lies=False)
+    most, size = len(scenario.entries) // terms.num_arms, terms.first_batch
+    sums: list[list[int]] = []
+    for arm in range(terms.num_arms):
+        values = [nan if it.value is None else it.value for it in scenario.entries[arm :: terms.num_arms]]
+        steps = [to_grid(value, terms.low, terms.high) for value in values]
+        sums.append([sum(steps[first : first + size]) for first in range(0, most, size)])
+    rows: list[list[float]] = []
+    for _ in range(runs):
+        view = play(scenario, attacker, open_site, source)
+        row: list[float] = []
+        for arm, expected in enumerate(sums):
+            noisy = noisy_sums(terms, _means_after_batches(terms, view, arm, most), most)
+            row += [there - here for there, here in zip(noisy, expected, strict=True)]
+        rows.append(row)
+    return np.array(rows)
+
+
+def noisy_sums(terms: Federation, means: Sequence[float], most: int) -> list[float]:
+    """The noisy sum of each batch in steps of the grid, from the mean of all releases after each batch."""
+    sums: list[float] = []
+    before = 0.0
+    for batch, mean in zip(_batches_of(terms, most), means, strict=False):
+        sums.append((before + (mean - before) / batch.weight) * (batch.last - batch.first + 1))
+        before = mean
+    return sums
+
+
+def mean_of(terms: Federation, reading: Reading, arm: int) -> float:
+    """The mean of an arm's releases in steps of the grid; not a number before the first."""
+    value, weight = reading.own[arm], reading.own[terms.num_arms + arm]
+    return to_steps(value, terms.low, terms.high, weight) / weight if weight else nan
+
+
+def _means_after_batches(terms: Federation, view: Sequence[Reading], arm: int, most: int) -> list[float]:
+    """The mean after each batch, where rewards are reported at once: read with the decision that fills the batch."""
+    found: list[float] = []
+    for batch in _batches_of(terms, most):
+        reading = next((it for it in view if it.pulls[arm] == batch.last), None)
+        found.append(nan if reading is None else mean_of(terms, reading, arm))
+    return found
+
+
+class _Batch(NamedTuple):
+    """A batch as the policy defines it: its pulls, and the weight of its release in the mean of all so far."""
+
+    first: int
+    last: int
+    weight: float
+
+
+@lru_cache(maxsize=64)
+def _batches_of(terms: Federation, most: int) -> tuple[_Batch, ...]:
+    """The batches of the first so many rewards of an arm: sizes and weights do not depend on rewards."""
+    mechanism = terms.mechanism(lambda _, count: [0] * count)
+    found: list[_Batch] = []
+    before = 0.0
+    for _ in range(most):
+        interval = mechanism.take(0, terms.low)
+        if interval is not None:
+            precision = mechanism.me.precision[0]
+            found.append(_Batch(interval.first, interval.last, (precision - before) / precision))
+            before = precision
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- the tests
+
+
+class NoiseVerdict(NamedTuple):
+    """The probability, at most, that noise as claimed looks this bad, and what looks bad."""
+
+    p_value: float
+    flaw: str
+
+
+def judge_noise(draws: Draws, epsilon: float) -> NoiseVerdict:
     """Judge draws: a row for each run, a column for each of its releases."""
     if not np.isfinite(draws).all():
-        return Suspicion(0.0, "a release is missing")
+        return NoiseVerdict(0.0, "a release is missing")
     off = int((np.abs(draws - np.round(draws)) > OFF_GRID).sum())
     if off:
-        return Suspicion(0.0, f"{off} of {draws.size} noisy sums lie off the grid")
+        return NoiseVerdict(0.0, f"{off} of {draws.size} noisy sums lie off the grid")
     tests = list(_tests(np.round(draws), epsilon))
-    chance, what = min(tests)
-    return Suspicion(min(1.0, chance * len(tests)), what)
+    smallest, flaw = min(tests)
+    return NoiseVerdict(min(1.0, smallest * len(tests)), flaw)
 
 
 def _tests(draws: Draws, epsilon: float) -> Iterator[tuple[float, str]]:
     runs, releases = draws.shape
     law = _Law(epsilon / GRID)
     sizes, scale = np.abs(draws), GRID / epsilon
-    yield law.chance_of_sum(float(sizes.sum()), draws.size), "noise is too small"
+    yield law.p_of_small_sum(float(sizes.sum()), draws.size), "noise is too small"
     for number in range(releases):
-        yield law.chance_of_sum(float(sizes[:, number].sum()), runs), f"noise of release {number + 1} is too small"
+        yield law.p_of_small_sum(float(sizes[:, number].sum()), runs), f"noise of release {number + 1} is too small"
     for tail in TAILS:
         bound = int(tail * scale)
         hits = int((sizes > bound).sum())
@@ -66,7 +143,7 @@ def _tests(draws: Draws, epsilon: float) -> Iterator[tuple[float, str]]:
     bound = int(SMALL * scale)
     hits = int((sizes <= bound).sum())
     yield binomial_tail(hits, draws.size, 1.0 - law.beyond(bound)), "noise is often nearly 0"
-    yield law.chance_of_repeats(draws), "draws repeat"
+    yield law.p_of_repeats(draws), "draws repeat"
     pairs = runs // 2
     for number in range(releases):
         column = draws[: 2 * pairs, number]
@@ -106,7 +183,7 @@ class _Law:
         """P(|z| > size)."""
         return 2.0 * exp(-self.rate * (size + 1)) / (1.0 + self._q)
 
-    def chance_of_sum(self, total: float, count: int) -> float:
+    def p_of_small_sum(self, total: float, count: int) -> float:
         """A bound on P(the sizes of so many draws sum to so little): Chernoff's, at several tilts.
 
         It grows with the sum, so that it is below p with a probability of at most p.
@@ -115,11 +192,11 @@ class _Law:
         for tilt in (0.05 * number for number in range(1, 200)):
             s = tilt * self.rate
             smaller = self._q * exp(-s)
-            moment = log(self._zero) + log1p(smaller) - log1p(-smaller)  # log E exp(-s |z|)
-            least = min(least, s * total + count * moment)
+            visible = log(self._zero) + log1p(smaller) - log1p(-smaller)  # log E exp(-s |z|)
+            least = min(least, s * total + count * visible)
         return exp(least)
 
-    def chance_of_repeats(self, draws: Draws) -> float:
+    def p_of_repeats(self, draws: Draws) -> float:
         """A bound on P(some number is drawn m times): C(n, m) P(0)^(m - 1), a union over all sets of m draws."""
         count, most = draws.size, max(Counter(draws.ravel().tolist()).values())
         if most < 2:

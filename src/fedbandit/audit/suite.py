@@ -1,6 +1,6 @@
-"""What ``fedbandit audit`` does to each policy and to broken sites, and the rows of its tables.
+"""What ``fedbandit audit`` does to each policy, and the rows of its table.
 
-A true claim is called broken less than once in ``1 / FALSE_ALARM`` audits: rows that rest on chance share this
+A true claim is refuted less than once in ``1 / FALSE_ALARM`` audits: the rows that rest on chance share this
 probability equally (a union bound), and executing the proof leaves nothing to chance.
 """
 
@@ -8,36 +8,40 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from itertools import chain
 from multiprocessing import get_context
 from typing import Literal
 
 import numpy as np
 
 from fedbandit.agent.core.site import Site
-from fedbandit.audit.attacks import Attack, log_ratio, on_batches, on_tree
-from fedbandit.audit.broken_sites import broken_sites
-from fedbandit.audit.coupling import changes_of
-from fedbandit.audit.live_sites import on_delays, on_fed_batch, on_fed_ucb
+from fedbandit.audit.attacks import (
+    Attack,
+    log_ratio,
+    on_batches,
+    on_delays,
+    on_fed_batch,
+    on_fed_ucb,
+    on_tree,
+    prefetched,
+)
+from fedbandit.audit.coupling import changes_of, first_leak
 from fedbandit.audit.measure import FALSE_ALARM, MOST_SAMPLES, SAMPLES, audit, fewest_samples, lower_bound
-from fedbandit.audit.noise_tests import suspicion
-from fedbandit.audit.site_scripts import random_scripts, scripts_of
-from fedbandit.audit.target import Target, attack_on, find_leak, noise_of
+from fedbandit.audit.noise_tests import judge_noise, noise_of
+from fedbandit.audit.scenarios import OpenSite, random_scenarios, scenarios_of
 from fedbandit.checks import InvalidArgument, closest, whole_number
 from fedbandit.policies import FedUCB
-from fedbandit.privacy.noise import GRID
+from fedbandit.privacy.noise import GRID, NoiseSource
 
 __all__ = [
     "AUDITED",
-    "Job",
-    "Row",
-    "attack_broken",
+    "AuditJob",
+    "AuditRow",
     "attacks_on",
-    "broken_jobs",
     "check_noise",
     "check_proof",
     "jobs_on",
-    "run_attacks",
+    "run_attack",
+    "run_job",
     "run_jobs",
 ]
 
@@ -47,21 +51,18 @@ THOROUGH = 10
 """How many times more samples and runs a thorough audit takes."""
 
 NOISE_RUNS = 1_000  # of a site with eight releases
-RANDOM_SCRIPTS = 50  # for a thorough audit
-NUM_KNOWN_BAD = 5
-LEAK_SAMPLES = 500  # enough to show a certain leak as an epsilon of 4
+RANDOM_SCENARIOS = 50  # for a thorough audit
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Row:
-    """An attack and what it found.
+class AuditRow:
+    """One row of the table: an attack and what it has shown.
 
-    * ``at_least``: the lower bound on epsilon, with 95 % confidence; None where nothing was measured
+    * ``at_least``: the lower bound on epsilon that is compared with the claim; None where nothing was measured
     * ``size``: samples, runs, or changes of one reward that were tried
-    * ``caught_by``: what gave it away; empty if the claim holds
-    * ``known_bad``: the claim is false on purpose
+    * ``reason``: why the claim is refuted; empty if it is not
     """
 
     label: str
@@ -69,25 +70,17 @@ class Row:
     at_least: float | None
     size: int
     seconds: float
-    caught_by: str = ""
-    known_bad: bool = False
+    reason: str = ""
 
     @property
-    def holds(self) -> bool:
-        """Whether the claim survived: False is as good as a proof, True is none."""
-        return not self.caught_by
-
-    @property
-    def as_expected(self) -> bool:
-        """A real claim holds, a known-bad variant is caught."""
-        return self.holds != self.known_bad
+    def refuted(self) -> bool:
+        """True refutes the claim; False is inconclusive."""
+        return bool(self.reason)
 
     @property
     def verdict(self) -> str:
         """In words."""
-        if self.known_bad:
-            return "NOT CAUGHT" if self.holds else "caught"
-        return "not broken" if self.holds else "BROKEN"
+        return "REFUTED" if self.refuted else "not refuted"
 
 
 def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[Attack]:
@@ -106,98 +99,76 @@ def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[Attack]
             on_batches(epsilon, later=True),
             on_fed_batch(epsilon),
             on_fed_batch(epsilon, later=True),
-            on_fed_batch(epsilon, loads=1),
+            on_fed_batch(epsilon, restarts=1),
             on_delays(epsilon),
         ]
     return [on_tree(epsilon), on_fed_ucb(epsilon)]
 
 
-def run_attacks(
-    attacks: Sequence[Attack],
-    samples: int = SAMPLES,
-    on_progress: Progress | None = None,
-    false_alarm: float = FALSE_ALARM,
-) -> list[Row]:
-    """Carry out attacks one after the other, each with this probability of a false alarm at most."""
-    sizes = [attack.samples or samples for attack in attacks]
-    rows: list[Row] = []
-    for position, attack in enumerate(attacks):
-        before = sum(sizes[:position])
-
-        def show(done: int, _: int, before: int = before) -> None:
-            if on_progress is not None:
-                on_progress(before + done, sum(sizes))
-
-        found = audit(
-            attack.sample,
-            attack.statistic,
-            claimed=attack.claimed,
-            samples=sizes[position],
-            false_alarm=false_alarm,
-            on_progress=show,
-        )
-        caught = "" if found.holds else "measured"
-        rows.append(
-            Row(attack.label, found.claimed, found.lower_bound, found.samples, found.seconds, caught, attack.known_bad)
-        )
-    return rows
+def run_attack(
+    attack: Attack, samples: int = SAMPLES, on_progress: Progress | None = None, false_alarm: float = FALSE_ALARM
+) -> AuditRow:
+    """Carry out an attack, with this probability of refuting a true claim at most."""
+    found = audit(
+        attack.sample,
+        attack.statistic,
+        claimed=attack.claimed,
+        samples=samples,
+        false_alarm=false_alarm,
+        on_progress=on_progress,
+    )
+    reason = "the lower bound exceeds the claim" if found.refuted else ""
+    return AuditRow(attack.label, found.claimed, found.at_least, found.samples, found.seconds, reason)
 
 
-def check_proof(policy: str, epsilon: float, thorough: bool = False, target: Target | None = None) -> Row:
-    """Change every reward of several runs in turn: the noise must hide each change, at no more than the claim."""
-    started, target = time.perf_counter(), target or Target(f"site, {NAMES[policy]}, the proof")
-    scripts = list(scripts_of(policy, epsilon).values())
+def check_proof(policy: str, epsilon: float, thorough: bool = False, open_site: OpenSite = Site) -> AuditRow:
+    """Change every reward of several scenarios in turn: noise must hide each change, at no more than the claim."""
+    started = time.perf_counter()
+    scenarios = list(scenarios_of(policy, epsilon).values())
     if thorough:
-        scripts += random_scripts(policy, epsilon, RANDOM_SCRIPTS)
-    leak = find_leak(target, scripts, epsilon)
-    size = sum(1 for _ in chain(*(changes_of(script) for script in scripts)))
-    return Row(target.label, epsilon, None, size, time.perf_counter() - started, leak.words if leak else "")
+        scenarios += random_scenarios(policy, epsilon, RANDOM_SCENARIOS)
+    leak = first_leak(scenarios, epsilon, open_site)
+    size = sum(1 for scenario in scenarios for _ in changes_of(scenario))
+    seconds = time.perf_counter() - started
+    return AuditRow(f"site, {NAMES[policy]}, the proof", epsilon, None, size, seconds, leak.words if leak else "")
 
 
 def check_noise(
-    epsilon: float, runs: int = NOISE_RUNS, target: Target | None = None, false_alarm: float = FALSE_ALARM
-) -> Row:
+    epsilon: float,
+    runs: int = NOISE_RUNS,
+    open_site: OpenSite = Site,
+    noise: NoiseSource | None = None,
+    false_alarm: float = FALSE_ALARM,
+) -> AuditRow:
     """Test the noise that a live site adds, and bound the epsilon of a release that has it.
 
     The tests and the bound share the probability of a false alarm.
     """
-    started, target = time.perf_counter(), target or Target("site, its noise")
-    draws = noise_of(target, epsilon, runs)
-    chance, what = suspicion(draws, epsilon)
-    half, known = runs // 2, np.nan_to_num(draws)  # what is missing is suspect already
+    started = time.perf_counter()
+    draws = noise_of(open_site, noise or prefetched(), epsilon, runs)
+    p_value, flaw = judge_noise(draws, epsilon)
+    half, known = runs // 2, np.nan_to_num(draws)  # a missing release has a p-value of 0 already
     world_0 = np.array([log_ratio(z, 0, GRID, epsilon) for z in known[:half].ravel()])
     world_1 = np.array([log_ratio(z + GRID, 0, GRID, epsilon) for z in known[half:].ravel()])
-    at_least = lower_bound(world_0, world_1, 0.95)
-    sure = lower_bound(world_0, world_1, 1.0 - false_alarm / 2.0)
-    caught = what if chance < false_alarm / 2.0 else "measured" if sure > epsilon else ""
-    return Row(target.label, epsilon, at_least, runs, time.perf_counter() - started, caught)
-
-
-def attack_broken(target: Target, epsilon: float = 1.0, false_alarm: float = FALSE_ALARM) -> Row:
-    """Do to a broken site what is done to the one that ships, and measure what it leaks."""
-    started = time.perf_counter()
-    leak = None if target.open_site is Site else find_leak(target, scripts_of("fed_batch", epsilon).values(), epsilon)
-    if leak is None:
-        found = check_noise(epsilon, NOISE_RUNS // 2, target, false_alarm)
-        at_least, size, caught = found.at_least, found.size, found.caught_by and f"noise: {found.caught_by}"
-    else:
-        attack = attack_on(target, leak, epsilon)
-        measured = audit(attack.sample, attack.statistic, claimed=epsilon, samples=LEAK_SAMPLES)
-        at_least, size, caught = measured.lower_bound, measured.samples, f"proof: {leak.what}"
-    return Row(target.label, epsilon, at_least, size, time.perf_counter() - started, caught, known_bad=True)
+    at_least = lower_bound(world_0, world_1, 1.0 - false_alarm / 2.0)
+    reason = "the lower bound exceeds the claim" if at_least > epsilon else ""
+    if p_value < false_alarm / 2.0:
+        reason = f"noise: {flaw}"
+    return AuditRow("site, its noise", epsilon, at_least, runs, time.perf_counter() - started, reason)
 
 
 # ---------------------------------------------------------------- a whole audit
 
 
 @dataclass(frozen=True)
-class Job:
-    """One row of the tables, in words that another process understands: what is done, to what, and how thoroughly."""
+class AuditJob:
+    """What one row needs, as another process can be told it."""
 
-    kind: Literal["attack", "proof", "noise", "broken", "known bad"]
+    kind: Literal["attack", "proof", "noise"]
+    policy: str
+    epsilon: float
     number: int = 0
-    policy: str = ""
-    epsilon: float = 1.0
+    """Which of the attacks on the policy."""
     paper: bool = False
     samples: int = SAMPLES
     thorough: bool = False
@@ -206,14 +177,14 @@ class Job:
 
 def jobs_on(
     policies: Sequence[str], epsilon: float, paper: bool = False, samples: int | None = None, thorough: bool = False
-) -> list[Job]:
-    """All that is done to what ships. Those jobs that rest on chance share the probability of a false alarm."""
+) -> list[AuditJob]:
+    """The whole audit. The jobs that rest on chance share the probability of a false alarm."""
     if samples is None:
         samples = THOROUGH * SAMPLES if thorough else SAMPLES
     samples = whole_number("samples", samples, 2, MOST_SAMPLES)
-    jobs: list[Job] = []
+    jobs: list[AuditJob] = []
     for policy in policies:
-        some = Job("attack", 0, policy, epsilon, paper, samples, thorough)
+        some = AuditJob("attack", policy, epsilon, 0, paper, samples, thorough)
         jobs += [replace(some, number=number) for number in range(len(attacks_on(policy, epsilon, paper)))]
         if not paper:
             jobs += [replace(some, kind="noise")] if policy == "fed_batch" else []
@@ -229,17 +200,9 @@ def jobs_on(
     return [replace(job, false_alarm=level) for job in jobs]
 
 
-def broken_jobs() -> list[Job]:
-    """Every broken variant: each claims epsilon 1."""
-    return [
-        *(Job("broken", number) for number in range(len(broken_sites()))),
-        *(Job("known bad", number) for number in range(NUM_KNOWN_BAD)),
-    ]
-
-
-def run_jobs(jobs: Sequence[Job], on_progress: Progress | None = None, workers: int = 2) -> list[Row]:
-    """Do all jobs, in so many processes; rows in their order."""
-    done: dict[int, Row] = {}
+def run_jobs(jobs: Sequence[AuditJob], on_progress: Progress | None = None, workers: int = 2) -> list[AuditRow]:
+    """Run all jobs, in so many processes; rows in the order of the jobs."""
+    done: dict[int, AuditRow] = {}
     with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(run_job, job): number for number, job in enumerate(jobs)}
         for future in as_completed(waiting):
@@ -249,20 +212,14 @@ def run_jobs(jobs: Sequence[Job], on_progress: Progress | None = None, workers: 
     return [done[number] for number in range(len(jobs))]
 
 
-def run_job(job: Job) -> Row:
-    """Do one job."""
+def run_job(job: AuditJob) -> AuditRow:
+    """Run one job."""
     match job.kind:
         case "attack":
             attack = attacks_on(job.policy, job.epsilon, job.paper)[job.number]
-            return run_attacks([attack], job.samples, false_alarm=job.false_alarm)[0]
+            return run_attack(attack, job.samples, false_alarm=job.false_alarm)
         case "proof":
             return check_proof(job.policy, job.epsilon, job.thorough)
         case "noise":
             runs = NOISE_RUNS * (THOROUGH if job.thorough else 1)
             return check_noise(job.epsilon, runs, false_alarm=job.false_alarm)
-        case "broken":
-            return attack_broken(broken_sites()[job.number])
-        case "known bad":
-            from fedbandit.audit.known_bad import known_bad  # loads the simulator
-
-            return run_attacks([known_bad()[job.number]])[0]

@@ -10,7 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     import xarray as xr
 
-    from fedbandit.audit.suite import Row
+    from fedbandit.audit.suite import AuditRow
     from fedbandit.simulation.result import Result
     from fedbandit.world.graph import Graph
 
@@ -86,40 +86,38 @@ def _print_rates(result: "Result") -> None:
     print_table("Regret per own pull, agents of a rate together", ["policy", *(f"rate {r:g}" for r in rates)], rows)
 
 
-def print_audit(rows: "list[Row]") -> None:
-    """A row per attack; known-broken variants in their own table."""
-    real = [row for row in rows if not row.known_bad]
-    broken = [row for row in rows if row.known_bad]
-    if real:
-        print_table(
-            "What one reward costs",
-            ["attack on", "claimed", "at least", "verdict", "samples", "seconds"],
-            [[row.label, *_audited(row), row.verdict, f"{row.size:,}", f"{row.seconds:.1f}"] for row in real],
-        )
-    if broken:
-        print_table(
-            "Variants that are known to be broken",
-            ["variant", "claimed", "at least", "verdict", "by", "seconds"],
-            [[row.label, *_audited(row), row.verdict, row.caught_by, f"{row.seconds:.1f}"] for row in broken],
-            wrap=True,
-        )
+def print_audit(rows: "list[AuditRow]") -> None:
+    """A row per attack, with the bound that its verdict compares with the claim."""
+    print_table(
+        "What one reward costs",
+        ["attack on", "claimed", "at least", "verdict", "samples", "seconds"],
+        [
+            [row.label, f"{row.claimed:g}", _shown_bound(row), row.verdict, f"{row.size:,}", f"{row.seconds:.1f}"]
+            for row in rows
+        ],
+    )
     console = Console(emoji=False)
-    for row in real:
-        if not row.holds:
-            console.print(f"{row.label}: {row.caught_by}", soft_wrap=True)
+    for row in rows:
+        if row.refuted:
+            console.print(f"{row.label}: {row.reason}", soft_wrap=True)
     console.print(
-        "at least: lower bound by the attack, with 95 % confidence; -: nothing was measured\n"
-        "proof: changing one reward moved a message, a decision or the state in a way that no noise hides: certain,\n"
-        "       even if few samples measure little of it; for what ships, samples are changes of one reward\n"
-        "noise: the noise failed this test; measured: the lower bound exceeds the claim\n"
-        "broken: beyond the claim; a true claim is called broken in less than one audit in a million\n"
-        "not broken: by this attack, which proves nothing; the proofs, and what the rows are: docs/privacy.md",
+        "at least: a one-sided lower bound on epsilon. An audit of true claims shows a bound above the claim with a\n"
+        "          probability of at most one in a million; -: nothing is measured\n"
+        "REFUTED: the bound exceeds the claim, the noise fails a test, or a change of one reward is not hidden\n"
+        "not refuted: this attack does not contradict the claim, nor does it prove it; proofs are in docs/privacy.md\n"
+        "the proof: samples are changes of one reward; the noise: samples are runs with eight releases",
         soft_wrap=True,
     )
 
 
-def _audited(row: "Row") -> tuple[str, str]:
-    return f"{row.claimed:g}", "-" if row.at_least is None else f"{row.at_least:.2f}"
+def _shown_bound(row: "AuditRow") -> str:
+    """The lower bound with two digits, or as many as show on which side of the claim it lies."""
+    if row.at_least is None:
+        return "-"
+    digits = 2
+    while (float(f"{row.at_least:.{digits}f}") > row.claimed) != (row.at_least > row.claimed):
+        digits += 1
+    return f"{row.at_least:.{digits}f}"
 
 
 def print_theory(graph: "Graph", num_arms: int, horizon: int, epsilon: float, gaps: list[float]) -> None:

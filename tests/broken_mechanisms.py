@@ -1,8 +1,8 @@
-"""Mechanisms that are known to break their epsilon, to show that the audit catches them.
+"""Mechanisms that break their epsilon: tests show that the audit catches them. Use none of them.
 
-They are what the paper prints and what implementations get wrong, away from live sites (``broken_sites`` has those);
-use none of them. Each claims epsilon 1. Where a real mechanism can be spoilt, it is; where it cannot, a few lines do
-what Algorithm 3 or a careless program would.
+They are what the paper prints and what implementations get wrong, away from live sites (``broken_sites`` has those).
+Each claims epsilon 1. Where a real mechanism can be spoilt, it is; where it cannot, a few lines do what Algorithm 3 or
+a careless program would.
 """
 
 import warnings
@@ -10,32 +10,26 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedbandit.audit.as_printed import on_fed_ucb_as_printed, on_unclamped_rewards
-from fedbandit.audit.attacks import Attack, on_tree, prefetched
+from fedbandit.audit.as_printed import HORIZON, REST, on_fed_ucb_as_printed, on_simulator
+from fedbandit.audit.attacks import Attack, log_ratio, on_tree, prefetched
 from fedbandit.policies import FedUCB, PrivacyWarning
 from fedbandit.privacy.noise import GRID
-from fedbandit.rules.mean import dyadic_intervals, paper_epsilon_per_node
-
-__all__ = ["known_bad"]
+from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node, paper_epsilon_per_node
 
 CLAIM = 1.0
 
 
-def known_bad() -> list[Attack]:
-    """All of them. With these sample sizes each is missed less than once in a million runs."""
+def broken_mechanisms() -> dict[str, tuple[Attack, int]]:
+    """Attacks on all of them, with sample sizes for which each is missed less than once in a million runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
-        return [
-            _marked("raw first reward", on_fed_ucb_as_printed(FedUCB(CLAIM, paper=True)), 2_000),
-            _marked("ln T, not the node count", _too_few_nodes(), 12_000),
-            _marked("noise keyed by value", _keyed_by_value(), 4_000),
-            _marked("floating-point noise, bare", _floating_point(), 20_000),
-            _marked("unclamped Gaussian rewards", on_unclamped_rewards(CLAIM, (0.0, 6.0)), 2_000),
-        ]
-
-
-def _marked(label: str, attack: Attack, samples: int) -> Attack:
-    return Attack(label, CLAIM, attack.sample, attack.statistic, known_bad=True, samples=samples)
+        return {
+            "raw first reward": (on_fed_ucb_as_printed(FedUCB(CLAIM, paper=True)), 2_000),
+            "ln T, not the node count": (_too_few_nodes(), 12_000),
+            "noise keyed by value": (_keyed_by_value(), 4_000),
+            "floating-point noise, bare": (_floating_point(), 20_000),
+            "unclamped Gaussian rewards": (_unclamped_rewards(), 2_000),
+        }
 
 
 def _too_few_nodes() -> Attack:
@@ -77,3 +71,21 @@ def _floating_point() -> Attack:
         return float(which) + source.laplace(scale=1.0 / CLAIM, size=count)
 
     return Attack("", CLAIM, sample, lambda view: float(view * 2.0**53 == np.floor(view * 2.0**53)))
+
+
+def _unclamped_rewards() -> Attack:
+    """Sensitivity taken as 1, rewards without a range: the first one changes, in every interval that begins there."""
+    policy = FedUCB(CLAIM, assume_sensitivity=1.0)
+    per_node = epsilon_per_node(CLAIM, HORIZON + 1)
+    changed = (0.0, 6.0)
+    low, high = (round(reward * GRID) for reward in changed)
+
+    def statistic(sums: list[int]) -> float:
+        total = 0.0
+        for end, noisy in enumerate(sums, start=1):
+            if dyadic_intervals(end)[0][0] == 1:
+                rest = (end - 1) * round(REST * GRID)
+                total += log_ratio(noisy, rest + low, rest + high, per_node)
+        return total
+
+    return on_simulator("unclamped Gaussian rewards", policy, per_node, changed, statistic)

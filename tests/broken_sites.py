@@ -1,40 +1,233 @@
-"""Sites that leak by what they do with rewards, each in one way; ``broken_sites`` lists them. Use none of them."""
+"""Live sites that break their epsilon, each in one way: tests show that the audit catches them. Use none of them.
 
-# They are spoilt on purpose, where nobody should reach.
-# pyright: reportPrivateUsage=false
+Each is the site that ships with one mistake in it. The audit is not told which.
+"""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
 from types import MethodType
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fedbandit.agent.core.decisions import Slots
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Offer, Reply
 from fedbandit.agent.core.records import Decision, Record, Stored
 from fedbandit.agent.core.site import Site, Step
-from fedbandit.audit.script import OpenSite
+from fedbandit.audit.attacks import prefetched
+from fedbandit.audit.scenarios import OpenSite
+from fedbandit.policies.protocol import Now, Page
 from fedbandit.privacy.mechanism import Interval, Mechanism
 from fedbandit.privacy.noise import GRID, NoiseSource, to_steps
 
-__all__ = [
-    "ArrivalSite",
-    "CarryingSite",
-    "CountingSite",
-    "EagerSite",
-    "LastReportSite",
-    "LateSite",
-    "RawSite",
-    "RememberingSite",
-    "RepeatingSite",
-    "RestlessSite",
-    "ShowingSite",
-    "TellingSite",
-    "forgetful_site",
-    "unclamped_site",
-]
-
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class BrokenSite:
+    """A site, its noise, and what gives it away: something that a change of one reward moves, or its noise."""
+
+    label: str
+    found: str
+    open_site: OpenSite = Site
+    noise: Callable[[], NoiseSource] = prefetched
+
+
+def broken_sites() -> list[BrokenSite]:
+    """All of them."""
+    return [
+        BrokenSite("noise too small by 1.3", "noise", noise=lambda: scaled_noise(1.3)),
+        BrokenSite("one draw for two arms", "another message", _wrapped(_each_twice)),
+        BrokenSite("last reward also in next batch", "another message", _spoilt(_overlapping)),
+        BrokenSite("no clamping", "another message", unclamped_site(above=True)),
+        BrokenSite("clamped from above only", "another message", unclamped_site(above=False)),
+        BrokenSite("floating-point noise", "another message", _spoilt(_with_floats)),
+        BrokenSite("restore forgets releases", "another message", forgetful_site),
+        BrokenSite("batch size depends on rewards", "another message", _spoilt(_with_longer_batches)),
+        BrokenSite("raw means gossiped", "another message", RawSite),
+        BrokenSite("choice reads unreleased sums", "another decision", _spoilt(_peeking)),
+        BrokenSite(
+            "noise on first arm only",
+            "another message",
+            _spoilt(lambda page: _with_noise(page, lambda me, arm: arm == 0)),
+        ),
+        BrokenSite(
+            "no noise from third release on",
+            "another message",
+            _spoilt(lambda page: _with_noise(page, lambda me, arm: me.releases[arm] < 2)),
+        ),
+        BrokenSite("batches by order of arrival", "another state", ArrivalSite),
+        BrokenSite("noise for a range of width 1", "another message", _spoilt(_for_unit_width)),
+        BrokenSite("noise drawn anew for every message", "another message", RestlessSite),
+        BrokenSite("noise repeated after a restart", "another message", _repeating()),
+        BrokenSite("noise from a short list", "noise", noise=_from_a_list),
+        BrokenSite("noise cut off at 4 scales", "noise", noise=_cut_off),
+        BrokenSite("one release in 20 without noise", "noise", noise=_forgetful),
+        BrokenSite("noise of the other sign for arm 1", "another message", _wrapped(_mirrored)),
+        BrokenSite("default depends on rewards", "another message", CarryingSite),
+        BrokenSite("good rewards count early", "another state", EagerSite),
+        BrokenSite("late reward in next batch", "another message", LateSite),
+        BrokenSite("repeated report counts twice", "another message", RepeatingSite),
+        BrokenSite("state shows unreleased sums", "another state", ShowingSite),
+        BrokenSite("version of a link tells a reward", "another message", TellingSite),
+        BrokenSite("rate measured up to the last report", "another message", LastReportSite),
+        BrokenSite("weight grows with rewards", "another message", CountingSite),
+    ]
+
+
+# ---------------------------------------------------------------- noise
+
+
+def scaled_noise(factor: float) -> NoiseSource:
+    """Noise whose scale is too small by a factor."""
+    noise = prefetched()
+    return lambda epsilon, count: noise(factor * epsilon, count)
+
+
+def _from_a_list() -> NoiseSource:
+    noise, kept = prefetched(), list[int]()
+
+    def draw(epsilon: float, count: int) -> list[int]:
+        if len(kept) < 200:
+            kept.extend(noise(epsilon, count))
+            return kept[-count:]
+        kept.append(kept.pop(0))
+        return kept[-1:] * count
+
+    return draw
+
+
+def _cut_off() -> NoiseSource:
+    noise = prefetched()
+
+    def draw(epsilon: float, count: int) -> list[int]:
+        most = round(4.0 * GRID / epsilon)
+        return [max(-most, min(most, z)) for z in noise(epsilon, count)]
+
+    return draw
+
+
+def _forgetful() -> NoiseSource:
+    noise, source = prefetched(), Random(0)  # noqa: S311
+    return lambda epsilon, count: [z if source.random() > 0.05 else 0 for z in noise(epsilon, count)]
+
+
+def _each_twice(noise: NoiseSource) -> NoiseSource:
+    kept: list[list[int]] = []
+
+    def draw(epsilon: float, count: int) -> list[int]:
+        if kept:
+            return kept.pop()
+        kept.append(noise(epsilon, count))
+        return kept[0]
+
+    return draw
+
+
+def _mirrored(noise: NoiseSource) -> NoiseSource:
+    twice, signs = _each_twice(noise), [1]
+
+    def draw(epsilon: float, count: int) -> list[int]:
+        signs[0] = -signs[0]
+        return [signs[0] * z for z in twice(epsilon, count)]
+
+    return draw
+
+
+def _wrapped(wrap: Callable[[NoiseSource], NoiseSource]) -> OpenSite:
+    return lambda name, terms, stored, noise: Site(name, terms, stored, wrap(noise))
+
+
+def _repeating() -> OpenSite:
+    """A generator that is restored with the site: it says again what it said after the first start."""
+    drawn: list[int] = []
+
+    def open_site(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
+        if not stored.decisions:
+            drawn.clear()
+        place = [0]
+
+        def draw(epsilon: float, count: int) -> list[int]:
+            while len(drawn) < place[0] + count:
+                drawn.extend(noise(epsilon, count))
+            place[0] += count
+            return drawn[place[0] - count : place[0]]
+
+        return Site(name, terms, stored, draw)
+
+    return open_site
+
+
+# ---------------------------------------------------------------- the page
+
+
+def _spoilt(spoil: Callable[[Page], Page]) -> OpenSite:
+    def open_site(name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> Site:
+        site = Site(name, terms, stored, noise)
+        player = site._player
+        player.page = player._own.page = spoil(player.page)
+        return site
+
+    return open_site
+
+
+def _overlapping(page: Page) -> Page:
+    def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:
+        page.observe(me, terms, arm, reward, noise)
+        if me.released[arm] == me.n[arm]:
+            me.total[arm] = reward
+
+    return page._replace(observe=observe)
+
+
+def _with_floats(page: Page) -> Page:
+    source = Random(0)  # noqa: S311
+
+    def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:
+        drawn = terms.noise_scale * (source.expovariate(1.0) - source.expovariate(1.0)) if noise else 0.0
+        page.observe(me, terms, arm, reward, drawn)
+
+    return page._replace(observe=observe)
+
+
+def _with_longer_batches(page: Page) -> Page:
+    def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:
+        page.observe(me, terms, arm, reward, noise)
+        if me.released[arm] == me.n[arm] and reward > GRID / 2:
+            me.batch_end[arm] += 1
+
+    return page._replace(observe=observe)
+
+
+def _peeking(page: Page) -> Page:
+    def decide(me: Any, terms: Any, seen: Any, now: Now, draws: Any) -> int:
+        public = list(me.theta)
+        for arm, total in enumerate(me.total):
+            me.theta[arm] += total
+        chosen = page.decide(me, terms, seen, now, draws)
+        me.theta[:] = public
+        return chosen
+
+    return page._replace(decide=decide)
+
+
+def _with_noise(page: Page, where: Callable[[Any, int], bool]) -> Page:
+    def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:
+        page.observe(me, terms, arm, reward, noise if where(me, arm) else 0)
+
+    return page._replace(observe=observe)
+
+
+def _for_unit_width(page: Page) -> Page:
+    """Noise in units of the reward where it should be in units of the range: too small by the width."""
+
+    def observe(me: Any, terms: Any, arm: int, reward: float, noise: float) -> None:
+        page.observe(me, terms, arm, reward, noise // 4)
+
+    return page._replace(observe=observe)
+
+
+# ---------------------------------------------------------------- the site
 
 
 def unclamped_site(above: bool) -> OpenSite:
@@ -45,7 +238,6 @@ def unclamped_site(above: bool) -> OpenSite:
         width = self._high - self._low
         self.terms = self.terms._replace(low=-1e9, high=1e9 if above else float(GRID))
         page, noise, completed = self.page, 0, None
-        assert page.noise_due is not None and page.interval is not None and self.ledger is not None  # noqa: S101, PT018
         end = page.noise_due(self.me, self.terms, arm)
         if end:
             first, level = page.interval(self.me, self.terms, arm, end)
