@@ -191,12 +191,13 @@ def test_real_mechanisms_are_not_accused():
     for row in rows:
         assert not row.refuted, row
         assert row.verdict == "not refuted"
-        # Nor blind: BLIND_NUMBERS
-        assert row.at_least > 0.1, row
+        # Nor blind: batches 0.68 with a standard deviation of 0.05, so above 0.4 but for once in 10^8. Trees: 0.32
+        # with 0.08 and a tail, where only a bound of 0 would be blind.
+        assert row.at_least > (0.4 if "batch" in row.label.lower() else 0.0), row
 
 
 def test_the_bound_comes_close_to_the_claim():
-    """Batches at 20,000 samples: CLOSE_NUMBERS."""
+    """Batches at 20,000 samples: 0.85 with a standard deviation of 0.02, so above 0.7 but for once in 10^12."""
     row = run_attack(on_batches(1.0), samples=20_000)
     assert row.at_least > 0.7
 
