@@ -308,7 +308,7 @@ class RawSite(RememberingSite):
 
 
 class ArrivalSite(Site):
-    """Its rewards count in the order in which they come, as they did before there were slots."""
+    """Its rewards count in the order in which they come."""
 
     def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
         """Take the reward of a decision before all that wait."""
@@ -357,7 +357,7 @@ class EagerSite(Site):
     def __init__(self, name: str, terms: Federation, stored: Stored, noise: NoiseSource) -> None:
         """Other slots."""
         super().__init__(name, terms, stored, noise)
-        self._slots = _EagerSlots(terms, self._stored.decisions, stored.by_arrival)
+        self._slots = _EagerSlots(terms, self._stored.decisions)
 
 
 class LateSite(Site):

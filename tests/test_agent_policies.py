@@ -16,6 +16,7 @@ from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.messages import MAX_N
 from fedbandit.agent.core.records import Decision, Life, Released, Stored
 from fedbandit.agent.core.site import MAX_EXPIRED, DecisionDraws, HorizonReached, Site
+from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.kl import kl_index
@@ -116,11 +117,16 @@ def test_without_faults_agents_are_algorithm_1(policy, world):
 # ---------------------------------------------------------------- the consistency rule
 
 
+def claimed(counts):
+    """What a neighbour says that it has decided."""
+    return (Standing("there", 1, 1, 1.0, counts),)
+
+
 def lagging_site(terms, n_max, u):
     site = all_from_the_start(new_site(terms))
     for _ in range(3):
         pull(site)
-    offer = replace(new_site(terms, "there", ("here",)).offer("here").result, standings=(), n_max=n_max)
+    offer = replace(new_site(terms, "there", ("here",)).offer("here").result, standings=claimed(n_max))
     site.receive_offer(offer)
     return site.decide(0.0, DecisionDraws((), u)).result.arm
 
@@ -146,9 +152,7 @@ def test_pending_decisions_count_for_the_rule():
     site = all_from_the_start(new_site(EXACT))
     for _ in range(3):
         pull(site)
-    site.receive_offer(
-        replace(new_site(EXACT, "there", ("here",)).offer("here").result, standings=(), n_max=(1, 1, 16))
-    )
+    site.receive_offer(replace(new_site(EXACT, "there", ("here",)).offer("here").result, standings=claimed((1, 1, 16))))
     arms = [site.decide(0.0, DRAWS).result.arm for _ in range(12)]
     assert arms[:10] == [2] * 10
     assert site.tried[2] == 11
@@ -198,8 +202,9 @@ def test_only_policies_with_the_rule_tell_counts():
     here, there = new_site(TREE), new_site(TREE, "there", ("here",))
     pull(there)
     here.receive_offer(there.offer("here").result)
-    assert here.n_max == here.offer("there").result.n_max == (1, 0, 0)
-    assert new_site(TERMS).offer("there").result.n_max == ()
+    assert here.n_max == (1, 0, 0)
+    assert [it.released for it in here.offer("there").result.standings] == [(0, 0, 0), (1, 0, 0)]
+    assert new_site(TERMS).n_max == ()
 
 
 # ---------------------------------------------------------------- the own numbers
@@ -375,7 +380,7 @@ def test_a_choice_is_among_the_arms_that_have_room():
     assert site.theta == pytest.approx((1.0, 0.2, 0.6), abs=1e-4)
     assert site.tried == (4, 2, 2)
     assert deepcopy(site).decide(0.0, DRAWS).result.arm == 2
-    offer = replace(new_site(terms, "there", ("here",)).offer("here").result, standings=(), n_max=(4, 4, 4))
+    offer = replace(new_site(terms, "there", ("here",)).offer("here").result, standings=claimed((4, 4, 4)))
     few = replace(terms, num_agents=1)  # lags behind by more than N = 1
     lagging = Site("here", few, deepcopy(site.stored), silent)
     lagging.receive_offer(replace(offer, federation=few.digest()))
@@ -406,10 +411,7 @@ def test_what_no_honest_neighbour_says_is_refused(terms):
     def row(c, x):
         return tuple(x if i == c else 0.0 for i in range(6))
 
-    wrong = [{"flow": row(0, 0.0)[:4], "gossiped": (0.0,) * 4}]
-    if terms is TREE:
-        wrong.append({"n_max": (0, 17, 0)})
-    wrong.append({"n_max": (1, 1)})
+    wrong = [{"flow": row(0, 0.0)[:4], "gossiped": (0.0,) * 4}, {"to_epoch": 2**60}, {"epoch": 2**60}]
     for change in wrong:
         field = next(iter(change))
         with pytest.raises(InvalidArgument, match=field):
@@ -563,7 +565,7 @@ def test_an_operator_is_warned():
         pull(site)
     assert site.warnings() == (plain,)
     site.receive_offer(
-        replace(new_site(site.terms, "there", ("here",)).offer("here").result, standings=(), n_max=(11, 11, 10))
+        replace(new_site(site.terms, "there", ("here",)).offer("here").result, standings=claimed((11, 11, 10)))
     )
     assert "this site is slower than others (16 decisions, where 32 have been heard of)" in site.warnings()[0]
     while max(site.tried) < 19:

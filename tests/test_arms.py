@@ -25,6 +25,7 @@ from fedbandit.agent.core.memory_network import ArmNews, Down, Faults, MemoryNet
 from fedbandit.agent.core.messages import Reply, aligned, widened
 from fedbandit.agent.core.notices import Note, warnings_of_arms
 from fedbandit.agent.core.records import HorizonReached, NoArm
+from fedbandit.agent.core.standings import Standing
 from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.mechanism import COUNTED
 from test_agent_simulation import FAULTY_EVENTS, Story, Watched, check_releases, check_rewards, until_all_agree
@@ -194,11 +195,13 @@ def test_no_more_arms_than_messages_can_hold():
 
 def test_rows_are_put_into_the_own_order():
     answer = Reply(
-        "1", "0", 1, 1, "d", (1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0), (1, "1"), n_max=(1, 2, 3, 4), arms=("y", "x")
+        *("1", "0", 1, 1, "d", (1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0), (1, "1")),
+        standings=(Standing("1", 1, 0, 1.0, (1, 2, 3, 4)),),
+        arms=("y", "x"),
     )
     seen = aligned(answer, 2, ("x", "z"), (0.5,) * 8)
     assert seen.flow == (1.0, 2.0, 4.0, 0.0, 10.0, 20.0, 40.0, 0.0)
-    assert seen.n_max == (1, 2, 4, 0)
+    assert [it.released for it in seen.standings] == [(1, 2, 4, 0)]
     assert aligned(answer, 2, ("y", "x"), ()) is answer
     assert widened(((1.0, 2.0, 10.0, 20.0), (1, "")), 3)[0] == (1.0, 2.0, 0.0, 10.0, 20.0, 0.0)
 

@@ -310,8 +310,9 @@ def test_an_attack_that_the_victim_refuses_is_no_attack(monkeypatch):
     terms = federation(FedUCB(1.0, horizon=20))
     world, _ = two_worlds(terms, changed=1, decisions=3)
     attacker = Attacker(terms)
-    monkeypatch.setattr(attacker, "_n_max", (10**6,) * terms.num_arms)  # more than the horizon allows
-    with pytest.raises(RuntimeError, match=r"the attack failed: n_max\[0\] must be at most"):
+    ends = (*attacker._ends[:3], 2**60, *attacker._ends[4:])  # for an incarnation that no clock will see
+    monkeypatch.setattr(attacker, "_ends", ends)
+    with pytest.raises(RuntimeError, match="the attack failed: to_epoch must be at most"):
         play(world, attacker, Site, fixed_noise()[0])
 
 

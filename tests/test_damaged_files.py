@@ -14,7 +14,7 @@ import pytest
 from fedbandit.agent.core.records import Decision, Forgotten, Life, Released
 from fedbandit.agent.core.site import DecisionDraws, Site
 from fedbandit.agent.disk import secret_files, state_files
-from fedbandit.agent.disk.journal import JournalError, SqliteJournal
+from fedbandit.agent.disk.journal import SCHEMA, JournalError, SqliteJournal, look_at
 from live import TERMS
 
 WINDOW = replace(TERMS, reward_window=50.0)
@@ -244,15 +244,21 @@ class TestTheCounter:
         with pytest.raises(JournalError, match="another file"):
             opened(older)
 
-    def test_a_file_of_an_older_schema_is_not_put_in_the_place_of_a_later_one(self, path, stored):
-        from test_schema2 import copy_of, terms_of
 
-        golden = copy_of("fed_batch", path.parent)
-        golden.replace(path)
-        with pytest.raises(JournalError, match=r"belongs to the agent 'a'"):
-            opened(path)
-        with pytest.raises(JournalError, match=r"its schema is 2, but state.sqlite-commits has counted \d+ commits"):
-            SqliteJournal(path, "a", terms_of("fed_batch"), 1)
+# ---------------------------------------------------------------- another schema
+
+
+@pytest.mark.parametrize("version", [2, 5, SCHEMA - 1, SCHEMA + 1])
+def test_a_file_of_another_schema_is_refused_in_words_and_stays_as_it_is(path, stored, version):
+    """Whoever looks at it, or means to restore it: it is for the version of the agent that wrote it."""
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(f"PRAGMA user_version = {version}")
+    before = {it.name: it.read_bytes() for it in path.parent.iterdir()}
+    words = rf"its schema is {version}, this version of the agent reads {SCHEMA} alone"
+    for open_it in (opened, lambda it: opened(it, accept_old=True), lambda it: look_at(it, "here", WINDOW)):
+        with pytest.raises(JournalError, match=words):
+            open_it(path)
+        assert {it.name: it.read_bytes() for it in path.parent.iterdir()} == before
 
 
 # ---------------------------------------------------------------- bytes and rows that have changed
@@ -289,7 +295,6 @@ EDITS = [
     "UPDATE agent SET since = NULL",
     "UPDATE agent SET epoch = epoch + 1",
     "UPDATE agent SET born = born + 1",
-    "UPDATE agent SET by_arrival = 3",
     "UPDATE agent SET decisions = decisions - 1",
     "UPDATE agent SET is_stale = 1 - is_stale",
     "UPDATE agent SET checksum = checksum + 1",

@@ -85,7 +85,7 @@ def played(machine, events, delays, rewards, look=lambda *_: None):
             site = machine.agent.site.in_memory
             if kind == "offer":
                 offer = await machine.offer()
-                seen.append((offer.gossiped, offer.n_max))
+                seen.append((offer.gossiped, [it.released for it in offer.standings]))
                 look(site, decided, counts)
             seen.append((kind, site.releases))
         await machine.agent.stop()

@@ -221,8 +221,7 @@ def test_a_live_agent_is_light():
     "name",
     [
         *(f"engine/{part}.py" for part in ("cpu", "links", "loop", "network", "phases")),
-        *(f"agent/core/{part}.py" for part in ("bounds", "choice", "notices", "player", "site")),
-        "agent/disk/migration.py",
+        *(f"agent/core/{part}.py" for part in ("bounds", "decisions", "notices", "player", "site")),
     ],
 )
 def test_no_formula_stands_twice(name):

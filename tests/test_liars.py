@@ -299,7 +299,7 @@ def test_counts_beyond_what_time_allows_are_capped_and_said():
     for it, most in ((EXACT, int(LARGEST_RATE * DAY)), (terms, 200)):
         network = mixed(it)
         before = network.site("a").n_max
-        lie = says(n_max=(10**12,) * 3, standings=(Standing("liar", 5, 10**6, 1.0, (10**12,) * 3),))
+        lie = says(standings=(Standing("liar", 5, 10**6, 1.0, (10**12,) * 3),))
         network.lie = lie
         network.sweep(4)
         for site in network.honest():
@@ -577,8 +577,6 @@ class LiesAmongFaults(Watched):
             changes["flow"] = tuple(source.uniform(-size, size) for _ in columns)
         if isinstance(message, Offer):
             changes["gossiped"] = tuple(source.uniform(-size, size) for _ in columns)
-        if message.n_max:
-            changes["n_max"] = tuple(source.randrange(17) for _ in message.n_max)
         if source.random() < 0.3:
             changes["stamp"] = (
                 message.stamp[0] + source.randrange(1, 9),

@@ -16,9 +16,9 @@ from fedbandit.agent.core.decisions import Request
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import Down, MemoryJournal, MemoryNetwork
 from fedbandit.agent.core.messages import Seal
-from fedbandit.agent.core.records import Decision, Known, Life, Renewed
+from fedbandit.agent.core.records import Decision, Known, Renewed
 from fedbandit.agent.core.release_guard import FileIsCurrent, FileIsOld, Presence
-from fedbandit.agent.core.site import DecisionDraws, NotNow, Site, UnknownDecision
+from fedbandit.agent.core.site import DecisionDraws, Site, UnknownDecision
 from fedbandit.agent.disk.journal import SqliteJournal
 from test_agent_simulation import TERMS as FIVE
 from test_agent_simulation import UNDERSTOOD, WINDOW, Story, Watched, check_rewards
@@ -273,18 +273,6 @@ def test_restored_trees_begin_anew_and_what_is_not_private_stays(policy, kept):
     assert sum(network.site("a").rewards) == (40 if kept else 20)
 
 
-def test_a_reward_of_the_previous_version_is_asked_for_again(network):
-    """It would count when it comes: not while nothing is released."""
-    decision = network.decide("a")
-    site = network.site("a")
-    again = Site("a", TERMS, replace(site.stored, by_arrival=site.decided), presence=Presence(99))
-    with pytest.raises(NotNow, match="releases again"):
-        again.report(decision.id, 0.5)
-    assert not again.stored.decisions[decision.id].rewarded
-    again.confirm(100)
-    assert again.report(decision.id, 0.5).result
-
-
 def test_a_new_life_in_a_real_file(tmp_path, network):
     """The same records in SQLite: marks begin anew, and what is dropped leaves the file."""
     journal = SqliteJournal(tmp_path / "a.db", "a", TERMS, 5)
@@ -356,16 +344,6 @@ def test_a_new_life_that_could_not_be_written_has_not_begun(tmp_path, network):
     assert again.doubt.why == "unconfirmed"
     again.restore(99, 78)
     assert again.doubt is None
-
-
-def test_a_file_of_the_version_before_is_taken_for_the_latest():
-    """Its neighbours have no seals of it yet."""
-    presence = Presence(5)
-    presence.trust_migrated()
-    stored = replace(MemoryJournal(1).load(), life=Life(1, 100))
-    site = Site("a", TERMS, stored, presence=presence)
-    site.join("b")
-    assert site.doubt is None
 
 
 def test_a_neighbour_that_changes_its_run_all_the_time_fills_no_memory(network):

@@ -5,7 +5,6 @@ import sqlite3
 import struct
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import httpx
@@ -28,7 +27,7 @@ from live import TERMS, serving
 from processes import wait_until
 
 TOKENS = {f"token-of-the-{role}": rights for role, rights in ROLES.items()}
-GOLDEN = Path(__file__).parent / "golden"
+
 ARMS = 12
 MANY = Federation("many", 2, tuple(f"arm{k}" for k in range(ARMS)), 0.0, 1.0, FedBatch(1.0, first_batch=3))
 NEVER = 10**9
@@ -366,55 +365,6 @@ def test_a_row_that_outgrows_its_place_leaves_no_copy(tmp_path):
         assert again._file.execute("SELECT is_stale FROM agent").fetchone() == (0,)
         assert again.load() == load.site.stored
         assert sums(tmp_path) == {fields["total"] for arm, fields in load.site.stored.known.items() if arm >= 0}
-
-
-@pytest.mark.parametrize(("schema", "name"), [(2, "fed_batch"), (2, "fed_ucb"), (3, "fed_batch"), (3, "fed_ucb")])
-def test_a_migrated_file_holds_no_old_reward(tmp_path, schema, name):
-    """Those of its decisions, and those that decisions forgotten long ago have left in it."""
-    from test_schema2 import copy_of, terms_of
-    from test_schema3 import TERMS as TERMS_3
-
-    path = copy_of(name, tmp_path, GOLDEN / f"schema{schema}")
-    raw = sqlite3.connect(path, isolation_level=None)
-    with closing(raw):
-        raw.execute("PRAGMA journal_mode=WAL")
-        random = Random(schema)  # noqa: S311
-        left = {random.random() for _ in range(900)}
-        for number, value in enumerate(left):
-            raw.execute(
-                "INSERT INTO decision (id, epoch, number, arm, at, reward) VALUES (?, 1, 0, 0, 0.0, ?)",
-                (f"old-{number}", value),
-            )
-        raw.execute("PRAGMA secure_delete=OFF")
-        gone = "DELETE FROM decision WHERE id LIKE 'old-%' AND number = 0"
-        raw.execute(f"{gone} AND rowid % 3")
-        raw.execute(f"{gone} AND rowid > (SELECT max(rowid) FROM decision) - 600")  # noqa: S608  # leaves whole pages unused
-        known = {value for (value,) in raw.execute("SELECT reward FROM decision WHERE reward NOT IN (0, 1)")}
-    assert len(found(tmp_path, left)) > 200, "the search works"
-    terms = terms_of(name) if schema == 2 else TERMS_3[name]
-    with closing(SqliteJournal(path, "a", terms, 1)) as journal:
-        journal.erase()
-        assert found(tmp_path, left | {value for value in known if len(repr(value)) > 10}) == set()
-        assert all(it.reward is None for it in journal.load().decisions.values())
-
-
-def test_decisions_from_before_the_migration_keep_their_ids(tmp_path):
-    """Their applications know no others. New ones cannot be guessed."""
-    from test_schema2 import copy_of
-    from test_schema3 import TERMS as TERMS_3
-    from test_schema3 import WRITTEN
-
-    path = copy_of("fed_batch", tmp_path, GOLDEN / "schema3")
-    with closing(SqliteJournal(path, "a", TERMS_3["fed_batch"], 1)) as journal:
-        site = Site("a", TERMS_3["fed_batch"], journal.load())
-        for name in WRITTEN["fed_batch"]["pending"]:
-            step = site.report(name, 0.5)
-            journal.commit(step.records)
-            assert step.result
-            assert site.report(name, 0.25).records == ()
-        new = site.decide(2e9, DecisionDraws((0.0, 0.0), 0.5)).result
-        assert len(new.id.split("-")[1]) == 32
-        assert len(site.stored.key) == 32
 
 
 def test_a_running_agent_erases_by_itself(tmp_path):

@@ -365,17 +365,6 @@ def test_a_new_life_neither_counts_nor_forgets_what_was_cancelled():
         old.report(made[0].id, 1.0)
 
 
-def test_a_decision_of_an_old_file_can_be_cancelled():
-    site = new_site()
-    made = ask(site, count=2)
-    old = new_site(stored=replace(site.stored, by_arrival=2))
-    old.cancel(made[0].id, 2.0)
-    assert old.tried == (0, 1, 0)
-    assert again(old).tried == (0, 1, 0)
-    old.expire(1e9, NEVER)
-    assert old.tried == (0, 0, 0)
-
-
 def test_a_cancelled_decision_leaves_room():
     site = new_site(TREE)
     made = ask(site, count=6)

@@ -16,6 +16,7 @@ from fedbandit.agent.core.memory_network import Crash, Down, MemoryJournal, Memo
 from fedbandit.agent.core.messages import Message, Offer, Reply
 from fedbandit.agent.core.records import Decision, Refused, Stored
 from fedbandit.agent.core.site import DecisionDraws, Site, Step
+from fedbandit.agent.core.standings import Standing
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies import FedBatch, FedUCB
 from fedbandit.privacy.noise import NoiseSource
@@ -46,7 +47,7 @@ class Reading(NamedTuple):
 
     pulls: tuple[int, ...]  # of each arm: decisions made so far, which the attacker sees
     own: tuple[float, ...]  # the victim's own row: means, then weights
-    header: tuple[object, ...]  # epochs, version, n_max, standings
+    header: tuple[object, ...]  # epochs, version, standings
     version: int = 0  # of the link
 
 
@@ -66,7 +67,8 @@ class Attacker(Site):
         self._flow = (lie, *nothing, *(0.0,) * terms.num_arms)  # towards the victim
         self._gossips = (lie, *nothing, *(1.0,) * terms.num_arms)
         self._ends = ATTACKER, VICTIM, EPOCH, EPOCH, terms.digest(), mirrored(self._flow)
-        self._n_max = (count, *(0,) * (terms.num_arms - 1)) if terms.catches_up else ()
+        counts = count, *(0,) * (terms.num_arms - 1)
+        self._claims = (Standing(ATTACKER, EPOCH, 0, 1.0, counts),) if terms.catches_up else ()
         self._offers: dict[Stamp, Offer] = {}
         self._answers: dict[int, Reply] = {}
         self.begin()
@@ -87,7 +89,7 @@ class Attacker(Site):
     def offer(self, neighbour: str) -> Step[Offer]:
         """Offer the lie, at the newest version of the link."""
         if self._stamp not in self._offers:
-            self._offers[self._stamp] = Offer(*self._ends, self._stamp, self._gossips, n_max=self._n_max)
+            self._offers[self._stamp] = Offer(*self._ends, self._stamp, self._gossips, standings=self._claims)
         return Step(self._offers[self._stamp])
 
     def receive_offer(self, offer: Offer) -> Step[Reply]:
@@ -97,7 +99,7 @@ class Attacker(Site):
             raise Down("the link carries the lie already")  # another answer would only cost time
         version = offer.stamp[0] + 1
         if version not in self._answers:
-            self._answers[version] = Reply(*self._ends, (version, ATTACKER), n_max=self._n_max)
+            self._answers[version] = Reply(*self._ends, (version, ATTACKER), standings=self._claims)
         self._stamp = version, ATTACKER
         return Step(self._answers[version])
 
@@ -113,7 +115,7 @@ class Attacker(Site):
 
     def _read(self, message: Message, own: Iterable[float]) -> None:
         self.messages.append(message)
-        header = type(message), message.epoch, message.to_epoch, message.stamp, message.n_max, message.standings
+        header = type(message), message.epoch, message.to_epoch, message.stamp, message.standings
         self.view.append(Reading(tuple(self._pulls), tuple(own), header, message.stamp[0]))
 
 

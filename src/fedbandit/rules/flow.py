@@ -42,6 +42,7 @@ __all__ = [
     "largest_noise",
     "mirrored",
     "moved",
+    "noise_of_gossiped",
 ]
 
 Stamp = tuple[int, str]
@@ -85,6 +86,17 @@ def largest_noise(scale: float, num_agents: int, q: float) -> float:
     exceeds b (sqrt(q N) + q) with probability e^-q on each side (Boucheron, Lugosi and Massart 2013, section 2.4).
     """
     return scale * (sqrt(q * num_agents) + q)
+
+
+def noise_of_gossiped(scale: float, weight: float, num_agents: int, q: float, by_patients: bool) -> float:
+    """What noise of this scale at each agent adds to a gossiped value of this weight, but with probability 2 e^-q.
+
+    Once mixed, a value is sum w_i L_i / N over the agents that have released. Where all weigh 1 these are weight * N
+    draws; where patients count, one agent may have nearly all of the weight.
+    """
+    if by_patients:
+        return scale * abs(weight) * (2.0 * sqrt(q) + q)
+    return scale * (2.0 * sqrt(q * abs(weight) * num_agents) + q) / num_agents
 
 
 def empty(num_arms: int) -> Register:
@@ -167,7 +179,7 @@ def adopt(mine: Register, answered: Register, writer: str = "", limits: Limits =
 def held(register: Register, writer: str, limits: Limits) -> Register:
     """A register of another's making: where it is beyond the limits, ``writer`` writes it anew.
 
-    Only a liar makes one, or a version before there were limits. The other end adopts what was written.
+    Only a liar makes one. The other end adopts what was written.
     """
     flow, (version, _) = register
     within = clamped(flow, limits, ROUNDING)

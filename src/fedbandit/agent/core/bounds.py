@@ -7,14 +7,13 @@ after a restart it sees the same again.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import TYPE_CHECKING
 
 from fedbandit.agent.core.messages import MAX_N, Message
 from fedbandit.agent.core.standings import MIXED, Standings
 from fedbandit.checks import InvalidArgument
-from fedbandit.rules.flow import Limits, above_low, largest_cut, largest_noise
-from fedbandit.rules.gossip import drift
+from fedbandit.rules.flow import Limits, above_low, largest_cut, largest_noise, noise_of_gossiped
+from fedbandit.rules.gossip import drift, unrest
 
 if TYPE_CHECKING:
     from fedbandit.agent.core.federation import Federation
@@ -66,7 +65,7 @@ class Bounds:
     * ``limits``: of a link's flow, with as many sites as may take part
     * ``weight``: the largest weight of one site; ``rate``: the most decisions per second
     * ``noise``: the scale of the noise of a mean, in ranges; ``width``: of the range
-    * ``n_max``: the most decisions for an arm; ``has_counts``: whether messages tell them
+    * ``n_max``: the most decisions for an arm
     """
 
     limits: Limits
@@ -75,7 +74,6 @@ class Bounds:
     noise: float
     width: float
     n_max: int
-    has_counts: bool
 
     @classmethod
     def of(cls, terms: "Federation") -> "Bounds":
@@ -94,7 +92,6 @@ class Bounds:
             noise=noise,
             width=width,
             n_max=MAX_N if terms.max_pulls is None else terms.max_pulls,
-            has_counts=terms.catches_up,
         )
 
     @property
@@ -113,14 +110,8 @@ class Bounds:
     def check(self, message: Message, born: int, epoch: int) -> None:
         """Refuse what no honest neighbour says to a site that was ``born`` at one epoch and is now in another.
 
-        The lengths of rows are ``aligned_rows``'.
+        The lengths of rows are ``messages.check_lengths``'s.
         """
-        if bool(message.n_max) != self.has_counts:
-            accepted = "one for each arm" if self.has_counts else "none: this policy has no counts"
-            raise InvalidArgument("n_max", f"{len(message.n_max)} counts", accepted)
-        for k, n in enumerate(message.n_max):
-            if n > self.n_max:
-                raise InvalidArgument(f"n_max[{k}]", n, f"at most {self.n_max}")
         # An epoch is the time at which a file was made, or one more than a neighbour knew. A clock may stand at 1970,
         # and then all others are half a century ahead. ``to_epoch`` can move the life of this end of the link, which
         # the other end must then believe: so it believes twice as much, whenever it was born itself.
@@ -263,14 +254,12 @@ class LinkWatch:
 
     def _outside(self, value: float, weight: float) -> float:
         """By how much a gossiped value lies above (positive) or below the range, more than noise explains."""
-        bounds, num_agents = self._bounds, self._num_agents
+        bounds = self._bounds
         value = above_low(value, weight, bounds.limits.low) / self._width
         if -LEAST * bounds.weight <= value <= weight + LEAST * bounds.weight:
             return 0.0
-        if self._terms.counted == "patients":  # one site may have nearly all of the weight
-            noise = bounds.noise * abs(weight) * (2.0 * sqrt(QUANTILE) + QUANTILE)
-        else:
-            noise = bounds.noise * (2.0 * sqrt(QUANTILE * abs(weight) * num_agents) + QUANTILE) / num_agents
+        by_patients = self._terms.counted == "patients"
+        noise = noise_of_gossiped(bounds.noise, weight, self._num_agents, QUANTILE, by_patients)
         return max(value - max(weight, 0.0) - noise, 0.0) + min(value + noise, 0.0)
 
     # ---------------------------------------------------------------- what an operator sees
@@ -278,7 +267,7 @@ class LinkWatch:
     def carried(self, neighbour: str, flow: Sequence[float]) -> Carried:
         """What a link carries, and how it moved."""
         seen = self._seen.get(neighbour, _Seen())
-        return Carried(tuple(self._of_arms(flow)), seen.moved, sqrt(seen.mean_square))
+        return Carried(tuple(self._of_arms(flow)), seen.moved, unrest(seen.mean_square, 1.0))
 
     def _of_arms(self, flow: Sequence[float]) -> Iterator[CarriedOfArm]:
         low, span, heaviest = self._bounds.limits

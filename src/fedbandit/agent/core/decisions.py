@@ -198,18 +198,13 @@ class HeldUp:
 class Slots:
     """The slots of each arm that have not been played, in order; ``decisions`` is the site's own table."""
 
-    def __init__(
-        self, terms: Federation, decisions: Mapping[str, Decision], by_arrival: int, num_arms: int | None = None
-    ) -> None:
-        """As the journal knows them; decisions up to the number ``by_arrival`` have none (``Stored``).
-
-        ``num_arms``: how many there are now, if not those of the terms.
-        """
+    def __init__(self, terms: Federation, decisions: Mapping[str, Decision], num_arms: int | None = None) -> None:
+        """As the journal knows them; ``num_arms``: how many there are now, if not those of the terms."""
         self._window, self._decisions = terms.reward_window, decisions
         self._open: list[deque[str]] = []
         self.grow(terms.num_arms if num_arms is None else num_arms)
         for decision in decisions.values():
-            if decision.is_open and decision.number > by_arrival:
+            if decision.is_open:
                 self.add(decision)
 
     def grow(self, num_arms: int) -> None:

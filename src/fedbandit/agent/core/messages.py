@@ -190,10 +190,9 @@ class Message:
     * ``to_epoch``: the life of the receiver that it is meant for, 0 if the sender knows of none
     * ``federation``: the hash of the terms
     * ``flow``, ``stamp``: the register of the link (``fedbandit.rules.flow``)
-    * ``n_max``: the most decisions for each arm by anyone, as far as the sender knows (Algorithm 1, line 5); empty for
-      a policy without the consistency rule
-    * ``standings``: how much each site has released, as far as the sender knows
-    * ``seal``: how far the sender is, for the receiver to keep; None from the previous version
+    * ``standings``: how much each site has released, or decided where the consistency rule holds (Algorithm 1, line 5),
+      as far as the sender knows
+    * ``seal``: how far the sender is, for the receiver to keep; None in a simulation without faults
     * ``to_run``: the process of the receiver that the sender heard last, 0 if of none
     * ``arms``: the names of the arms that the sender knows besides those of the terms, in the order of its rows
     * ``arms_version``: how many changes of the arms the sender knows
@@ -207,7 +206,6 @@ class Message:
     federation: str
     flow: tuple[float, ...]
     stamp: Stamp
-    n_max: tuple[int, ...] = field(default=(), kw_only=True)
     standings: tuple[Standing, ...] = field(default=(), kw_only=True)
     seal: Seal | None = field(default=None, kw_only=True)
     to_run: int = field(default=0, kw_only=True)
@@ -229,7 +227,6 @@ class Message:
             raise InvalidArgument("stamp[1]", writer, "an end of the link")
         if (checked := whole_number("stamp[0]", version, 0, MAX_VERSION)) is not version:
             self._hold("stamp", self.stamp, (checked, writer))
-        self._hold("n_max", self.n_max, _counts("n_max", self.n_max))
         self._hold("to_run", self.to_run, whole_number("to_run", self.to_run, 0, MAX_RUN))
         whole_number("arms_version", self.arms_version, 0, MAX_COUNT)
         if self.arms:
@@ -289,13 +286,6 @@ def _row(name: str, row: Sequence[float]) -> tuple[float, ...]:
     return checked
 
 
-def _counts(name: str, row: Sequence[int]) -> tuple[int, ...]:
-    for n in row:
-        if type(n) is not int or not 0 <= n <= MAX_N:
-            return tuple(whole_number(f"{name}[{k}]", n, 0, MAX_N) for k, n in enumerate(row))
-    return tuple(row)
-
-
 # ---------------------------------------------------------------- the order of arms
 
 
@@ -318,7 +308,6 @@ def aligned(message: _M, num_initial: int, added: Sequence[str], rest: Sequence[
     return replace(
         message,
         **rows,
-        n_max=_picked(message.n_max, here) if message.n_max else (),
         standings=tuple(_standing(it, num_initial + len(message.arms), here) for it in message.standings),
         arms=tuple(added),
     )
@@ -337,7 +326,7 @@ def widened(register: Register, num_arms: int) -> Register:
 
 
 def check_lengths(message: Message, num_initial: int) -> None:
-    """Refuse rows that have not one value and one weight, or one count, for each arm that the sender knows."""
+    """Refuse rows that have not one value and one weight for each arm that the sender knows."""
     num_arms = num_initial + len(message.arms)
     rows = (
         {"flow": message.flow, "gossiped": message.gossiped} if isinstance(message, Offer) else {"flow": message.flow}
@@ -345,8 +334,6 @@ def check_lengths(message: Message, num_initial: int) -> None:
     for name, row in rows.items():
         if len(row) != 2 * num_arms:
             raise InvalidArgument(name, f"{len(row)} columns", f"{2 * num_arms} columns")
-    if len(message.n_max) not in (0, num_arms):
-        raise InvalidArgument("n_max", f"{len(message.n_max)} counts", f"{num_arms} counts")
 
 
 def _arranged(row: Sequence[float], here: Sequence[int], absent: Sequence[float]) -> tuple[float, ...]:

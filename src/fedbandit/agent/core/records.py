@@ -25,7 +25,6 @@ __all__ = [
     "Link",
     "NoArm",
     "NotANeighbour",
-    "NotNow",
     "Opened",
     "OtherFederation",
     "Record",
@@ -183,7 +182,6 @@ class Stored:
     """All that survives: the last record of everything that has a name.
 
     * ``born``: the epoch with which the file was made: the one time that no neighbour can move
-    * ``by_arrival``: decisions up to this number are from before there were slots: their rewards count as they come
     * ``key``: makes the ids of decisions; each file has its own, and only one in memory may do without
     * ``run``: the process that opened the file last; 0: none of this version
     * ``kept``: rewards that the site keeps for its log, by the id of the decision
@@ -193,7 +191,6 @@ class Stored:
     life: Life
     born: int
     times: Times = Times(0.0, 0)
-    by_arrival: int = 0
     key: bytes = b""
     run: int = 0
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
@@ -282,10 +279,6 @@ class WindowOver(Refused):
 
 class HorizonReached(Refused):
     """Nobody's mistake: the privacy of the terms is spent, since an arm's tree takes no more rewards."""
-
-
-class NotNow(Refused):
-    """Nobody's mistake: it may be asked again later."""
 
 
 class NotANeighbour(Refused):

@@ -94,11 +94,6 @@ class Presence:
         if self.first == 0:  # nothing in it can have been released
             self._trust()
 
-    def trust_migrated(self) -> None:
-        """The file is of the version before, whose neighbours have no seals of it: it is taken for the latest."""
-        if self.first is None:
-            self._trust()
-
     def _trust(self) -> None:
         self.doubt, self._is_fresh = None, False
 

@@ -77,7 +77,6 @@ from fedbandit.agent.core.records import (
     Link,
     NoArm,
     NotANeighbour,
-    NotNow,
     Opened,
     OtherFederation,
     Record,
@@ -106,7 +105,6 @@ __all__ = [
     "DecisionDraws",
     "HorizonReached",
     "NotANeighbour",
-    "NotNow",
     "OtherFederation",
     "Outcome",
     "Refused",
@@ -193,13 +191,12 @@ class Site:
         self._player = Player(terms, stored, noise, self.num_agents, num_arms)
         self._tried: list[int] = self._player.me.tried
         self._stored = replace(stored, known={}, released={})  # they are the player's from here on: one copy in memory
-        self._slots = Slots(terms, self._stored.decisions, stored.by_arrival, num_arms)
+        self._slots = Slots(terms, self._stored.decisions, num_arms)
         self._requests = RequestIndex(self._stored.decisions.values())
         self._clock = max([stored.times.clock, *(decision.at for decision in stored.decisions.values())])
         self._since: float | None = stored.times.since  # when the rate's time begins
-        for link in self._stored.links.values():  # of a version that had no limits, or from when there were fewer arms
-            register = flow.held(widened(link.register, num_arms), name, self._bounds.limits)
-            self._stored.links[link.neighbour] = replace(link, register=register)
+        for link in self._stored.links.values():  # from when there were fewer arms
+            self._stored.links[link.neighbour] = replace(link, register=widened(link.register, num_arms))
         self._watch, self._counted = LinkWatch(terms, self._bounds, self._standings if self._has_standings else None), 0
         self._watch.name_arms(self._arms.names)
         self._at_exchange: Estimates | None = None  # what was known at the last one, once anything has been taken since
@@ -625,8 +622,7 @@ class Site:
         cancelled = replace(decision, cancelled=True)
         self._stored.apply([cancelled])
         self._tried[decision.arm] -= 1
-        if decision.number > self._stored.by_arrival:
-            self._slots.remove(cancelled)
+        self._slots.remove(cancelled)
         has_none = self.terms.reward_window == 0.0 and self.doubt is None
         due = self._slots.take_due(now, MAX_SETTLED) if has_none else []  # what has waited for it
         return self._played(None, due, cancelled)
@@ -651,18 +647,12 @@ class Site:
         if decision.played or self._slots.is_over(decision, now):
             self.reported += 1
             return self._step(False, replace(decision, late=True), replace(self._stored.times, late=self.late + 1))
-        by_arrival = decision.number <= self._stored.by_arrival
-        if by_arrival and self.doubt is not None:
-            raise NotNow("a reward of a decision from before this version is taken once this site releases again")
         self.reported += 1
         decision = decision.after_reward(reward)
         kept = [Kept(decision.id, decision.number, reward)] if self._keeps_rewards else []
         self._stored.apply([decision])
-        due: list[Decision] = []
-        if by_arrival:
-            due = [decision]
-        elif self.terms.reward_window == 0.0 and self.doubt is None:
-            due = self._slots.take_due(now, MAX_SETTLED)
+        is_playing = self.terms.reward_window == 0.0 and self.doubt is None
+        due = self._slots.take_due(now, MAX_SETTLED) if is_playing else []
         return self._played(True, due, *(() if decision in due else (decision,)), *kept)
 
     def report_all(self, rewards: Sequence[tuple[str, float]], at: float | None = None) -> Step[tuple[Outcome, ...]]:
@@ -711,9 +701,7 @@ class Site:
             is_old = decision.at + window < before
             if len(gone) == MAX_EXPIRED or not (is_old or len(gone) < surplus):
                 break
-            if decision.number <= self._stored.by_arrival:
-                self._tried[decision.arm] -= decision.is_open
-            elif decision.is_open:
+            if decision.is_open:
                 if is_held or window or not self._slots.is_next(decision):
                     break
                 due.append(self._slots.take(decision.arm))
@@ -844,7 +832,7 @@ class Site:
         link = self._link(neighbour)
         ends = self.name, neighbour, self._life(link), link.epoch, self._digest
         besides = self._besides(link, link.told.run)
-        return Step(Offer(*ends, *link.register, self.gossiped, n_max=self.n_max, **besides))
+        return Step(Offer(*ends, *link.register, self.gossiped, **besides))
 
     def receive_offer(self, offer: Offer) -> Step[Reply]:
         """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
@@ -859,7 +847,7 @@ class Site:
             self._hear(offer)
         ends = self.name, offer.sender, self._life(link), link.epoch, self._digest
         besides = self._besides(link, 0 if offer.seal is None else offer.seal.run)
-        return self._changed(Reply(*ends, *link.register, n_max=self.n_max, **besides), link, own)
+        return self._changed(Reply(*ends, *link.register, **besides), link, own)
 
     def receive_answer(self, answer: Reply) -> Step[None]:
         """End an exchange: adopt what is newer. An answer from or to another life is not heard."""
@@ -889,7 +877,7 @@ class Site:
         return self._standings.tell(self._standing) if self._has_standings else ()
 
     def _hear(self, message: Message) -> None:
-        self._standings.hear(message.sender, message.standings, message.epoch, message.n_max)
+        self._standings.hear(message.sender, message.standings)
 
     def _life(self, link: Link) -> int:
         """The epoch of this end of a link."""

@@ -142,8 +142,6 @@ STALE_NAMES = 4
 class Standing:
     """What one site has released of each arm, in rewards, and its weight; 0: it has left.
 
-    Sites of the version before say 0, too, before their first release where patients count.
-
     For policies with the consistency rule: its decisions for each arm. The newest counts: the largest ``epoch``, its
     life, and in it the largest ``version``.
     """
@@ -275,18 +273,11 @@ class Standings:
 
     # ---------------------------------------------------------------- others
 
-    def hear(self, teller: str, standings: Sequence[Standing], epoch: int = 1, counts: tuple[int, ...] = ()) -> None:
-        """Take in what is newer. ``counts``: of a neighbour of the version before, which tells no standings."""
+    def hear(self, teller: str, standings: Sequence[Standing]) -> None:
+        """Take in what is newer."""
         self.exchanges += 1
         if self.exchanges % self.num_agents == 0:
             self._drop_stale()
-        if counts and not standings:
-            known = self._heard.get(teller)
-            if known is not None and known.standing.released == counts:
-                known.renewed = self.exchanges
-                return
-            first = Standing(teller, epoch, 0, 1.0, counts)
-            standings = (first if known is None else _newer(known.standing, 1.0, counts),)
         for it in standings[: self._most_agents + 1]:
             known = self._heard.get(it.site)
             if known is not None:

@@ -2,9 +2,8 @@
 
 ``commit`` returns when the records are on disk (WAL, synchronous=FULL) and the file is still in its place: until then
 nobody may be told. Refuses a file of another schema, federation or agent, one that another process holds, one that is
-open to others, and one that is damaged or lacks commits (``state_files``, ``checksums``, ``commit_counter``). A file of
-schema 2 to 5 is migrated when it is opened. ``erase`` removes what has been overwritten or deleted from the files;
-``raw_values`` says how.
+open to others, and one that is damaged or lacks commits (``state_files``, ``rows``): the
+file stays as it is. ``erase`` removes what has been overwritten or deleted from the files.
 """
 
 import fcntl
@@ -20,9 +19,7 @@ from struct import error as StructError  # noqa: N812  # a class
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Record, Stored
-from fedbandit.agent.disk.migration import make_file, migrate
-from fedbandit.agent.disk.rows import MIGRATED, SCHEMA, BadRows, Rows, check_pages, check_tables
-from fedbandit.agent.disk.schema5 import RowsOfSchema5
+from fedbandit.agent.disk.rows import SCHEMA, BadRows, Rows, check_pages, check_tables, make_file
 from fedbandit.agent.disk.state_files import (
     IDENTITY_SIZE,
     CommitCounter,
@@ -50,10 +47,8 @@ _LOCKED_BYTES = (0x40000000, 512)
 """Which bytes SQLite locks, from its file format: pending, reserved and shared."""
 
 
-def examined(
-    path: Path, file: sqlite3.Connection, name: str, terms: Federation, counter: CommitCounter | None
-) -> Rows | int:
-    """The rows of a whole file of this agent, or the schema of one that must be migrated; changes nothing.
+def examined(path: Path, file: sqlite3.Connection, name: str, terms: Federation, counter: CommitCounter | None) -> Rows:
+    """The rows of a whole file of this agent; changes nothing.
 
     ``counter``: None accepts a file that lacks commits.
     """
@@ -62,20 +57,14 @@ def examined(
     except BadRows as error:
         raise BadRows(f"{error}. {what_to_do(path, is_readable=False)}") from error
     (version,) = file.execute("PRAGMA user_version").fetchone()
-    if version in MIGRATED and version < 5:
-        check_owner(path, file, name, terms)
-        if counter is not None:
-            counter.check_new(f"its schema is {version}")
-        return version
-    if version not in (5, SCHEMA):
+    if version != SCHEMA:
         raise JournalError(
-            f"{path}: its schema is {version}, this version of the agent reads {SCHEMA} and migrates "
-            f"{', '.join(map(str, MIGRATED[:-1]))} and {MIGRATED[-1]}"
+            f"{path}: its schema is {version}, this version of the agent reads {SCHEMA} alone. The file stays as it "
+            f"is: start the version that wrote it; or begin with nothing: move {path.parent} away, and start"
         )
-    if version == SCHEMA:
-        check_tables(file)
+    check_tables(file)
     try:
-        rows = RowsOfSchema5(file) if version == 5 else Rows(file)
+        rows = Rows(file)
         if counter is not None:
             counter.check(rows.agent.identity, rows.agent.commits)
         rows.check()
@@ -83,7 +72,7 @@ def examined(
         damage = "" if isinstance(error, BadRows) else "it is damaged: "
         raise BadRows(f"{damage}{error}. {what_to_do(path, is_readable=False)}") from error
     check_owner(path, file, name, terms)
-    return version if version == 5 else rows
+    return rows
 
 
 def check_owner(path: Path, file: sqlite3.Connection, name: str, terms: Federation) -> None:
@@ -93,10 +82,8 @@ def check_owner(path: Path, file: sqlite3.Connection, name: str, terms: Federati
         raise JournalError(f"{path}: it belongs to the agent {its_name!r}, not to {name!r}")
     if its_digest != terms.digest():
         differ = "; ".join(terms.difference(json.loads(its_terms)))
-        older = terms.counted == "patients" and "counts" not in json.loads(its_terms)
-        hint = '. If the federation counts sites, [federation] needs counts = "sites"' if older else ""
         raise JournalError(
-            f"the state file {path} belongs to a federation with other terms. {differ} ('there' is the file){hint}. "
+            f"the state file {path} belongs to a federation with other terms. {differ} ('there' is the file). "
             f"Put the terms back as they were; or, for a new federation, if nothing in the file is needed, begin with "
             f"nothing: move {path.parent} away, or let 'data' be an empty folder, and start"
         )
@@ -105,7 +92,7 @@ def check_owner(path: Path, file: sqlite3.Connection, name: str, terms: Federati
 def look_at(path: Path, name: str, terms: Federation) -> Stored | None:
     """What a closed file holds; raises ``JournalError`` if an agent would refuse it.
 
-    None if that cannot be told before an agent opens it: it must be migrated, or a killed process has left a log.
+    None if that cannot be told before an agent opens it: a killed process has left a log.
     """
     check_files(path)
     counter = CommitCounter(path)
@@ -118,8 +105,7 @@ def look_at(path: Path, name: str, terms: Federation) -> Stored | None:
                 with suppress(sqlite3.Error):
                     check_owner(path, file, name, terms)
                 return None
-            found = examined(path, file, name, terms, counter)
-            return found.load(terms) if isinstance(found, Rows) else None
+            return examined(path, file, name, terms, counter).load(terms)
     except (sqlite3.Error, *DAMAGE) as error:
         raise JournalError(f"{path}: {error}") from error
 
@@ -161,9 +147,7 @@ class SqliteJournal:
         """
         self._path, self._terms = Path(path), terms
         self._place: Place | None = None
-        self._is_accepted = False
-        self.was_migrated = False
-        """Whether the file was of a version without seals when it was opened: no neighbour can tell how old it is."""
+        self._is_accepted = accept_old
         epoch = whole_number("epoch", epoch, 1, 2**62)
         check_files(self._path)
         self._counter = CommitCounter(self._path)
@@ -200,7 +184,7 @@ class SqliteJournal:
             self._file.execute(f"PRAGMA {pragma}")
         self._file.execute("BEGIN IMMEDIATE")
         try:
-            self._rows = self._migrated(self._examined(self._file, name, accept_old), accept_old)
+            self._rows = self._examined(self._file, name, accept_old)
         except BaseException:
             self._file.execute("ROLLBACK")
             raise
@@ -210,21 +194,8 @@ class SqliteJournal:
         if not self._is_accepted:
             self._counter.open()
 
-    def _examined(self, file: sqlite3.Connection, name: str, accept_old: bool) -> Rows | int:
+    def _examined(self, file: sqlite3.Connection, name: str, accept_old: bool) -> Rows:
         return examined(self._path, file, name, self._terms, None if accept_old else self._counter)
-
-    def _migrated(self, found: Rows | int, accept_old: bool) -> Rows:
-        """The rows in the present schema; those of an old file that is accepted are counted anew."""
-        if isinstance(found, int):
-            self.was_migrated = found < 5
-            if self.was_migrated:
-                self._counter.make(token_bytes(IDENTITY_SIZE), replace=True)
-            migrate(self._file, found, self._terms, self._counter.identity)
-            check_tables(self._file)
-            found = Rows(self._file)
-            found.check()
-        self._is_accepted = accept_old and not self.was_migrated
-        return found
 
     def load(self) -> Stored:
         """What the committed records add up to."""

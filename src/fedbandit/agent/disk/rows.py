@@ -18,15 +18,16 @@ no row of these tables ever moves or changes its size:
 
 import json
 import sqlite3
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from math import nan
+from secrets import token_bytes
 from struct import Struct
 from typing import Any, Literal
 from zlib import crc32
 
 from fedbandit.agent.core.arms import ArmChanged, Arms, change_from
+from fedbandit.agent.core.decisions import KEY_SIZE
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import as_text, from_text
 from fedbandit.agent.core.records import (
@@ -44,33 +45,41 @@ from fedbandit.agent.core.records import (
     Times,
 )
 from fedbandit.checks import InvalidArgument
+from fedbandit.policies.plain import NO_ARM
 
-__all__ = [
-    "ARM_CHANGES",
-    "BLOCK",
-    "DECISION",
-    "EVERY_TABLE",
-    "KEPT_TABLE",
-    "MIGRATED",
-    "RAW_TABLES",
-    "RELEASED",
-    "SCHEMA",
-    "TABLES",
-    "AgentRow",
-    "ArmRows",
-    "BadRows",
-    "Checksums",
-    "KnownRows",
-    "RewardPlaces",
-    "Rows",
-    "as_made",
-    "check_pages",
-    "check_tables",
-    "checksum",
-    "insert_agent",
-    "make_known",
-    "statements",
-]
+__all__ = ["BLOCK", "SCHEMA", "AgentRow", "BadRows", "Rows", "check_pages", "check_tables", "checksum", "make_file"]
+
+
+SCHEMA = 7
+"""The version of the tables. A file of another one is refused."""
+
+_TABLES = (
+    """CREATE TABLE agent (
+        one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, born INTEGER, key BLOB,
+        identity BLOB, epoch INTEGER, decisions INTEGER, clock REAL, late INTEGER, since REAL, is_stale INTEGER,
+        commits INTEGER, run INTEGER, checksum INTEGER
+    ) STRICT""",
+    """CREATE TABLE link (
+        neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER,
+        own_epoch INTEGER, told TEXT
+    ) STRICT""",
+    # Without row ids a decision is in one tree, not in two.
+    """CREATE TABLE decision (
+        id TEXT PRIMARY KEY, number INTEGER, arm INTEGER, at REAL, played INTEGER, late INTEGER, rewarded INTEGER,
+        cancelled INTEGER, propensity REAL, key BLOB, subject BLOB, eligible BLOB, checksum INTEGER
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE TABLE released (arm INTEGER, level INTEGER, last INTEGER, PRIMARY KEY (arm, level)) STRICT",
+    """CREATE TABLE arm_change (
+        id TEXT PRIMARY KEY, content TEXT, certificates BLOB, signature BLOB, accepted INTEGER
+    ) STRICT""",
+    "CREATE TABLE waiting (place INTEGER PRIMARY KEY, content BLOB) STRICT",
+    "CREATE TABLE kept (place INTEGER PRIMARY KEY, content BLOB) STRICT",
+    "CREATE TABLE known (arm INTEGER PRIMARY KEY, fields TEXT) STRICT",
+)
+
+
+class BadRows(ValueError):
+    """Rows that cannot be read or written, and why."""
 
 
 # ---------------------------------------------------------------- checksums
@@ -119,19 +128,10 @@ class Checksums:
 # ---------------------------------------------------------------- rewards and sums
 
 
-RAW_TABLES = """
-CREATE TABLE waiting (place INTEGER PRIMARY KEY, content BLOB) STRICT;
-CREATE TABLE known (arm INTEGER PRIMARY KEY, fields TEXT) STRICT;
-"""
-
-KEPT_TABLE = """
-CREATE TABLE kept (place INTEGER PRIMARY KEY, content BLOB) STRICT;
-"""
-
 BLOCK = 1024
 """Bytes of JSON text by which a row of ``known`` grows; FedBatch's and FedUCB's need one."""
 
-_ROW = struct.Struct("<qd")  # number of the decision, which is never 0, and its reward
+_ROW = Struct("<qd")  # number of the decision, which is never 0, and its reward
 _FREE = bytes(_ROW.size)
 
 
@@ -228,7 +228,7 @@ class KnownRows:
         return True
 
 
-def make_known(file: sqlite3.Connection, arms: Iterable[int]) -> None:
+def _make_known(file: sqlite3.Connection, arms: Iterable[int]) -> None:
     """A blank row of ``known`` for each arm, in order."""
     file.executemany("INSERT INTO known VALUES (?, ?)", ((arm, _padded("")) for arm in arms))
 
@@ -275,62 +275,7 @@ class ArmRows:
             self._sums.put("arm_change", change.id, repr(row))
 
 
-# ---------------------------------------------------------------- tables
-
-
-SCHEMA = 6
-"""The version of the tables."""
-
-MIGRATED = (2, 3, 4, 5)
-"""Versions that are migrated when a file is opened."""
-
-TABLES = """
-CREATE TABLE agent (
-    one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, born INTEGER, by_arrival INTEGER,
-    key BLOB, identity BLOB, epoch INTEGER, decisions INTEGER, clock REAL, late INTEGER, since REAL,
-    is_stale INTEGER, commits INTEGER, run INTEGER, checksum INTEGER
-) STRICT;
-CREATE TABLE link (
-    neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER,
-    own_epoch INTEGER, told TEXT
-) STRICT;
-"""
-
-DECISION = """
-CREATE TABLE decision (
-    id TEXT PRIMARY KEY, number INTEGER, arm INTEGER, at REAL, played INTEGER, late INTEGER, rewarded INTEGER,
-    cancelled INTEGER, propensity REAL, key BLOB, subject BLOB, eligible BLOB, checksum INTEGER
-) STRICT, WITHOUT ROWID;
-"""
-
-RELEASED = """
-CREATE TABLE released (arm INTEGER, level INTEGER, last INTEGER, PRIMARY KEY (arm, level)) STRICT;
-"""
-
-ARM_CHANGES = """
-CREATE TABLE arm_change (
-    id TEXT PRIMARY KEY, content TEXT, certificates BLOB, signature BLOB, accepted INTEGER
-) STRICT;
-"""
-"""Since schema 6."""
-
-
-def statements(tables: str) -> list[str]:
-    """One statement for each table."""
-    return [found for statement in tables.split(";\n") if (found := statement.strip())]
-
-
-def as_made(tables: str) -> set[str]:
-    """Statements as SQLite keeps them, with single blanks."""
-    return {" ".join(it.split()) for it in statements(tables)}
-
-
-EVERY_TABLE = as_made(TABLES + DECISION + RELEASED + RAW_TABLES + KEPT_TABLE + ARM_CHANGES)
-"""The statements that made a file."""
-
-
-class BadRows(ValueError):
-    """Rows that cannot be read or written, and why."""
+# ---------------------------------------------------------------- records as rows
 
 
 @dataclass(slots=True)
@@ -341,7 +286,6 @@ class AgentRow:
     federation: str
     terms: str
     born: int
-    by_arrival: int
     key: bytes
     identity: bytes
     epoch: int
@@ -355,7 +299,7 @@ class AgentRow:
 
     def fixed(self) -> int:
         """The checksum of what never changes."""
-        row = self.name, self.federation, self.terms, self.born, self.by_arrival, self.key, self.identity
+        row = self.name, self.federation, self.terms, self.born, self.key, self.identity
         return checksum(repr(row).encode())
 
     def changing(self) -> tuple[tuple[Any, ...], int]:
@@ -392,7 +336,7 @@ def _checksum_of_decision(
     return checksum(b"".join((numbers, name.encode(), *hashes)))  # SQLite has no -0.0
 
 
-_AGENT = "name, federation, terms, born, by_arrival, key, identity"
+_AGENT = "name, federation, terms, born, key, identity"
 _CHANGING = ("epoch", "decisions", "clock", "late", "since", "is_stale", "commits", "run")
 _READ_AGENT = f"SELECT {_AGENT}, {', '.join(_CHANGING)}, checksum FROM agent"  # noqa: S608  # names of columns
 _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, checksum = ?"  # noqa: S608
@@ -418,16 +362,7 @@ _WRITE_RELEASED = (  # later pulls or nothing: an interval has one release, for 
 
 
 class Rows:
-    """The rows of a file that has all tables; ``agent`` is the row of the agent.
-
-    ``small`` are tables whose checksums are in memory; ``decision`` the columns of a decision, and ``checksum_of`` the
-    checksum of these.
-    """
-
-    small: Sequence[str] = ("link", "waiting", "kept")
-    has_arm_changes = True
-    decision = _DECISION
-    checksum_of = staticmethod(_checksum_of_decision)
+    """The rows of a file that has all tables; ``agent`` is the row of the agent."""
 
     def __init__(self, file: sqlite3.Connection) -> None:
         """Read the row of the agent. Before anything is written: ``check``, or ``seal`` if nothing has been yet."""
@@ -442,16 +377,16 @@ class Rows:
         self._fixed = self.agent.fixed()
         self._known = KnownRows(file, self._sums)
         self._waiting = RewardPlaces(file, self._sums, "waiting")
-        self._kept = RewardPlaces(file, self._sums, "kept") if "kept" in self.small else None
-        self._arms = ArmRows(file, self._sums) if self.has_arm_changes else None
+        self._kept = RewardPlaces(file, self._sums, "kept")
+        self._arms = ArmRows(file, self._sums)
 
     # ---------------------------------------------------------------- checksums
 
     def check(self) -> None:
         """Refuse rows that are not those of the last commit."""
         self._add_up()
-        for *row, found in self._file.execute(f"SELECT {self.decision}, checksum FROM decision"):  # noqa: S608
-            if self.checksum_of(*row) != found:
+        for *row, found in self._file.execute(f"SELECT {_DECISION}, checksum FROM decision"):  # noqa: S608
+            if _checksum_of_decision(*row) != found:
                 raise BadRows("it is damaged: a row of the table decision has another checksum")
             self._sums.change(0, found)
         _, changing = self.agent.changing()
@@ -461,25 +396,20 @@ class Rows:
             )
 
     def seal(self) -> None:
-        """Write the checksums of rows that have none yet."""
+        """Write the checksum of a new file."""
         self._add_up()
-        rows = self._file.execute(f"SELECT {_DECISION} FROM decision").fetchall()  # noqa: S608
-        for row in rows:
-            self._sums.change(0, found := _checksum_of_decision(*row))
-            self._file.execute("UPDATE decision SET checksum = ? WHERE id = ?", (found, row[0]))
         self._write_agent()
 
     def _add_up(self) -> None:
         rows = self._file.execute
-        for table in self.small:
+        for table in ("link", "waiting", "kept"):
             for key, *row in rows(f"SELECT * FROM {table}"):  # noqa: S608
                 self._sums.put(table, key, repr(tuple(row)))
         for arm, fields in rows("SELECT arm, fields FROM known"):
             self._sums.put("known", arm, fields.rstrip(" "))
         for arm, level, last in rows("SELECT * FROM released"):
             self._sums.put("released", (arm, level), repr(last))
-        if self._arms is not None:
-            self._arms.add_up()
+        self._arms.add_up()
 
     def identify(self, identity: bytes) -> None:
         """Make it another file, whose commits are counted anew."""
@@ -493,19 +423,18 @@ class Rows:
         """What the records add up to."""
         rows, agent = self._file.execute, self.agent
         times = Times(agent.clock, agent.late, agent.since)
-        stored = Stored(Life(agent.epoch, agent.decisions), agent.born, times, agent.by_arrival, agent.key, agent.run)
+        stored = Stored(Life(agent.epoch, agent.decisions), agent.born, times, agent.key, agent.run)
         waiting = self._waiting.read()
         for name, number, arm, at, played, late, rewarded, cancelled, *asked in rows(_READ_DECISIONS):
             flags = bool(played), bool(late), bool(rewarded), bool(cancelled)
             stored.decisions[name] = Decision(name, number, arm, at, waiting.get(name), *flags, *asked)
-        stored.kept = {} if self._kept is None else self._kept.read()
+        stored.kept = self._kept.read()
         stored.apply(Known(arm, fields) for arm, fields in self._known.read())
         stored.apply(Released(*row) for row in rows("SELECT * FROM released"))
         for neighbour, epoch, flow, version, writer, left, own, told in rows("SELECT * FROM link ORDER BY rowid"):
             register = tuple(json.loads(flow)), (version, writer)
             stored.apply([Link(neighbour, epoch, register, bool(left), own, from_text(told))])
-        if self._arms is not None:
-            stored.apply(self._arms.read())
+        stored.apply(self._arms.read())
         num_arms = len(Arms.of(terms.arms, stored.arm_changes).names)
         terms.mechanism(num_arms=num_arms).restore(stored.known, stored.released)  # refuses what the page cannot know
         return stored
@@ -545,22 +474,20 @@ class Rows:
                 self._sums.put("released", (arm, level), repr(last))
             case Opened(run):
                 self.agent.run = run
-            case ArmChanged() if self._arms is not None:
-                self._arms.write(record)
             case ArmChanged():
-                raise BadRows("its schema has no changes of the arms")
+                self._arms.write(record)
             case Renewed():
                 self.has_old_values = True
                 self._known.clear()
                 self._file.execute("DELETE FROM released")
                 self._sums.drop("released")
             case Kept(name, number, reward):
-                self._drop_kept(name)
-                if self._kept is not None and reward is not None:
+                self.has_old_values |= self._kept.drop(name)
+                if reward is not None:
                     self._kept.keep(name, number, reward)
             case Forgotten(name):
                 self.has_old_values |= self._waiting.drop(name)
-                self._drop_kept(name)
+                self.has_old_values |= self._kept.drop(name)
                 for (before,) in self._file.execute(_DROP_DECISION, (name,)).fetchall():
                     self._sums.change(before, 0)
 
@@ -583,15 +510,25 @@ class Rows:
                 write(_CHANGE_DECISION, (*flags, after, it.id, before))
         self._sums.change(before, after)
 
-    def _drop_kept(self, name: str) -> None:
-        if self._kept is not None:
-            self.has_old_values |= self._kept.drop(name)
 
-
-def insert_agent(file: sqlite3.Connection, row: AgentRow) -> None:
-    """Insert the row of an agent into a new file."""
-    columns = f"{_AGENT}, {', '.join(_CHANGING)}"
-    file.execute(f"INSERT INTO agent (one, {columns}) VALUES (1{', ?' * 15})", astuple(row))  # noqa: S608
+def make_file(name: str, terms: Federation, epoch: int, identity: bytes) -> bytes:
+    """The content of a new state file, whose incarnation begins with this epoch."""
+    file = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        for statement in _TABLES:
+            file.execute(statement)
+        _make_known(file, range(NO_ARM, terms.num_arms))
+        shown = terms.digest(), json.dumps(terms.terms())
+        row = AgentRow(name, *shown, epoch, token_bytes(KEY_SIZE), identity, epoch, 0)
+        columns = f"{_AGENT}, {', '.join(_CHANGING)}"
+        file.execute(f"INSERT INTO agent (one, {columns}) VALUES (1{', ?' * 14})", astuple(row))  # noqa: S608
+        Rows(file).seal()
+        file.execute(f"PRAGMA user_version = {SCHEMA}")
+        content = bytearray(file.serialize())
+    finally:
+        file.close()
+    content[18:20] = b"\x02\x02"  # read and written with a log from the first time on, never with a rollback journal
+    return bytes(content)
 
 
 def check_pages(file: sqlite3.Connection) -> None:
@@ -604,5 +541,5 @@ def check_pages(file: sqlite3.Connection) -> None:
 def check_tables(file: sqlite3.Connection) -> None:
     """Refuse a file with other tables than those of the present schema."""
     found = file.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")
-    if {" ".join(sql.split()) for (sql,) in found} != EVERY_TABLE:
+    if {" ".join(sql.split()) for (sql,) in found} != {" ".join(it.split()) for it in _TABLES}:
         raise BadRows("it is damaged: its tables are not those of its schema")

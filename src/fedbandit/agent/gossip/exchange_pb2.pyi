@@ -51,7 +51,7 @@ class Register(_message.Message):
     def __init__(self, flow: _Optional[_Iterable[float]] = ..., version: _Optional[int] = ..., writer: _Optional[str] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "gossiped", "n_max", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
+    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "gossiped", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
@@ -60,7 +60,6 @@ class Offer(_message.Message):
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     GOSSIPED_FIELD_NUMBER: _ClassVar[int]
-    N_MAX_FIELD_NUMBER: _ClassVar[int]
     STANDINGS_FIELD_NUMBER: _ClassVar[int]
     SEAL_FIELD_NUMBER: _ClassVar[int]
     TO_RUN_FIELD_NUMBER: _ClassVar[int]
@@ -76,7 +75,6 @@ class Offer(_message.Message):
     federation: str
     link: Register
     gossiped: _containers.RepeatedScalarFieldContainer[float]
-    n_max: _containers.RepeatedScalarFieldContainer[int]
     standings: _containers.RepeatedCompositeFieldContainer[Standing]
     seal: Seal
     to_run: int
@@ -84,10 +82,10 @@ class Offer(_message.Message):
     most: Seal
     arms: _containers.RepeatedScalarFieldContainer[str]
     arms_version: int
-    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "n_max", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
+    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
@@ -95,7 +93,6 @@ class Answer(_message.Message):
     TO_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
-    N_MAX_FIELD_NUMBER: _ClassVar[int]
     STANDINGS_FIELD_NUMBER: _ClassVar[int]
     SEAL_FIELD_NUMBER: _ClassVar[int]
     TO_RUN_FIELD_NUMBER: _ClassVar[int]
@@ -110,7 +107,6 @@ class Answer(_message.Message):
     to_epoch: int
     federation: str
     link: Register
-    n_max: _containers.RepeatedScalarFieldContainer[int]
     standings: _containers.RepeatedCompositeFieldContainer[Standing]
     seal: Seal
     to_run: int
@@ -118,7 +114,7 @@ class Answer(_message.Message):
     most: Seal
     arms: _containers.RepeatedScalarFieldContainer[str]
     arms_version: int
-    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., n_max: _Optional[_Iterable[int]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("wire", "terms")

@@ -72,7 +72,6 @@ def encode(message: Offer | Reply) -> bytes:
     form.epoch, form.to_epoch, form.to_run = message.epoch, message.to_epoch, message.to_run
     form.link.flow.extend(message.flow)  # in place: a message that is assigned is copied
     form.link.version, form.link.writer = message.stamp
-    form.n_max.extend(message.n_max)
     form.arms.extend(message.arms)
     form.arms_version = message.arms_version
     for it in message.standings:
@@ -185,7 +184,6 @@ def _legal(kind: type[_Kind], form: pb.Offer | pb.Answer, **more: Any) -> _Kind:
             federation=form.federation,
             flow=tuple(form.link.flow),
             stamp=(form.link.version, form.link.writer),
-            n_max=tuple(form.n_max),
             standings=tuple(
                 Standing(it.site, it.epoch, it.version, it.weight, tuple(it.released)) for it in form.standings
             ),

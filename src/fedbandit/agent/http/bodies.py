@@ -24,7 +24,6 @@ from fedbandit.agent.core.records import (
     KeyReused,
     NoArm,
     NotANeighbour,
-    NotNow,
     Refused,
     Rewarded,
     UnknownDecision,
@@ -395,8 +394,6 @@ def error_of(error: Exception) -> HttpError:
             return HttpError(409, "file_is_old", str(error))
         case FileIsCurrent():
             return HttpError(409, "file_is_current", str(error))
-        case NotNow():
-            return HttpError(503, "unavailable", str(error), headers={"Retry-After": "1"})
         case HorizonReached():
             return HttpError(409, "horizon_reached", str(error))
         case InvalidArgument():

@@ -171,8 +171,8 @@ def _data(config: SiteConfig, now: float) -> Iterator[Finding]:
         for words in warnings_of_unlisted(site.links, (it.name for it in config.neighbours)):
             yield Finding("warning", "neighbours", words)
     elif path.exists():
-        words = "it is this site's; the rest is checked when it is opened: a killed process has left its log, or it is"
-        yield Finding("unknown", "data", f"{path}: {words} of an earlier version")
+        words = "it is this site's; the rest is checked when it is opened: a killed process has left its log"
+        yield Finding("unknown", "data", f"{path}: {words}")
     else:
         yield Finding("ok", "data", f"{folder} has no state yet: a new life would begin in it")
 

@@ -121,9 +121,6 @@ class Agent:
         if is_new:
             _LOG.info("%s: no state yet: a new life begins, with fresh batches of every arm", path)
         self._state_file = identity(path)
-        if journal.was_migrated:
-            _LOG.warning("%s: migrated from the version before, and taken for the latest", path)
-            self._presence.trust_migrated()
         return journal
 
     def _make_site(self, stored: Stored) -> Site:
