@@ -518,14 +518,17 @@ def test_real_data_never_meet_the_simulators_noise():
     """Neither the mechanisms nor a site import the simulator or an attack; of the attacks, one plays the simulator."""
     for room in ("privacy", "agent"):
         for path in (SOURCE / room).rglob("*.py"):
-            assert not any(name.startswith(("fedbandit.simulation", "fedbandit.audit")) for name in imports_of(path))
+            forbidden = ("fedbandit.simulation", "fedbandit.engine", "fedbandit.audit")
+            assert not any(name.startswith(forbidden) for name in imports_of(path))
     attacks = list((SOURCE / "audit").glob("*.py"))
-    assert {path.name for path in attacks if any("simulation" in name for name in imports_of(path))} == {
-        "as_printed.py"
-    }
+    assert {
+        path.name
+        for path in attacks
+        if any(name.startswith(("fedbandit.simulation", "fedbandit.engine")) for name in imports_of(path))
+    } == {"as_printed.py"}
     for path in attacks:
         assert "fedbandit.engine.streams" not in set(imports_of(path))
-    assert "NOT fit for real data" in ast.get_docstring(ast.parse((SOURCE / "simulation" / "streams.py").read_text()))
+    assert "NOT fit for real data" in ast.get_docstring(ast.parse((SOURCE / "engine" / "streams.py").read_text()))
 
 
 def test_mechanisms_run_without_an_engine():
@@ -547,7 +550,7 @@ def test_the_document_says_what_is_there():
     written = "\n".join(path.read_text() for path in (root / "tests").glob("test_*.py"))
     for name in re.findall(r"`(test_\w+)`", text):
         assert f"def {name}" in written, name
-    for path in re.findall(r"`((?:audit|privacy|rules|simulation)/\w+\.py)`", text):
+    for path in re.findall(r"`((?:audit|engine|privacy|rules|simulation)/\w+\.py)`", text):
         assert (SOURCE / path).exists(), path
     for target in re.findall(r"\]\(((?!http|#)[^)]+)\)", text):
         assert (root / "docs" / target.partition("#")[0]).exists(), target
