@@ -716,7 +716,7 @@ def test_the_api_is_light():
     code = (
         "import sys\n"
         "import fedbandit.agent.http.api\n"
-        "heavy = {'numba', 'numpy', 'opendp', 'networkx', 'xarray', 'matplotlib', 'httpcore', 'fedbandit.simulation'}\n"
+        "heavy = {'numba', 'numpy', 'opendp', 'networkx', 'xarray', 'matplotlib', 'aiohttp', 'fedbandit.simulation'}\n"
         "print(*sorted(heavy & set(sys.modules)))\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+import os
 import re
 import socket
 import subprocess
@@ -326,17 +327,34 @@ def test_it_is_light():
     assert run_python(code) == ""
 
 
-def test_without_httpcore_it_says_what_to_install():
+def test_a_client_that_nobody_closes_says_nothing(served):
+    """Neither when it is dropped, nor when Python ends."""
     code = (
-        "import sys\n"
-        "sys.modules['httpcore'] = None\n"
-        "import fedbandit\n"
-        "try:\n"
-        "    fedbandit.Client\n"
-        "except ImportError as error:\n"
-        "    print(error)\n"
+        "import gc, sys, fedbandit\n"
+        f"dropped, kept = (fedbandit.Client({served.url!r}, timeout=10.0) for _ in range(2))\n"
+        "dropped.ready(), kept.ready(), next(kept.log(), None)\n"
+        "unread = kept.log()\n"
+        "next(unread, None)\n"
+        "del dropped\n"
+        "gc.collect()\n"
     )
-    assert "pip install 'fedbandit[agent]'" in run_python(code)
+    ran = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+def test_a_forked_process_has_connections_of_its_own(served):
+    """As web servers fork their workers, perhaps after the first call."""
+    with Client(served.url, timeout=10.0, deadline=10.0) as client:
+        client.ready()
+        child = os.fork()
+        if child == 0:
+            try:
+                client.ready()
+                os._exit(7)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        client.ready()
 
 
 def test_the_public_names():

@@ -106,7 +106,8 @@ def test_the_simulator_does_not_import_the_agent(room):
 # ---------------------------------------------------------------- what is installed
 
 # What stands in the base, and what a live site adds: everything else may use the simulator's packages.
-BASE = ("rules", "checks", "policies", "testing", "theory", "privacy", "agent.core", "agent.disk", "agent.config")
+BASE = ("rules", "checks", "policies", "testing", "theory", "privacy")
+BASE += ("agent.core", "agent.disk", "agent.config", "agent.client")
 SITE = ("agent.gossip", "agent.http", "agent")
 
 
@@ -136,7 +137,7 @@ def test_a_site_loads_nothing_of_the_simulator_and_the_base_nothing_of_a_site(ro
     roots = {extra: {name.split(".")[0] for name in names} for extra, names in extras.EXTRAS.items()}
     # Packages that these bring, and that we import ourselves.
     roots["agent"].add("starlette")
-    allowed = {"httpcore", "pydantic", "rich", "typer"} | (roots["agent"] if room in SITE else {"opendp"})
+    allowed = {"aiohttp", "yarl", "pydantic", "rich", "typer"} | (roots["agent"] if room in SITE else {"opendp"})
     assert {name: by for name, by in packages_of(room).items() if name not in allowed} == {}
 
 

@@ -11,12 +11,12 @@ import pytest
 from fedbandit.cli import app
 
 HEAVY = {
+    "aiohttp",
     "cryptography",
     "fastapi",
     "grpc",
     "h5netcdf",
     "h5py",
-    "httpcore",
     "matplotlib",
     "networkx",
     "numba",

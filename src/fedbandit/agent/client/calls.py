@@ -1,4 +1,4 @@
-"""What can go wrong when an application calls an agent: one class for each case that it would catch."""
+"""The calls of an agent's HTTP API, each described once for both clients; what they return, and what can go wrong."""
 
 import json
 import secrets
@@ -14,8 +14,8 @@ from fedbandit.checks import InvalidArgument, finite_number, instance, whole_num
 
 __all__ = [
     "AgentError",
+    "ApiCall",
     "ArmStopped",
-    "Call",
     "Cancelled",
     "Decision",
     "Forbidden",
@@ -209,7 +209,7 @@ class LoggedDecision(Decision):
 
 
 @dataclass(frozen=True)
-class Call(Generic[_T]):
+class ApiCall(Generic[_T]):
     """A request, and the parser of its answer."""
 
     method: str
@@ -217,7 +217,7 @@ class Call(Generic[_T]):
     read: Callable[[bytes], _T]
     body: bytes | None = None
     repeats: bool = True
-    """Whether to repeat it changes nothing. Otherwise it is repeated only if no server accepted the connection."""
+    """It is safe to repeat. Other calls are repeated only if nobody accepted the connection."""
 
 
 # ---------------------------------------------------------------- decisions
@@ -268,7 +268,7 @@ def decide(
     exclude: Arms | None = None,
     key: str | None = None,
     subject: str | None = None,
-) -> Call[Decision]:
+) -> ApiCall[Decision]:
     """Ask for an arm.
 
     * ``eligible``, or ``exclude``: names or numbers of the arms that may, or may not, be given to this request
@@ -276,7 +276,7 @@ def decide(
       may repeat the call itself; give your own if *you* repeat calls, such as the id of the request that you serve
     * ``subject``: the same subject gets the same arm while its decision is remembered
     """
-    return Call("POST", "/v1/decisions", _reader(_DECISION), _request(eligible, exclude, key, subject))
+    return ApiCall("POST", "/v1/decisions", _reader(_DECISION), _request(eligible, exclude, key, subject))
 
 
 def decide_many(
@@ -285,10 +285,10 @@ def decide_many(
     exclude: Arms | None = None,
     key: str | None = None,
     subject: str | None = None,
-) -> Call[list[Decision]]:
+) -> ApiCall[list[Decision]]:
     """Ask for several decisions at once: all of them, or none. Otherwise as ``decide``."""
     body = _request(eligible, exclude, key, subject, count=whole_number("count", count, 1, 1000))
-    return Call("POST", "/v1/decisions", lambda said: _DECISIONS.validate_json(said, strict=True).decisions, body)
+    return ApiCall("POST", "/v1/decisions", lambda said: _DECISIONS.validate_json(said, strict=True).decisions, body)
 
 
 def _request(eligible: Arms | None, exclude: Arms | None, key: str | None, subject: str | None, **more: int) -> bytes:
@@ -303,33 +303,35 @@ def _request(eligible: Arms | None, exclude: Arms | None, key: str | None, subje
     return _json({**said, **more})
 
 
-def decision(decision: Decision | str) -> Call[KnownDecision]:
+def decision(decision: Decision | str) -> ApiCall[KnownDecision]:
     """Look at a decision: its arm, when it was made, its propensity, whether and until when it takes a reward."""
-    return Call("GET", _path_of(decision), _reader(_KNOWN))
+    return ApiCall("GET", _path_of(decision), _reader(_KNOWN))
 
 
-def cancel(decision: Decision | str) -> Call[None]:
+def cancel(decision: Decision | str) -> ApiCall[None]:
     """Take a decision back that nobody has used: it is no longer pending, and no reward is expected. Idempotent."""
-    return Call("DELETE", _path_of(decision), _nothing)
+    return ApiCall("DELETE", _path_of(decision), _nothing)
 
 
-def reward(decision: Decision | str, value: float) -> Call[bool]:
+def reward(decision: Decision | str, value: float) -> ApiCall[bool]:
     """Report the reward of a decision; it is on disk when this returns. Safe to repeat: the first report counts.
 
     False: the federation's reward window was over, and it does not count.
     """
     body = _json({"value": _value(value)})
-    return Call("PUT", f"{_path_of(decision)}/reward", lambda said: not said or _reader(_COUNTED)(said).counted, body)
+    return ApiCall(
+        "PUT", f"{_path_of(decision)}/reward", lambda said: not said or _reader(_COUNTED)(said).counted, body
+    )
 
 
-def rewards(reports: Iterable[tuple[Decision | str, float]]) -> Call[list[Reported]]:
+def rewards(reports: Iterable[tuple[Decision | str, float]]) -> ApiCall[list[Reported]]:
     """Report the rewards of up to 1,000 decisions at once. Safe to repeat. Returns what came of each, in order.
 
     One that is refused does not stop the others: its ``code`` says why.
     """
     said = [{"id": _id_of(decision), "value": _value(value)} for decision, value in reports]
     body = _json({"rewards": said})
-    return Call("POST", "/v1/rewards", lambda said: _RESULTS.validate_json(said, strict=True).results, body)
+    return ApiCall("POST", "/v1/rewards", lambda said: _RESULTS.validate_json(said, strict=True).results, body)
 
 
 def _id_of(decision: Decision | str) -> str:
@@ -360,69 +362,69 @@ def _json(said: dict[str, Any]) -> bytes:
 # ---------------------------------------------------------------- what can be seen
 
 
-def federation() -> Call[FederationState]:
+def federation() -> ApiCall[FederationState]:
     """Read the terms that all sites share: arms, range, reward window. For whoever may decide."""
-    return Call("GET", "/v1/federation", _model(FederationState))
+    return ApiCall("GET", "/v1/federation", _model(FederationState))
 
 
-def state() -> Call[SiteState]:
+def state() -> ApiCall[SiteState]:
     """Read the agent's state."""
-    return Call("GET", "/v1/state", _model(SiteState))
+    return ApiCall("GET", "/v1/state", _model(SiteState))
 
 
-def ready() -> Call[None]:
+def ready() -> ApiCall[None]:
     """Ask whether the agent serves; ``Unavailable`` says why it does not."""
-    return Call("GET", "/readyz", _nothing)
+    return ApiCall("GET", "/readyz", _nothing)
 
 
-def arms() -> Call[ArmsBody]:
+def arms() -> ApiCall[ArmsBody]:
     """Read the list of arms with its version: which are stopped, who changed what, and what waits to be accepted."""
-    return Call("GET", "/v1/arms", _model(ArmsBody))
+    return ApiCall("GET", "/v1/arms", _model(ArmsBody))
 
 
-def log(after: int = 0) -> Call[LoggedDecision]:
+def log(after: int = 0) -> ApiCall[LoggedDecision]:
     """Read the log from the decision after this number; the answer is a stream, of which this reads one line."""
-    return Call("GET", f"/v1/log?after={whole_number('after', after, 0, 2**62)}", _reader(_LOGGED))
+    return ApiCall("GET", f"/v1/log?after={whole_number('after', after, 0, 2**62)}", _reader(_LOGGED))
 
 
 # ---------------------------------------------------------------- operators
 
 
-def change_arm(kind: Literal["add", "suspend", "resume", "retire"], name: str) -> Call[ArmChangeBody]:
+def change_arm(kind: Literal["add", "suspend", "resume", "retire"], name: str) -> ApiCall[ArmChangeBody]:
     """Change the list of arms; a stop (``suspend``, ``retire``) takes effect at every site that hears of it."""
     said = {"change": kind, "arm": _text("name", name, "the name of an arm")}
-    return Call("POST", "/v1/arms", _model(ArmChangeBody), _json(said), repeats=False)
+    return ApiCall("POST", "/v1/arms", _model(ArmChangeBody), _json(said), repeats=False)
 
 
-def accept_arm(name: str, retire: bool = False) -> Call[ArmsBody]:
+def accept_arm(name: str, retire: bool = False) -> ApiCall[ArmsBody]:
     """Accept the changes of an arm that other sites have made and that wait; returns the arms as they are now.
 
     A retirement is final: it is accepted only with ``retire``.
     """
     said: dict[str, Any] = {"arm": _text("name", name, "the name of an arm")} | ({"retire": True} if retire else {})
-    return Call("POST", "/v1/arms/accept", _model(ArmsBody), _json(said))
+    return ApiCall("POST", "/v1/arms/accept", _model(ArmsBody), _json(said))
 
 
-def leave(name: str) -> Call[None]:
+def leave(name: str) -> ApiCall[None]:
     """Tell the agent that a neighbour has left for good."""
     return _neighbour("DELETE", name)
 
 
-def rejoin(name: str) -> Call[None]:
+def rejoin(name: str) -> ApiCall[None]:
     """Tell the agent to accept a neighbour that had left."""
     return _neighbour("PUT", name)
 
 
-def _neighbour(method: str, name: str) -> Call[None]:
+def _neighbour(method: str, name: str) -> ApiCall[None]:
     path = quote(_text("name", name, "the name of a neighbour"), safe="")
-    return Call(method, f"/v1/neighbours/{path}", _nothing)
+    return ApiCall(method, f"/v1/neighbours/{path}", _nothing)
 
 
-def confirm() -> Call[None]:
+def confirm() -> ApiCall[None]:
     """Tell the agent that it is the one that lives, and that its data folder is the latest."""
-    return Call("POST", "/v1/confirm", _nothing)
+    return ApiCall("POST", "/v1/confirm", _nothing)
 
 
-def restore() -> Call[RestoredBody]:
+def restore() -> ApiCall[RestoredBody]:
     """Let the agent begin a new life with an old data folder."""
-    return Call("POST", "/v1/restore", _model(RestoredBody), repeats=False)
+    return ApiCall("POST", "/v1/restore", _model(RestoredBody), repeats=False)
