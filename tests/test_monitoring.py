@@ -16,6 +16,7 @@ import pytest
 
 from fedbandit import Client
 from fedbandit.local.processes import LocalFederation
+from live import serving
 from processes import ask, terms, wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -173,15 +174,22 @@ def scraped(tmp_path_factory):
 
 
 @needs_prometheus
-def test_metrics_have_names_by_convention(scraped):
-    with urllib.request.urlopen(f"{scraped[0].url('north')}/metrics", timeout=10) as answer:  # noqa: S310  # loopback
-        text = answer.read().decode()
-    assert promtool("check", "metrics", given=text) == ""
-    for line in text.splitlines():
-        name = re.match(r"\w+", line)
-        assert name is None or name[0].startswith(("fedbandit_", "process_")), line
+def test_prometheus_scrapes_metrics_with_names_by_convention(tmp_path):
+    with serving(tmp_path) as agent:
+        with urllib.request.urlopen(f"{agent.url}/metrics", timeout=10) as answer:  # noqa: S310  # loopback
+            text = answer.read().decode()
+        assert promtool("check", "metrics", given=text) == ""
+        for line in text.splitlines():
+            name = re.match(r"\w+", line)
+            assert name is None or name[0].startswith(("fedbandit_", "process_")), line
+        prometheus = Prometheus(tmp_path / "prometheus", [f"127.0.0.1:{agent.port}"])
+        try:
+            wait_until(lambda: list(prometheus.query("fedbandit_arms_version").values()) == [0.0], within=30.0)
+        finally:
+            prometheus.stop()
 
 
+@pytest.mark.slow
 @needs_prometheus
 def test_every_panel_shows_data_and_an_alert_fires(scraped):
     federation, prometheus, targets = scraped
