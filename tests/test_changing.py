@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedbandit import (
@@ -283,8 +284,8 @@ def test_bad_links(build, message):
     ("text", "message"),
     [
         ("time,a,b\n1,0,x\n", r"line 2, b must be a whole number, not 'x'"),
-        ("time,a\n1,0\n", r"columns of .* must be time, a, b"),
-        ("time,a,b\n1,0\n", "line 2, b must be a whole number, not None"),
+        ("time,a\n1,0\n", r"line 1 must be the columns time, a and b, not 'time,a'. There is no column b"),
+        ("time,a,b\n1,0\n", "line 2 must be 3 columns, as the first, not '2 columns'"),
         ("time,a,b\n-1,0,1\n", "line 2, time must be a whole number from 1"),
     ],
 )
@@ -292,6 +293,18 @@ def test_a_bad_contact_file_names_line_and_column(tmp_path, text, message):
     (tmp_path / "c.csv").write_text(text)
     with pytest.raises(InvalidArgument, match=message):
         graph.contacts(tmp_path / "c.csv")
+
+
+def test_contacts_come_in_a_data_frame_too():
+    triples = [(1, 0, 1), (2, 1, 2), (2, 0, 1)]
+    met, same = (
+        graph.contacts(pd.DataFrame(triples, columns=["time", "a", "b"]).assign(note="x")),
+        graph.contacts(triples),
+    )
+    assert (met.times.tolist(), met.edge_numbers.tolist()) == (same.times.tolist(), same.edge_numbers.tolist())
+    assert met.union == same.union
+    with pytest.raises(InvalidArgument, match="contacts, row 0, a must be a whole number, not 'x'"):
+        graph.contacts(pd.DataFrame({"time": [1], "a": ["x"], "b": [2]}))
 
 
 def throws_dice(t, i, j, u):

@@ -483,7 +483,10 @@ def test_seeds_can_be_swept(tmp_path):
         (lambda: load(__file__), "path must be a file written by Result.save"),
         (lambda: load(3), "path must be a path, not 3"),
         (lambda: hospital.load("missing.zip"), "path must be a file that exists, not 'missing.zip'"),
-        (lambda: graph.contacts("missing.csv"), "a readable CSV file, not 'missing.csv'. No such file or directory."),
+        (
+            lambda: graph.contacts("missing.csv"),
+            "a readable CSV file in UTF-8, not 'missing.csv'. No such file or directory.",
+        ),
         (lambda: Result.concat(["part.nc"]), "parts[0] must be a Result, not 'part.nc'. Read files with load(...)."),
     ],
 )

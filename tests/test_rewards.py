@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from numba import njit
 from typer.testing import CliRunner
 
 import own_draws
-from fedbandit import CentralUCB, FedBatch, GossipUCB, InvalidArgument, LocalUCB, Problem, load, simulate
+from fedbandit import CentralUCB, FedBatch, GossipUCB, InvalidArgument, LocalUCB, Problem, Result, load, simulate
 from fedbandit.cli import app
 from fedbandit.engine.compiled import compilable
 from fedbandit.engine.layout import setting_of, terms_of
@@ -24,6 +25,7 @@ from fedbandit.engine.streams import REWARDS, draw, draw_of, stream
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.experiments.run_folder import RUNS
 from fedbandit.experiments.sweep import _key
+from fedbandit.figures.regret import agents_figure
 from fedbandit.policies.own_code import digest_of
 
 ROOT = Path(__file__).parents[1]
@@ -201,8 +203,13 @@ def test_a_csv_file_is_its_lists(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("agent,arm\n0,0\n", "line 1 must be the columns agent, arm, reward, not 'agent,arm'"),
-        ("agent,arm,rewards\n0,0,1\n", "Did you mean 'rewards'"),
+        (
+            "agent,arm\n0,0\n",
+            "line 1 must be the columns agent, arm and reward, not 'agent,arm'. There is no column reward",
+        ),
+        ("clinic,arm,reward,age\nx,a,1,70\n", "There is no column agent: call it agent, site or hospital."),
+        ("site,hospital,arm,reward\n", "It is not clear which one is the agent: site and hospital."),
+        ("agent,arm,reward,arm\n", "It is not clear which one is the arm: arm and arm."),
         ("agent,arm,reward\n0,0,1\n0,0,x\n", "line 3, column reward must be a number .*, not 'x'"),
         ("agent,arm,reward\n0,0,1\n0,0,inf\n", "line 3, column reward must be a number .*, not 'inf'"),
         ("agent,arm,reward\n0,0\n", "line 2 must be 3 columns, as the first, not '2 columns'"),
@@ -211,7 +218,7 @@ def test_a_csv_file_is_its_lists(tmp_path):
         ("agent,arm,reward\n0,a,1\n0,1,2\n", "line 3, column arm must be a name, as .*, not '1'"),
         ("agent,arm,reward\n0,1,1\n0,2,3\n", "line 3, column arm must be numbered from 0 without gaps; there is no 0"),
         ("agent,arm,reward\na,x,1\na,y,2\nb,y,2\n", "Agent b has none of arm x"),
-        ("agent,arm,reward\n", "a CSV file with at least one reward"),
+        ("agent,arm,reward\n", "a table with at least one reward"),
         ("", "line 1 must be the columns"),
         ('agent,arm,reward\n0,0,"1\n', "a readable CSV file"),
         (None, "a readable CSV file in UTF-8, not .* No such file"),
@@ -223,6 +230,76 @@ def test_a_mistake_in_a_csv_file_is_named(tmp_path, text, message):
         path.write_text(text)
     with pytest.raises(InvalidArgument, match=message):
         Problem.empirical(path, "path:3")
+
+
+def test_columns_may_have_the_names_of_the_field(tmp_path):
+    path = tmp_path / "visits.csv"
+    path.write_text("hospital,treatment,outcome,age\nx,a,1,70\nx,b,0,71\ny,a,0,72\ny,b,0.5,7\nz,a,1,3\nz,b,1,2\n")
+    problem = Problem.empirical(path, "path:3")
+    assert (problem.agent_names, problem.arm_names) == (("x", "y", "z"), ("a", "b"))
+    assert problem.means.tolist() == [[1.0, 0.0], [0.0, 0.5], [1.0, 1.0]]
+    path.write_text("hospital,agent,arm,reward\nx,0,0,1\nx,0,1,0\ny,1,0,1\ny,1,1,1\nz,2,0,1\nz,2,1,1\n")
+    assert Problem.empirical(path, "path:3").agent_names == (), "the column agent goes first"
+
+
+def test_a_data_frame_is_its_csv_file(tmp_path):
+    rows = [(i, k, r) for i, row in enumerate(SAMPLES) for k, cell in enumerate(row) for r in cell]
+    frame = pd.DataFrame(rows, columns=["site", "arm", "reward"], index=[7] * len(rows))
+    assert Problem.empirical(frame, "path:3").rewards == Problem.empirical(SAMPLES, "path:3").rewards
+    frame["site"] = frame["site"].map({0: "west", 1: "east", 2: "10b"}).astype("category")
+    frame["arm"] = frame["arm"].astype(float)  # as pandas has numbers where some were missing
+    path = tmp_path / "samples.csv"
+    frame.astype({"arm": int}).to_csv(path, index=False)
+    assert Problem.empirical(frame, "path:3").rewards == Problem.empirical(path, "path:3").rewards
+    succeeded = frame.assign(reward=[True, False] * (len(frame) // 2) + [True] * (len(frame) % 2))
+    assert set(Problem.empirical(succeeded, "path:3").rewards.values) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("agent", None, "samples, row 2, column agent must be a number or a name, not ''"),
+        ("agent", pd.NA, "samples, row 2, column agent must be a number or a name, not ''"),
+        ("arm", math.nan, "samples, row 2, column arm must be a number or a name, not ''"),
+        ("reward", "much", "samples, row 2, column reward must be a number of at most 1e\\+12 in size, not 'much'"),
+        ("reward", math.nan, "samples, row 2, column reward must be a number"),
+    ],
+)
+def test_a_mistake_in_a_data_frame_is_named(column, value, message):
+    frame = pd.DataFrame({"agent": list("xxyyzz"), "arm": list("ababab"), "reward": range(6)}).astype(object)
+    frame.loc[2, column] = value
+    with pytest.raises(InvalidArgument, match=message):
+        Problem.empirical(frame, "path:3")
+    with pytest.raises(InvalidArgument, match=r"columns of samples must be .* There is no column reward"):
+        Problem.empirical(frame.drop(columns="reward"), "path:3")
+    with pytest.raises(InvalidArgument, match="at least one reward"):
+        Problem.empirical(frame[:0], "path:3")
+
+
+def test_names_of_a_file_label_the_result(tmp_path):
+    """Sites and arms by name: in the dataset, on disk, in tables, in figures, and for a problem in a notebook."""
+    path = tmp_path / "samples.csv"
+    path.write_text(csv_of(SAMPLES, ["west", "east", "_10b"], ["old", "new"]))
+    problem = Problem.empirical(path, "path:3", rates=[1, 0.5, 1])
+    result = simulate(problem, [LocalUCB(), GossipUCB()], 50, 4)
+    halves = [simulate(problem, [LocalUCB(), GossipUCB()], 50, range(*r)) for r in ((0, 2), (2, 4))]
+    for each in (result, load(result.save(tmp_path / "a.nc")), Result.concat(halves)):
+        assert each.dataset["agent"].values.tolist() == ["west", "east", "_10b"]
+        assert each.dataset["arm"].values.tolist() == ["old", "new"]
+    np.testing.assert_array_equal(result.regret.sel(agent="east"), result.regret.isel(agent=1))
+    assert list(result.by_agent().loc["Gossip_UCB"].index) == ["west", "east", "_10b"]
+    assert {"pulls_old", "pulls_new"} <= set(result.to_pandas().columns)
+    (axes,) = agents_figure(result).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == [
+        "west\nrate 1",
+        "\u200b_10b\nrate 1",
+        "east\nrate 0.5",
+    ]
+    for said in ("west", "old", "new", f"Best on average: {problem.arm_names[problem.best_arm]}."):
+        assert said in problem._repr_html_()
+    assert 0 < result.summary()["best_arm_share"].iloc[0] < 1
+    numbered = simulate(Problem.empirical(SAMPLES, "path:3"), LocalUCB(), 50, 1)
+    assert numbered.dataset["agent"].values.tolist() == [0, 1, 2]
 
 
 # ---------------------------------------------------------------- one's own

@@ -142,8 +142,10 @@ def problem_text(self: "Problem") -> str:
 def problem_html(problem: "Problem") -> str:
     """Local means with a row per agent, their average, and the best arm."""
     agents, arms = problem.num_agents, problem.num_arms
+    agent_names = problem.agent_names or [f"agent {i}" for i in range(min(agents, MOST_ROWS))]
+    arm_names = problem.arm_names or [f"arm {k}" for k in range(arms)]
     rows = [
-        [f"agent {i}", *(f"{value:.4g}" for value in problem.means[i, :MOST_COLUMNS])]
+        [agent_names[i], *(f"{value:.4g}" for value in problem.means[i, :MOST_COLUMNS])]
         for i in range(min(agents, MOST_ROWS))
     ]
     rows.append(["average", *(f"{value:.4g}" for value in problem.arm_means[:MOST_COLUMNS])])
@@ -152,8 +154,10 @@ def problem_html(problem: "Problem") -> str:
     options += ["agents act at their own rates"] if problem.rates is not None else []
     options += [f"means change {len(problem.changes)} times; these are the first"] if problem.changes else []
     options += ["rewards come late"] if problem.is_late else []
-    note = f"Best on average: arm {problem.best_arm}. {'; '.join(options)}." + (" The table is cut." if cut else "")
-    headings = ["means", *(f"arm {k}" for k in range(min(arms, MOST_COLUMNS)))]
+    note = f"Best on average: {arm_names[problem.best_arm]}. {'; '.join(options)}." + (
+        " The table is cut." if cut else ""
+    )
+    headings = ["means", *arm_names[:MOST_COLUMNS]]
     return _table(problem_text(problem), headings, rows, note)
 
 

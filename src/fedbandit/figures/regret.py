@@ -99,11 +99,10 @@ def drawing(size: tuple[float, float], panels: int = 1, ax: Any = None) -> Gener
             figure = ShownFigure(figsize=size, layout="constrained")
             yield figure, list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
         return
-    several: Any = [ax] if isinstance(ax, Axes) else ax
-    given: list[Any] = list(several) if isinstance(several, Iterable) else []
+    given: list[Any] = [ax] if isinstance(ax, Axes) else list(ax) if hasattr(ax, "__iter__") else []
     if len(given) != panels or not all(isinstance(each, Axes) for each in given):
         accepted = "axes of matplotlib" if panels == 1 else f"a list of {panels} axes of matplotlib, one for each panel"
-        raise InvalidArgument("ax", several, accepted)
+        raise InvalidArgument("ax", ax, accepted)
     figure = given[0].figure
     while not isinstance(figure, Figure):  # axes of a subfigure
         figure = figure.figure
@@ -292,6 +291,9 @@ def agents_figure(result: "Result", title: str | None = None, ax: Axes | None = 
     per_pull = (last["regret"] / own.where(own > 0)).transpose("policy", "agent", "trial").values
     rates = table["rate"].to_numpy()[: last.sizes["agent"]]
     order = np.argsort(-rates, kind="stable")  # fast agents first
+    names = [
+        plain_text(agent) if isinstance(agent, str) else f"agent {agent}" for agent in last["agent"].values.tolist()
+    ]
     with drawing((7.0, 4.0), ax=ax) as (figure, (axes,)):
         for position, label in enumerate(result.policies):
             x = np.arange(len(order)) + 0.7 * ((position + 0.5) / len(result.policies) - 0.5)
@@ -304,7 +306,7 @@ def agents_figure(result: "Result", title: str | None = None, ax: Axes | None = 
             axes.plot(x, mean, marker, color=colour, markerfacecolor="white", label=plain_text(label))
         axes.set_yscale("log")
         axes.set_ylabel("regret per own pull")
-        axes.set_xticks(range(len(order)), [f"agent {i}\nrate {rates[i]:g}" for i in order])
+        axes.set_xticks(range(len(order)), [f"{names[i]}\nrate {rates[i]:g}" for i in order])
         axes.grid(visible=False, axis="x")
         caption = f"after {int(result.dataset['time'][-1]):,} rounds; bar: 10 % to 90 % of {last.sizes['trial']} trials"
         finish(figure, [axes], f"{plain_text(title)}\n{caption}" if title else caption)

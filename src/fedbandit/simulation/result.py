@@ -253,7 +253,7 @@ class Result:
             "regret_per_pull": last["regret"].sum("trial") / own.sum("trial"),
             "lagging": last["lagging"].mean("trial"),
         }
-        index = pd.MultiIndex.from_product([self.policies, range(last.sizes["agent"])], names=["policy", "agent"])
+        index = pd.MultiIndex.from_product([self.policies, last["agent"].values], names=["policy", "agent"])
         table = {name: values.values.ravel() for name, values in columns.items()}
         return pd.DataFrame({"rate": rates * len(self.policies)} | table, index=index)
 
@@ -268,8 +268,8 @@ class Result:
         by_arm = [name for name in self.dataset.data_vars if "arm" in self.dataset[name].dims]
         flat: pd.DataFrame = self.dataset.drop_vars([*by_arm, "arm"]).to_dataframe(dim_order=order).reset_index()
         pulls = self.pulls.transpose(*order, "arm").values
-        for k in range(pulls.shape[-1]):
-            flat[f"pulls_{k}"] = pulls[..., k].ravel()
+        for k, arm in enumerate(self.dataset["arm"].values):
+            flat[f"pulls_{arm}"] = pulls[..., k].ravel()
         return flat
 
     def _need_agents(self, what: str) -> None:
@@ -390,9 +390,9 @@ def result_of(
         coords={
             "policy": list(policies),
             "trial": np.arange(trials.start, trials.stop),
-            **({"agent": np.arange(problem.num_agents)} if keep == "agents" else {}),
+            **({"agent": list(problem.agent_names) or np.arange(problem.num_agents)} if keep == "agents" else {}),
             "time": times,
-            "arm": np.arange(problem.num_arms),
+            "arm": list(problem.arm_names) or np.arange(problem.num_arms),
             "best_arm": ("trial", best_arms),
         },
         attrs={

@@ -4,7 +4,6 @@ Which edges gossip in a round is part of the problem (``edges_per_round``). Edge
 million agents fit.
 """
 
-import csv
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from fedbandit.world.edge_arrays import (
     pairs_of,
     smallest_mode,
 )
+from fedbandit.world.tables import UserTable, is_table, rows_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -441,23 +441,17 @@ def schedule(periods: Sequence[tuple[int, Graph | str | Iterable[Sequence[int]]]
     )
 
 
-def contacts(source: str | os.PathLike[str] | Iterable[Sequence[int]], num_agents: int | None = None) -> Contacts:
-    """A contact list: the path of a CSV file with columns time, a, b, or triples (time, a, b), in any order.
+def contacts(source: UserTable | Iterable[Sequence[int]], num_agents: int | None = None) -> Contacts:
+    """A contact list: triples (time, a, b), or a CSV file (its path) or DataFrame with these columns; in any order.
 
     The agents a and b gossip in round ``time``, from 1 on. If an agent meets several others in a round, all these links
     average at once.
     """
-    name = "contacts"
-    if isinstance(source, (str, os.PathLike)):
-        name, rows = f"contacts:{Path(source).name}", _rows_of(source)
-    elif isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        rows = [(f"contacts[{c}]", row) for c, row in enumerate(source)]
-    else:
-        raise InvalidArgument("contacts", source, "the path of a CSV file, or a list of (time, a, b)")
+    name = f"contacts:{Path(source).name}" if isinstance(source, (str, os.PathLike)) else "contacts"
     met: set[tuple[int, int, int]] = set()
-    for where, row in rows:
+    for where, row in _triples(source):
         if not hasattr(row, "__getitem__") or isinstance(row, (str, dict)) or len(row) != 3:
-            raise InvalidArgument(where, row, "a time and two agents")
+            raise InvalidArgument(where, row, "a time and two agents")  # pyright: ignore[reportUnknownArgumentType]
         time = whole_number(f"{where}, time", row[0], 1, 10**12)
         ((i, j),) = pairs_of([row[1:]], where).tolist()
         if i == j:
@@ -475,28 +469,27 @@ def contacts(source: str | os.PathLike[str] | Iterable[Sequence[int]], num_agent
     )
 
 
-def _rows_of(path: str | os.PathLike[str]) -> list[tuple[str, list[Any]]]:
-    """The lines of a contact list, with their places."""
-    rows: list[tuple[str, list[Any]]] = []
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            columns = ("time", "a", "b")
-            if reader.fieldnames is None or set(reader.fieldnames) != set(columns):
-                raise InvalidArgument(f"columns of {path}", reader.fieldnames or "none", "time, a, b, with commas")
-            for line in reader:
-                where = f"{path}, line {reader.line_num}"
-                values: list[Any] = []
-                for column in columns:
-                    try:
-                        values.append(_whole(line[column] or ""))
-                    except (TypeError, ValueError):
-                        raise InvalidArgument(f"{where}, {column}", line[column], "a whole number") from None
-                rows.append((where, values))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidArgument("contacts", str(path), "a readable CSV file", f"{reason}.") from None
-    return rows
+_CONTACT_COLUMNS = {"time": ("time",), "a": ("a",), "b": ("b",)}
+
+
+def _triples(source: Any) -> Iterable[tuple[str, Any]]:
+    """What should be a time and two agents, each with its place."""
+    if is_table(source):
+        rows = rows_of("contacts", source, _CONTACT_COLUMNS)
+        return ((where, _whole_cells(where, row)) for where, row in rows)
+    if not isinstance(source, Iterable):
+        raise InvalidArgument("contacts", source, "a list of (time, a, b), the path of a CSV file, or a DataFrame")
+    return ((f"contacts[{c}]", row) for c, row in enumerate(source))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _whole_cells(where: str, row: list[str]) -> list[int]:
+    values: list[int] = []
+    for column, cell in zip(_CONTACT_COLUMNS, row, strict=True):
+        try:
+            values.append(_whole(cell))
+        except ValueError:
+            raise InvalidArgument(f"{where}, {column}", cell, "a whole number") from None
+    return values
 
 
 def _union(edges: Iterable[tuple[int, int]], num_agents: int | None, name: str) -> Graph:

@@ -26,7 +26,18 @@ from fedbandit.notebook import problem_html, problem_text
 from fedbandit.world import graph as graphs
 from fedbandit.world.delays import Delays, GivenDelays, checked_lateness
 from fedbandit.world.graph import Contacts, Graph, Schedule
-from fedbandit.world.rewards import Bernoulli, Beta, Family, Gaussian, Own, Range, Samples, StudentT, empirical_of
+from fedbandit.world.rewards import (
+    Bernoulli,
+    Beta,
+    Empirical,
+    Family,
+    Gaussian,
+    Own,
+    Range,
+    Samples,
+    StudentT,
+    empirical_of,
+)
 
 __all__ = [
     "EdgesPerRound",
@@ -331,9 +342,10 @@ class Problem:
     ) -> "Problem":
         """Rewards that were observed, drawn with replacement: ``samples[i][k]`` lists those of arm k at agent i.
 
-        ``samples`` may also be the path of a CSV file with the columns agent, arm and reward. Agents and arms are
-        numbered from 0, or named; names count in order of first appearance. A private policy needs a
-        ``reward_range`` that was not computed from the samples; it clamps those outside it.
+        ``samples`` may also be the path of a CSV file, or a DataFrame, with the columns agent (or site, or hospital),
+        arm (or treatment) and reward (or outcome). Agents and arms are numbered from 0, or named; names count in order
+        of first appearance, and label the result. A private policy needs a ``reward_range`` that was not computed from
+        the samples; it clamps those outside it.
         """
         family = empirical_of(samples, reward_range)
         return cls(rewards=family, **_world(family.means, graph, options))
@@ -445,6 +457,16 @@ class Problem:
     def num_arms(self) -> int:
         """M."""
         return int(self.means.shape[1])
+
+    @property
+    def agent_names(self) -> tuple[str, ...]:
+        """The agents' names, if the samples of their rewards have names."""
+        return self.rewards.agents if isinstance(self.rewards, Empirical) else ()
+
+    @property
+    def arm_names(self) -> tuple[str, ...]:
+        """The arms' names, if the samples of their rewards have names."""
+        return self.rewards.arms if isinstance(self.rewards, Empirical) else ()
 
     @cached_property
     def arm_means(self) -> NDArray[np.float64]:

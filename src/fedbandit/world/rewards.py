@@ -12,25 +12,24 @@ Every family has
 * ``parameters()``: what identifies it besides its kind, in JSON types
 
 ``fedbandit.engine.streams`` has the draws, one small function per family: this file runs without an engine.
-``empirical_of`` reads rewards that were observed: nested lists, or a CSV file.
+``empirical_of`` reads rewards that were observed: nested lists, or a table.
 """
 
-import csv
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite, sqrt
-from pathlib import Path
 from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import LARGEST, InvalidArgument, closest, number_above, true_or_false
+from fedbandit.checks import LARGEST, InvalidArgument, number_above, true_or_false
 from fedbandit.rules.batch import largest_reward_variance
+from fedbandit.world.tables import UserTable, is_table, rows_of
 
 __all__ = [
     "FAMILIES",
@@ -362,23 +361,19 @@ def _checked_range(reward_range: Any) -> Range | None:
     return low, high
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 # ---------------------------------------------------------------- samples
 
 
-Samples = Sequence[Sequence[Sequence[float]]] | str | os.PathLike[str]
+Samples = Sequence[Sequence[Sequence[float]]] | UserTable
 
-_COLUMNS = ("agent", "arm", "reward")
-_LISTS = "a list of rewards for each agent and arm, samples[agent][arm], or the path of a CSV file"
+_COLUMNS = {"agent": ("agent", "site", "hospital"), "arm": ("arm", "treatment"), "reward": ("reward", "outcome")}
+_LISTS = "a list of rewards for each agent and arm, samples[agent][arm], the path of a CSV file, or a DataFrame"
 
 
 def empirical_of(samples: Samples, reward_range: Range | None) -> Empirical:
     """The family of these samples."""
-    if isinstance(samples, (str, os.PathLike)):
-        agents, arms, cells = _from_file(Path(samples))
+    if is_table(samples):
+        agents, arms, cells = _from_table(samples)
     else:
         agents, arms, cells = (), (), _from_lists(samples)
     count = np.array([[len(cell) for cell in row] for row in cells], np.int64)
@@ -430,22 +425,28 @@ def _cell(place: str, cell: Any) -> NDArray[np.float64]:
     return values
 
 
-# ---------------------------------------------------------------- a CSV file
+# ---------------------------------------------------------------- a table
 
 
-def _from_file(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], list[list[NDArray[np.float64]]]]:
+def _from_table(source: UserTable) -> tuple[tuple[str, ...], tuple[str, ...], list[list[NDArray[np.float64]]]]:
     """Names of agents and arms (none if they are numbers), and the rewards of each pair."""
-    lines: list[int] = []
+    name = "samples" if not isinstance(source, (str, os.PathLike)) else str(source)
+    places: list[str] = []
     agents: list[str] = []
     arms: list[str] = []
     rewards: list[float] = []
-    for line, agent, arm, reward in _rows(path):
-        lines.append(line)
+    for place, (agent, arm, reward) in rows_of("samples", source, _COLUMNS):
+        for column, cell in (("agent", agent), ("arm", arm)):
+            if not cell:
+                raise InvalidArgument(f"{place}, column {column}", cell, "a number or a name")
+        places.append(place)
         agents.append(agent)
         arms.append(arm)
-        rewards.append(reward)
-    agent_names, agent_of = _numbered(path, "agent", agents, lines)
-    arm_names, arm_of = _numbered(path, "arm", arms, lines)
+        rewards.append(_reward(place, reward))
+    if not places:
+        raise InvalidArgument("samples", name, "a table with at least one reward")
+    agent_names, agent_of = _numbered("agent", agents, places)
+    arm_names, arm_of = _numbered("arm", arms, places)
     num_agents, num_arms = int(agent_of.max()) + 1, int(arm_of.max()) + 1
     cell_of = agent_of * num_arms + arm_of
     order = np.argsort(cell_of, kind="stable")
@@ -453,62 +454,31 @@ def _from_file(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], list[list[
     if (count == 0).any():
         i, k = divmod(int(count.argmin()), num_arms)
         agent, arm = agent_names[i] if agent_names else i, arm_names[k] if arm_names else k
-        raise InvalidArgument(
-            "samples", str(path), "at least one reward for every agent and arm", f"Agent {agent} has none of arm {arm}."
-        )
+        hint = f"Agent {agent} has none of arm {arm}."
+        raise InvalidArgument("samples", name, "at least one reward for every agent and arm", hint)
     parts = np.split(np.array(rewards)[order], np.cumsum(count)[:-1])
     return agent_names, arm_names, [parts[i * num_arms : (i + 1) * num_arms] for i in range(num_agents)]
 
 
-def _rows(path: Path) -> Iterator[tuple[int, str, str, float]]:
-    """The number of each line, and what it says."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [name.strip() for name in next(reader, list[str]())]
-            places = [_column(path, header, name) for name in _COLUMNS]
-            found = False
-            for row in reader:
-                if not any(row):
-                    continue  # an empty line
-                if len(row) != len(header):
-                    raise _bad(path, reader.line_num, "", f"{len(row)} columns", f"{len(header)} columns, as the first")
-                agent, arm, reward = (row[place].strip() for place in places)
-                for name, value in (("agent", agent), ("arm", arm)):
-                    if not value:
-                        raise _bad(path, reader.line_num, name, value, "a number or a name")
-                yield reader.line_num, agent, arm, _reward(path, reader.line_num, reward)
-                found = True
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidArgument("samples", str(path), "a readable CSV file in UTF-8", f"{reason}.") from None
-    if not found:
-        raise InvalidArgument("samples", str(path), "a CSV file with at least one reward")
-
-
-def _column(path: Path, header: list[str], name: str) -> int:
-    if header.count(name) != 1:
-        raise _bad(path, 1, "", ",".join(header), f"the columns {', '.join(_COLUMNS)}", closest(name, header))
-    return header.index(name)
-
-
-def _reward(path: Path, line: int, text: str) -> float:
+def _reward(place: str, text: str) -> float:
     try:
         reward = float(text)
     except ValueError:
         reward = float("nan")
     if not isfinite(reward) or abs(reward) > LARGEST:
-        raise _bad(path, line, "reward", text, f"a number of at most {LARGEST:g} in size")
+        raise InvalidArgument(f"{place}, column reward", text, f"a number of at most {LARGEST:g} in size")
     return reward
 
 
-def _numbered(
-    path: Path, column: str, values: list[str], lines: list[int]
-) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def _numbered(column: str, values: list[str], places: list[str]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The names in a column, in order of first appearance, and the position of each entry.
 
     A column of whole numbers counts from 0 and has no names. One of both kinds is a typing error, not a list of names.
     """
+
+    def bad(value: str, accepted: str) -> InvalidArgument:
+        return InvalidArgument(f"{places[values.index(value)]}, column {column}", value, accepted)
+
     distinct = list(dict.fromkeys(values))
     numeric = [value.isascii() and value.isdigit() for value in distinct]
     if not any(numeric):
@@ -516,18 +486,13 @@ def _numbered(
         return tuple(distinct), np.array([place[value] for value in values], np.int64)
     if not all(numeric):
         odd = distinct[numeric.index(not numeric[0])]
-        accepted = f"a {'whole number' if numeric[0] else 'name'}, as in the lines before it"
-        raise _bad(path, lines[values.index(odd)], column, odd, accepted)
+        raise bad(odd, f"a {'whole number' if numeric[0] else 'name'}, as in the rows before it")
     numbers = {value: int(value) for value in distinct}
     missing = set(range(len(set(numbers.values())))) - set(numbers.values())
     if missing:
-        top = max(distinct, key=int)
-        raise _bad(
-            path, lines[values.index(top)], column, top, f"numbered from 0 without gaps; there is no {min(missing)}"
-        )
+        raise bad(max(distinct, key=int), f"numbered from 0 without gaps; there is no {min(missing)}")
     return (), np.array([numbers[value] for value in values], np.int64)
 
 
-def _bad(path: Path, line: int, column: str, value: str, accepted: str, hint: str = "") -> InvalidArgument:
-    place = f"{path}, line {line}" + (f", column {column}" if column else "")
-    return InvalidArgument(place, value, accepted, hint)
+def __dir__() -> list[str]:
+    return __all__
