@@ -222,11 +222,12 @@ class _Replaced(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         kind = self._old.expression
-        if kind is not None and isinstance(node, kind) and ast.unparse(node) == self._old.code[0] and not self._keep:
+        is_read = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)  # what is assigned to is no expression
+        if kind is not None and is_read and isinstance(node, kind) and not self._keep:
             made = self._new[0]
-            if len(self._new) == 1 and isinstance(made, ast.Expr):
+            if len(self._new) == 1 and isinstance(made, ast.Expr) and ast.unparse(node) == self._old.code[0]:
                 self.count += 1
-                return ast.copy_location(deepcopy(made.value), node)
+                return deepcopy(made.value)
         if isinstance(node, ast.Call) and kind is None:
             node.keywords = [new for old in node.keywords for new in self._named(old)]
         self.generic_visit(node)
