@@ -226,6 +226,7 @@ def test_theory():
     assert re.search(r"p_1 at n = T / M \(Lemma 6\)\s+0\.0002", output)
     assert re.search(r"until C~ falls to 1\s+1,04\d,\d{3}", output)
     assert re.search(r"Theorem 2\)\s+[\d,]+  vacuous: above gap \* T = 100,000", output)
+    assert "Theorem 1 says nothing about Gossip_UCB within" in " ".join(output.split())
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from fedbandit.engine.layout import settings_of
 from fedbandit.planning import forecast, trials
 from fedbandit.planning.forecast import Forecast
 from fedbandit.planning.question import CERTAINTY, Question, means_of_trials, problems
-from fedbandit.planning.trials import Curve, Player, crossing, deviations, share_of, sure_of
+from fedbandit.planning.trials import Curve, TrialRunner, crossing, deviations, share_of, sure_of
 from fedbandit.planning.words import about, duration, percent
 from fedbandit.policies.plain import new_me
 from fedbandit.policies.protocol import time_of
@@ -45,7 +45,7 @@ def question(sites=3, arms=2, gap=0.3, epsilon=3.0, patients=None, bias=None, se
 
 
 def player(asked, policy=None, alone=False):
-    return Player(asked, policy or FedBatch(asked.epsilon), alone, lambda run, done, total: None)
+    return TrialRunner(asked, policy or FedBatch(asked.epsilon), alone, lambda run, done, total: None)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from fedbandit import simulate, theory
 from fedbandit.experiments.experiment import read_experiment
-from fedbandit.experiments.reproduce import FIGURES, experiment_file, findings, run_figures, write_report
+from fedbandit.experiments.reproduce import FIGURES, experiment_file, outcome_of, run_figures, write_report
 from fedbandit.simulation.result import Result
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedbandit.PrivacyWarning")
@@ -79,24 +79,24 @@ def small(tmp_path_factory, request):
         yield folder, run_figures(request.param, folder / "runs", quick=True)
 
 
-def test_findings(small):
+def test_outcomes(small):
     _, found = small
     assert found
-    for finding in found:
-        assert len(finding.numbers) == 4
-        assert finding.numbers[0].ratio == 1.0
-        last = finding.result.regret.isel(time=-1).mean(["trial", "agent"])
-        np.testing.assert_allclose([row.regret for row in finding.numbers], last)
-        degree = np.mean([len(agents) for agents in finding.experiment.problem.graph.neighbours])
-        arms = finding.experiment.problem.num_arms
-        sent = 2 * 20_000 / finding.experiment.problem.num_agents  # two messages a round, shared by all
-        assert finding.numbers[0].messages == pytest.approx(sent)
-        assert finding.numbers[0].megabits == pytest.approx(arms * (64 * sent + 32 * degree * 20_000) / 1e6)
-        assert finding.claims[1].holds is None, "too short for what the paper says of 6e5 rounds"
+    for outcome in found:
+        assert len(outcome.numbers) == 4
+        assert outcome.numbers[0].ratio == 1.0
+        last = outcome.result.regret.isel(time=-1).mean(["trial", "agent"])
+        np.testing.assert_allclose([row.regret for row in outcome.numbers], last)
+        degree = np.mean([len(agents) for agents in outcome.experiment.problem.graph.neighbours])
+        arms = outcome.experiment.problem.num_arms
+        sent = 2 * 20_000 / outcome.experiment.problem.num_agents  # two messages a round, shared by all
+        assert outcome.numbers[0].messages == pytest.approx(sent)
+        assert outcome.numbers[0].megabits == pytest.approx(arms * (64 * sent + 32 * degree * 20_000) / 1e6)
+        assert outcome.claims[1].holds is None, "too short for what the paper says of 6e5 rounds"
 
 
 def invented(curves, horizon=10**6, name="figure-2a"):
-    """A finding from curves of our own: regret(t) per epsilon 1, 2, 5, infinity."""
+    """An outcome from curves of our own: regret(t) per epsilon 1, 2, 5, infinity."""
     experiment = replace(read_experiment(experiment_file(name)), horizon=horizon)
     times = [horizon // 100, horizon // 10, round(0.6 * horizon), horizon]
     real = simulate(experiment.problem, experiment.policies, 100, 2, checkpoints=[1, 10, 60]).dataset
@@ -104,7 +104,7 @@ def invented(curves, horizon=10**6, name="figure-2a"):
     data = real.assign_coords(time=times).assign(
         regret=(real["regret"].dims, np.broadcast_to(regret, real["regret"].shape))
     )
-    return findings("2a", experiment, Result(data))
+    return outcome_of("2a", experiment, Result(data))
 
 
 def verdicts(*curves, **options):
@@ -124,19 +124,35 @@ def test_verdicts():
     assert verdicts(*as_claimed, name="figure-2c")[1] is None, "the paper gives no ratio for (c)"
 
 
+def test_the_conclusion_is_a_sentence_for_each_verdict():
+    as_claimed = [lambda t, e=e: 5000 * np.log(t) / e for e in (1, 2, 5, 100)]
+    ratios, order, log = "for epsilon 1, 2, 5", "more privacy, more regret", "without privacy, regret grows like log T"
+    assert invented(as_claimed).conclusion == (
+        f"100 trials of 1,000,000 rounds confirm: regret at t = 600,000 {ratios}; {order}; {log}."
+    )
+    mixed = invented([*as_claimed[:2], lambda t: 1500 * np.log(t), lambda t: t**0.35]).conclusion
+    assert f"contradict: regret at t = 600,000 {ratios}." in mixed
+    assert mixed.endswith(f"They cannot decide: {log}.")
+    assert invented(as_claimed, horizon=10**5).conclusion == (
+        f"100 trials of 100,000 rounds confirm: {order}. They cannot decide: regret at t = 60,000 {ratios}; {log}. "
+        "Claims about a million rounds take as many: leave out --quick."
+    )
+    assert ratios not in invented(as_claimed, name="figure-2c").conclusion, "the paper gives no ratio for (c)"
+
+
 def test_the_explanation_is_computed():
-    finding = invented([lambda t: 0.08 * t, lambda t: 0.05 * t, lambda t: 0.03 * t, lambda t: 100 * np.log(t)])
-    gaps = finding.experiment.problem.gaps
-    assert f"lost {100 * 0.08 / gaps.mean():.0f} % of what uniform play loses" in finding.explanation
+    outcome = invented([lambda t: 0.08 * t, lambda t: 0.05 * t, lambda t: 0.03 * t, lambda t: 100 * np.log(t)])
+    gaps = outcome.experiment.problem.gaps
+    assert f"lost {100 * 0.08 / gaps.mean():.0f} % of what uniform play loses" in outcome.explanation
     wide = theory.rounds_above(1.0, 3, 5, 10**6, 1.0)
-    assert f"until t = {wide:,} of uniform play" in finding.explanation
+    assert f"until t = {wide:,} of uniform play" in outcome.explanation
 
 
 @pytest.mark.slow
 def test_resuming_gives_the_identical_page(small):
     folder, found = small
     first = write_report(found, folder / "first.html", "command").read_bytes()
-    figures = [finding.figure for finding in found]
+    figures = [outcome.figure for outcome in found]
     again = run_figures(figures, folder / "runs", quick=True)
     assert write_report(again, folder / "second.html", "command").read_bytes() == first
     for path in (folder / "runs").glob("*.nc"):
@@ -172,7 +188,7 @@ def test_the_page_in_a_real_browser(small):
     assert len(boxes) == len(found)
     assert all(box["width"] > 600 and box["height"] > 200 for box in boxes)
     letters = [re.search(r"\((.)\)", heading)[1] for heading in headings]
-    assert letters == [finding.figure.removeprefix("2") for finding in found]
+    assert letters == [outcome.figure.removeprefix("2") for outcome in found]
     assert "the paper says" in text
     assert "stays above 1, the whole range of the means, until t =" in text
     assert "fedbandit reproduce all --quick" in text

@@ -1,4 +1,6 @@
+import functools
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -94,3 +96,27 @@ def test_vacuous_bounds():
 def test_bad_calls(call, message):
     with pytest.raises(InvalidArgument, match=message):
         call()
+
+
+def test_a_conclusion_says_what_the_bounds_promise():
+    """Checked against the bounds themselves: one that says something, and one that says it only later."""
+    gaps, setting = [0.0, 0.1, 0.1], (3, 3)
+    bound = theory.gossip_bound(gaps, *setting, 10**6, 0.5)
+    words = theory.conclusion(gaps, *setting, 10**6, 0.5)
+    assert words == (
+        f"Theorem 1: Gossip_UCB loses at most {bound:,.0f} per agent within 1,000,000 rounds, "
+        f"{100 * bound / 1e5:.2g} % of gap * T, the most that anybody can lose."
+    )
+    words = theory.conclusion(gaps, *setting, 10_000, 0.5, 1.0)
+    assert "Theorem 1 says nothing about Gossip_UCB within 10,000 rounds: its bound is above gap * T = 1,000" in words
+    first = [int(float(number)) for number in re.findall(r"after about (\S+) rounds", words)]
+    assert len(first) == 2
+    private = functools.partial(theory.fed_bound, gaps, *setting, lambda2=0.5, epsilon=1.0)
+    clean = functools.partial(theory.gossip_bound, gaps, *setting, lambda2=0.5)
+    for rounds, of in zip(first, (clean, private), strict=True):
+        assert theory.is_vacuous(of(horizon=int(0.9 * rounds)), gaps, int(0.9 * rounds))
+        assert not theory.is_vacuous(of(horizon=int(1.1 * rounds)), gaps, int(1.1 * rounds))
+    ratio = private(horizon=10_000) / clean(horizon=10_000)
+    assert words.endswith(f"Privacy makes the bound {ratio:,.2f} times as large.")
+    hopeless = theory.conclusion([0.0, 1e-5], 3, 2, 10**6, 0.5)
+    assert hopeless.endswith("It stays above that up to 1.0e9 rounds.")

@@ -4,7 +4,7 @@ Each function states what the paper proves (or claims). The formulas of a round 
 ``fedbandit.rules``, which this file uses for the radii.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, log, pi, sqrt
 
 from fedbandit.checks import InvalidArgument, number_above, whole_number
@@ -16,6 +16,7 @@ __all__ = [
     "alpha2",
     "alpha3",
     "clean_radius",
+    "conclusion",
     "fed_bound",
     "gossip_bound",
     "is_vacuous",
@@ -166,6 +167,50 @@ def is_vacuous(bound: float, gaps: Sequence[float], horizon: int) -> bool:
     if len(gaps) == 0:
         raise InvalidArgument("gaps", gaps, "at least one number")
     return bound >= max(gaps) * horizon
+
+
+def conclusion(
+    gaps: Sequence[float], num_agents: int, num_arms: int, horizon: int, lambda2: float, epsilon: float = inf
+) -> str:
+    """What the theorems promise in this setting, in a few sentences; Theorem 2 if ``epsilon`` is finite."""
+    most = max(gaps) * horizon
+
+    def clean(rounds: int) -> float:
+        return gossip_bound(gaps, num_agents, num_arms, rounds, lambda2)
+
+    def private(rounds: int) -> float:
+        return fed_bound(gaps, num_agents, num_arms, rounds, lambda2, epsilon)
+
+    sentences: list[str] = []
+    theorems = [("Theorem 1", "Gossip_UCB", clean), ("Theorem 2", f"Fed_UCB with epsilon {epsilon:g}", private)]
+    for theorem, policy, bound in theorems[: 1 if epsilon == inf else 2]:
+        found, within = bound(horizon), f"within {horizon:,} rounds"
+        if is_vacuous(found, gaps, horizon):
+            first = _first_horizon(bound, gaps)
+            later = (
+                f"falls below that after about {first:.1e}" if first else f"stays above that up to {MAX_HORIZON:.1e}"
+            )
+            sentences.append(
+                f"{theorem} says nothing about {policy} {within}: its bound is above gap * T = {most:,.0f}, the most "
+                f"that anybody can lose. It {later.replace('e+0', 'e')} rounds."
+            )
+        else:
+            share = f"{100.0 * found / most:.2g} % of gap * T, the most that anybody can lose"
+            sentences.append(f"{theorem}: {policy} loses at most {found:,.0f} per agent {within}, {share}.")
+    if epsilon < inf and clean(horizon) < inf:
+        sentences.append(f"Privacy makes the bound {private(horizon) / clean(horizon):,.2f} times as large.")
+    return " ".join(sentences)
+
+
+def _first_horizon(bound: Callable[[int], float], gaps: Sequence[float]) -> int | None:
+    """The first horizon at which a bound says something, found by bisection; bounds grow more slowly than T."""
+    low, high = 2, MAX_HORIZON
+    if is_vacuous(bound(high), gaps, high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_vacuous(bound(middle), gaps, middle) else (low, middle)
+    return high
 
 
 def _check_lambda2(lambda2: float) -> None:

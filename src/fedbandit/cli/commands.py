@@ -6,6 +6,7 @@ Heavy imports happen inside commands: help, the version and a mistyped command n
 import sys
 import warnings
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any
 
 import typer
@@ -94,6 +95,7 @@ def theory_command(
 ) -> None:
     """Print the paper's constants and bounds for a setting: L, the alphas, radii, Theorems 1 and 2."""
     needs("fedbandit theory", "sim")
+    from fedbandit import theory
     from fedbandit.checks import number_above, number_between, whole_number
     from fedbandit.cli.tables import print_theory
     from fedbandit.world.graph import parse
@@ -103,6 +105,7 @@ def theory_command(
     m, steps = whole_number("--arms", arms, 2, 10**4), whole_steps("--horizon", horizon)
     gaps = [0.0] + [number_between("--gap", gap, 0.0, 1.0)] * (m - 1)
     print_theory(g, m, steps, epsilon, gaps)
+    typer.echo(fill(theory.conclusion(gaps, g.num_agents, m, steps, g.lambda2, epsilon), 100))
 
 
 def whole_steps(argument: str, value: float) -> int:
@@ -314,12 +317,13 @@ def reproduce(
     folder = [] if output == Path("out") else ["-o", str(output)]
     command = " ".join(["fedbandit reproduce", *(figures or ["all"]), *(["--quick"] if quick else []), *folder])
     report = write_report(found, output / "report.html", command)
-    for finding in found:
+    for outcome in found:
         rows = [
             [c.subject, c.paper, c.measured, {True: "holds", False: "does not hold", None: ""}[c.holds]]
-            for c in finding.claims
+            for c in outcome.claims
         ]
-        print_table(finding.experiment.name, ["", "the paper says", "we measured", ""], rows, wrap=True)
+        print_table(outcome.experiment.name, ["", "the paper says", "we measured", ""], rows, wrap=True)
+        typer.echo(fill(outcome.conclusion, 100) + "\n")
     typer.echo(f"report: {report}")
 
 

@@ -28,7 +28,7 @@ from fedbandit.world.problem import Problem
 from fedbandit.world.rewards import FAMILIES
 
 MAX_REDRAWN = 10_000
-AnyGraph = Graph | Schedule | Contacts
+BuiltGraph = Graph | Schedule | Contacts
 
 __all__ = ["Experiment", "ExperimentError", "read_experiment", "read_sweep"]
 
@@ -217,7 +217,7 @@ def _shares(section: _SharesSection | None) -> Shares | None:
         raise error.at("shares") from None
 
 
-def _graph(section: str | _GraphSection, num_agents: int | None, folder: Path) -> AnyGraph:
+def _graph(section: str | _GraphSection, num_agents: int | None, folder: Path) -> BuiltGraph:
     if isinstance(section, str):
         if num_agents is None:
             return graphs.parse(section)
@@ -234,7 +234,7 @@ def _graph(section: str | _GraphSection, num_agents: int | None, folder: Path) -
     return graphs.from_edges(section.edges or [], section.num_agents)
 
 
-def _problems(file: _File, graph: AnyGraph, folder: Path) -> list[Problem]:
+def _problems(file: _File, graph: BuiltGraph, folder: Path) -> list[Problem]:
     """The problem, or one for each trial."""
     section = file.problem
     if not section.redraw:
@@ -260,7 +260,7 @@ _PARAMETERS = {
 _OF_ALL_REWARDS = ("weights", "edges_per_round", "rates", "counts", "delays", "reward_window", "default_reward")
 
 
-def _problem(section: _ProblemSection, graph: AnyGraph, folder: Path) -> Problem:
+def _problem(section: _ProblemSection, graph: BuiltGraph, folder: Path) -> Problem:
     given = section.model_dump(exclude_none=True)
     options = {name: given[name] for name in _OF_ALL_REWARDS if name in given}
     if ":" in str(section.edges_per_round):
@@ -305,7 +305,7 @@ def _problem(section: _ProblemSection, graph: AnyGraph, folder: Path) -> Problem
     return Problem.changing([(0, section.means), *changes], graph, rewards, **options)
 
 
-def _empirical(section: _ProblemSection, graph: AnyGraph, folder: Path, options: dict[str, Any]) -> Problem:
+def _empirical(section: _ProblemSection, graph: BuiltGraph, folder: Path, options: dict[str, Any]) -> Problem:
     """Rewards from a CSV file, whose path starts from the folder of the experiment file."""
     if section.means is not None or section.num_arms is not None or section.hospital is not None or section.same_means:
         raise InvalidArgument("problem.rewards", "empirical", "given samples, and no means, num_arms or hospital")

@@ -27,7 +27,16 @@ from fedbandit.policies import FedUCB
 from fedbandit.simulation.result import Result
 from fedbandit.simulation.run import OnProgress, checkpoint_times
 
-__all__ = ["FIGURES", "Claim", "Finding", "PolicyNumbers", "experiment_file", "findings", "run_figures", "write_report"]
+__all__ = [
+    "FIGURES",
+    "Claim",
+    "FigureOutcome",
+    "PolicyNumbers",
+    "experiment_file",
+    "outcome_of",
+    "run_figures",
+    "write_report",
+]
 
 
 FIGURES = {"2a": "figure-2a", "2b": "figure-2b", "2c": "figure-2c"}
@@ -43,6 +52,7 @@ class Claim:
     paper: str
     measured: str
     holds: bool | None  # None: no claim, or this run cannot decide it
+    is_made: bool = True  # False: the paper gives no number to compare with
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,7 @@ class PolicyNumbers:
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
+class FigureOutcome:
     """The experiment of a figure, and its outcome."""
 
     figure: str
@@ -73,6 +83,21 @@ class Finding:
     claims: list[Claim]
     numbers: list[PolicyNumbers]
     explanation: str
+
+    @property
+    def conclusion(self) -> str:
+        """Which of the paper's claims hold in this run, which do not, and which it cannot decide."""
+        e = self.experiment
+        run = f"{e.trials} trials of {e.horizon:,} rounds"
+        sentences: list[str] = []
+        for holds, words in (True, "confirm"), (False, "contradict"), (None, "cannot decide"):
+            claims = [claim.subject for claim in self.claims if claim.is_made and claim.holds is holds]
+            if claims:
+                sentences.append(f"{run if not sentences else 'They'} {words}: {'; '.join(claims)}.")
+        undecided = any(claim.is_made and claim.holds is None for claim in self.claims)
+        if undecided and not _at_paper_scale(e):
+            sentences.append("Claims about a million rounds take as many: leave out --quick.")
+        return " ".join(sentences)
 
 
 def experiment_file(name: str) -> Path:
@@ -85,14 +110,14 @@ def experiment_file(name: str) -> Path:
 
 def run_figures(
     figures: Sequence[str], folder: str | Path, quick: bool = False, progress: OnProgress | None = None
-) -> list[Finding]:
+) -> list[FigureOutcome]:
     """Run figures of the paper (``"2a"``, ``"2b"``, ``"2c"``), resuming an earlier call in ``folder``."""
     for figure in figures:
         if figure not in FIGURES:
             raise InvalidArgument("figure", figure, f"one of {', '.join(FIGURES)}, all")
     experiments = [_at_scale(read_experiment(experiment_file(FIGURES[figure])), quick) for figure in figures]
     results = run_all(experiments, folder, progress)
-    return [findings(*parts) for parts in zip(figures, experiments, results, strict=True)]
+    return [outcome_of(*parts) for parts in zip(figures, experiments, results, strict=True)]
 
 
 def _at_scale(experiment: Experiment, quick: bool) -> Experiment:
@@ -107,11 +132,11 @@ def _ratio_time(horizon: int) -> int:
     return round(0.6 * horizon)
 
 
-def findings(figure: str, experiment: Experiment, result: Result) -> Finding:
+def outcome_of(figure: str, experiment: Experiment, result: Result) -> FigureOutcome:
     """Check the paper's claims against a result."""
     time = _ratio_time(experiment.horizon)
     numbers = _numbers(experiment, result, time)
-    return Finding(
+    return FigureOutcome(
         figure=figure,
         experiment=experiment,
         result=result,
@@ -165,7 +190,9 @@ def _numbers(experiment: Experiment, result: Result, time: int) -> list[PolicyNu
 def _claims(experiment: Experiment, result: Result, numbers: list[PolicyNumbers], time: int) -> list[Claim]:
     claims: list[Claim] = []
     graph = experiment.problem.graph
-    claims.append(Claim("lambda_2", "0.5" if graph.num_agents == 3 else "about 0.99", f"{graph.lambda2:.5f}", None))
+    claims.append(
+        Claim("lambda_2", "0.5" if graph.num_agents == 3 else "about 0.99", f"{graph.lambda2:.5f}", None, False)
+    )
     private = [row for row in numbers if _epsilon(experiment, row.label) in _PAPER_RATIOS]
     wanted = [_PAPER_RATIOS[_epsilon(experiment, row.label)] for row in private]
     measured = [row.ratio for row in private]
@@ -177,6 +204,7 @@ def _claims(experiment: Experiment, result: Result, numbers: list[PolicyNumbers]
             "about 1 : 1/2 : 1/5 at t = 6e5" if claimed else "(no ratio given)",
             " : ".join(f"{ratio:.2f}" for ratio in measured),
             close if claimed and _at_paper_scale(experiment) else None,
+            claimed,
         )
     )
     regrets = [row.regret for row in numbers]
@@ -257,18 +285,18 @@ code { background: #f4f4f4; padding: .1rem .3rem; }
 """
 
 
-def write_report(findings: Sequence[Finding], path: str | Path, command: str) -> Path:
+def write_report(outcomes: Sequence[FigureOutcome], path: str | Path, command: str) -> Path:
     """Write the page atomically."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
-    part.write_text(_page(findings, command), encoding="utf-8")
+    part.write_text(_page(outcomes, command), encoding="utf-8")
     part.replace(target)
     return target
 
 
-def _page(findings: Sequence[Finding], command: str) -> str:
-    first = findings[0]
+def _page(outcomes: Sequence[FigureOutcome], command: str) -> str:
+    first = outcomes[0]
     scale = f"{first.experiment.trials} trials of {first.experiment.horizon:,} rounds"
     if first.experiment.horizon < 10**6:
         scale += " (the paper has a million rounds, ten times as many: its claims about them are not decided here)"
@@ -276,8 +304,8 @@ def _page(findings: Sequence[Finding], command: str) -> str:
         "<h1>Figure 2 of &ldquo;Federated Bandit: A Gossiping Approach&rdquo;, reproduced</h1>",
         f'<p class="lead">{html.escape(scale)}. Fed_UCB with its privacy repaired and its radius with the constants as '
         "printed.</p>",
-        *(_section(finding) for finding in findings),
-        _footer(findings, command),
+        *(_section(outcome) for outcome in outcomes),
+        _footer(outcomes, command),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -288,24 +316,25 @@ def _page(findings: Sequence[Finding], command: str) -> str:
     )
 
 
-def _section(finding: Finding) -> str:
-    title = html.escape(finding.experiment.name)
-    figure = finding.result.plot(band="minmax", scale="both")
+def _section(outcome: FigureOutcome) -> str:
+    title = html.escape(outcome.experiment.name)
+    figure = outcome.result.plot(band="minmax", scale="both")
     caption = "Regret averaged over trials and agents; the band spans smallest to largest trial, as in the paper."
     return "\n".join(
         [
-            f'<section id="figure-{finding.figure}">',
+            f'<section id="figure-{outcome.figure}">',
             f"<h2>{title}</h2>",
-            f'<figure role="img" aria-label="{title}">{_svg(figure, finding.figure)}',
+            f'<figure role="img" aria-label="{title}">{_svg(figure, outcome.figure)}',
             f"<figcaption>{caption}</figcaption></figure>",
             _table(
                 ["", "the paper says", "we measured", ""],
-                [[claim.subject, claim.paper, claim.measured, _verdict(claim)] for claim in finding.claims],
+                [[claim.subject, claim.paper, claim.measured, _verdict(claim)] for claim in outcome.claims],
             ),
-            f"<p>{html.escape(finding.explanation)}</p>",
-            _numbers_table(finding),
+            f"<p>{html.escape(outcome.conclusion)}</p>",
+            f"<p>{html.escape(outcome.explanation)}</p>",
+            _numbers_table(outcome),
             "<details><summary>the experiment file</summary>",
-            f"<pre>{html.escape(finding.experiment.text)}</pre></details>",
+            f"<pre>{html.escape(outcome.experiment.text)}</pre></details>",
             "</section>",
         ]
     )
@@ -317,8 +346,8 @@ def _verdict(claim: Claim) -> str:
     return '<span class="yes">holds</span>' if claim.holds else '<span class="no">does not hold</span>'
 
 
-def _numbers_table(finding: Finding) -> str:
-    headings = ["policy", "regret", "smallest to largest trial", f"ratio at {finding.ratio_time:,}", "best arm"]
+def _numbers_table(outcome: FigureOutcome) -> str:
+    headings = ["policy", "regret", "smallest to largest trial", f"ratio at {outcome.ratio_time:,}", "best arm"]
     headings += ["theorem's bound", "C~ above 1 until", "estimates sent", "Mbit sent"]
     rows = [
         [
@@ -332,7 +361,7 @@ def _numbers_table(finding: Finding) -> str:
             f"{row.messages:,.0f}",
             f"{row.megabits:,.0f}",
         ]
-        for row in finding.numbers
+        for row in outcome.numbers
     ]
     note = (
         "Regret, messages and bits are per agent at the end. A bound is vacuous if it exceeds the largest gap times "
@@ -342,10 +371,10 @@ def _numbers_table(finding: Finding) -> str:
     return _table(headings, rows, numeric_from=1) + f"<p><small>{note}</small></p>"
 
 
-def _footer(findings: Sequence[Finding], command: str) -> str:
-    versions = json.loads(findings[0].result.dataset.attrs["versions"])
+def _footer(outcomes: Sequence[FigureOutcome], command: str) -> str:
+    versions = json.loads(outcomes[0].result.dataset.attrs["versions"])
     said = ", ".join(f"{name} {version}" for name, version in versions.items())
-    seeds = ", ".join(f"{f.figure}: {f.experiment.seed}" for f in findings)
+    seeds = ", ".join(f"{f.figure}: {f.experiment.seed}" for f in outcomes)
     return (
         f"<footer><p>Made by <code>{html.escape(command)}</code>. Seeds of the trials: {html.escape(seeds)}; "
         f"the means come from the seeds in the experiment files. Versions: {html.escape(said)}.</p></footer>"

@@ -3,7 +3,7 @@
 Formulas of rewards, noise and radii are those of ``fedbandit.rules``.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from fedbandit.checks import InvalidArgument
 from fedbandit.notebook import forecast_html
 from fedbandit.planning.question import CERTAINTY, Question, means_of_trials
-from fedbandit.planning.trials import Curve, OnRun, Player, rounds_at_most
-from fedbandit.planning.words import Table, by_then, in_words, pace, tables_of
+from fedbandit.planning.trials import Curve, OnRun, TrialRunner, rounds_at_most
+from fedbandit.planning.words import ForecastTable, by_then, in_words, pace, tables_of
 from fedbandit.policies import CentralUCB, FedBatch
 from fedbandit.rules import batch
 from fedbandit.rules import radius as radii
 from fedbandit.rules.batch import break_even_decisions, first_size
 from fedbandit.rules.kl import bernoulli_kl
+from fedbandit.simulation.run import OnProgress
 from fedbandit.world.graph import Graph
 
 if TYPE_CHECKING:
@@ -106,8 +107,6 @@ def patients_until_radius(question: Question, expected_decisions: int | None) ->
             return patients
     return inf
 
-
-OnProgress = Callable[[int, int], None]
 
 _WORLDS = 600  # to count the sites at which another arm is best
 
@@ -202,7 +201,7 @@ class Forecast:
         return pd.DataFrame.from_dict(self.rows, orient="index")
 
     @property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[ForecastTable]:
         """What the command prints, as texts."""
         return tables_of(self)
 
@@ -268,7 +267,7 @@ def plan(
 def _forecast(question: Question, show: OnRun) -> Forecast:
     start, asked = max(32, ceil(4.0 * fewest_patients(question))), question.patients or 0
     central = CentralUCB(index="thompson")
-    all_in_one = Player(question, central, False, show)
+    all_in_one = TrialRunner(question, central, False, show)
     pooled = all_in_one.search(start, asked)
     together, told = _together(question, max(start, pooled.last // 2), show)
     if pooled.last < together.found < inf:
@@ -277,10 +276,13 @@ def _forecast(question: Question, show: OnRun) -> Forecast:
     if question.patients is not None:
         given = _given(question, together, told, show)
     means = means_of_trials(question, _WORLDS)
-    share, single = float((means.argmax(axis=2) == question.best_arm).mean()), Player(question, central, True, show)
+    share, single = (
+        float((means.argmax(axis=2) == question.best_arm).mean()),
+        TrialRunner(question, central, True, show),
+    )
     longest = max(together.last, asked)
     alone = single.search(longest, asked) if share >= CERTAINTY else single.play(min(longest, single.most))
-    together = Player(question, _fed_batch(question, told), False, show).until_sure(together)
+    together = TrialRunner(question, _fed_batch(question, told), False, show).until_sure(together)
     pooled = all_in_one.until_sure(pooled)
     if share >= CERTAINTY:
         alone = single.until_sure(alone)
@@ -306,20 +308,20 @@ def _together(question: Question, start: int, show: OnRun) -> tuple[Curve, int |
 
     Sites that know how many patients they will have say so, and begin to learn earlier (docs/few-patients.md).
     """
-    first = Player(question, _fed_batch(question, None), False, show).search(start)
+    first = TrialRunner(question, _fed_batch(question, None), False, show).search(start)
     if first.found == inf:
         return first, None
     told = ceil(first.found)
     if _same_batches(question, told, None):
         return first, None
-    second = Player(question, _fed_batch(question, told), False, show).search(start)
+    second = TrialRunner(question, _fed_batch(question, told), False, show).search(start)
     return (second, told) if second.found < first.found else (first, None)
 
 
 def _given(question: Question, together: Curve, told: int | None, show: OnRun) -> Curve:
     """FedBatch told to expect the patients in question."""
     asked = question.patients or 0
-    player = Player(question, _fed_batch(question, asked), False, show)
+    player = TrialRunner(question, _fed_batch(question, asked), False, show)
     rounds = min(2 * asked, player.most)
     if _same_batches(question, asked, told) and together.last >= rounds:
         return together

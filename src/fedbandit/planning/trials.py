@@ -26,7 +26,7 @@ from fedbandit.rules.belief import SURE, is_sure, widening
 from fedbandit.rules.propensity import chances_of_highest
 from fedbandit.simulation.run import check_call, truths_of
 
-__all__ = ["Curve", "OnRun", "Player", "Share", "crossing", "deviations", "rounds_at_most", "share_of", "sure_of"]
+__all__ = ["Curve", "OnRun", "Share", "TrialRunner", "crossing", "deviations", "rounds_at_most", "share_of", "sure_of"]
 
 
 # ---------------------------------------------------------------- curves
@@ -185,7 +185,7 @@ _STEP, _MOST_TIMES = 0.09, 90
 _SITES_ASKED = 2  # of each trial whether they are sure: sites of a trial agree
 
 
-class Player(NamedTuple):
+class TrialRunner(NamedTuple):
     """Plays one way to act: a policy at all sites, or at a site alone."""
 
     question: Question

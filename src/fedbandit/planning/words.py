@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fedbandit.planning.forecast import Forecast
 
 
-__all__ = ["Table", "about", "by_then", "duration", "in_words", "pace", "percent", "tables_of"]
+__all__ = ["ForecastTable", "about", "by_then", "duration", "in_words", "pace", "percent", "tables_of"]
 
 
 _HARDLY = 0.25
@@ -168,7 +168,7 @@ def percent(share: float) -> str:
 # ---------------------------------------------------------------- tables
 
 
-class Table(NamedTuple):
+class ForecastTable(NamedTuple):
     """A title, headings (the first one of names), rows of cells, and a sentence below."""
 
     title: str
@@ -177,25 +177,25 @@ class Table(NamedTuple):
     note: str = ""
 
 
-def tables_of(forecast: "Forecast") -> list[Table]:
+def tables_of(forecast: "Forecast") -> list[ForecastTable]:
     """How many patients it takes; what so many give; what theory says."""
     worse = "arm worse\non average"
     until = ["", "until it\nleads", "95 % interval", "time", f"get an {worse}", "until sites\nare sure", "time"]
     then = ["", "best arm\nleads", f"got an {worse}", "successes per\n100 own patients", "in the\nlong run"]
     return [
-        Table(
+        ForecastTable(
             "Patients per site until the best arm leads for good at 95 % of the sites",
             until,
             [[name, *_until(forecast, name)] for name in forecast.ways],
             "The lead is seen in hindsight: nobody can tell yet which arm it is. That takes until the sites are sure.",
         ),
-        Table(
+        ForecastTable(
             f"After {forecast.compared_at:,.0f} patients per site",
             then,
             [[name, *_by_then(forecast, name)] for name in forecast.ways],
             "Worse on average: over all sites. For a site's own patients it may be better: see the successes.",
         ),
-        Table(
+        ForecastTable(
             "By theory",
             ["", "patients per site"],
             [[name, f"{number:,.0f}" if number < inf else "-"] for name, number in forecast.theory.items()],
