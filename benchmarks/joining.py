@@ -60,7 +60,7 @@ class World:
         self.gaps = [max(best) - it for it in best]
         self.names = [f"s{i}" for i in range(SITES)]
         ring = [(self.names[i], self.names[(i + 1) % SITES]) for i in range(SITES)]
-        terms = Federation("joining", SITES + 1, arms, 0.0, 1.0, FedBatch(1.0, index=index), counts=counts)
+        terms = Federation("joining", arms, 0.0, 1.0, FedBatch(1.0, index=index), counts=counts, max_agents=SITES + 1)
         self.network = Network(terms, ring, seed)
         self.use(is_before)
 

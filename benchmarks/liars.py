@@ -118,7 +118,7 @@ def _sweep(network: MemoryNetwork, times: int) -> None:
 
 
 def _invented() -> Iterator[str]:
-    base = Federation("liars", None, ("one", "other"), 0.0, 1.0, FedBatch(1.0))
+    base = Federation("liars", ("one", "other"), 0.0, 1.0, FedBatch(1.0))
     yield "| counts | lie | most_sites | N | error | settled |\n|---|---|---|---|---|---|"
     for terms in (replace(base, counts="sites"), replace(base, max_decisions_per_day=2.0 * PER_DAY)):
         found = [[*invent(terms, seed)] for seed in range(40)]
@@ -137,7 +137,7 @@ def main() -> None:
     print("| N | graph | counts | liars | limit of a link | shift | worst arm | warn |")
     print("|---|---|---|---|---|---|---|---|")
     for num_agents in (5, 20):
-        base = Federation("liars", num_agents, ("worst", "middle", "best"), 0.0, 1.0, FedBatch(1.0))
+        base = Federation("liars", ("worst", "middle", "best"), 0.0, 1.0, FedBatch(1.0), max_agents=num_agents)
         kinds = {
             "sites": replace(base, counts="sites"),
             "patients, max_decisions_per_day = 16": replace(base, max_decisions_per_day=16.0),

@@ -109,7 +109,7 @@ def family(process: int) -> Iterator[int]:
 def our_agent(stack: ExitStack, folder: Path) -> tuple[int, int]:
     """A live agent with ten arms whose neighbour is away."""
     arms = tuple(f"arm {k}" for k in range(NUM_ARMS))
-    terms = Federation("peers", 2, arms, 0.0, 1.0, FedBatch(epsilon=1.0))
+    terms = Federation("peers", arms, 0.0, 1.0, FedBatch(epsilon=1.0), max_agents=2)
     federation = LocalFederation(folder, terms, [("east", "north")])
     stack.callback(federation.stop_all)
     federation.start("north")

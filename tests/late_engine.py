@@ -172,7 +172,12 @@ class LateSites:
         _, agents, num_arms = tape.rewards.shape
         self.names = [f"a{i}" for i in range(agents)]
         terms = Federation(
-            "tape", agents, tuple(f"arm {k}" for k in range(num_arms)), *tape.reward_range, policy, counts="sites"
+            "tape",
+            tuple(f"arm {k}" for k in range(num_arms)),
+            *tape.reward_range,
+            policy,
+            counts="sites",
+            max_agents=agents,
         )
         if problem.reward_window:
             window, default = float(problem.reward_window), problem.default_reward

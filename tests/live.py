@@ -16,7 +16,7 @@ from fedbandit.agent.http.server import http_server
 from fedbandit.agent.process.config import ALL_RIGHTS, Address, Neighbour, SiteConfig
 from fedbandit.agent.process.runtime import Agent
 
-TERMS = Federation("trial", 3, ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4))
+TERMS = Federation("trial", ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(1.0, first_batch=4), max_agents=3)
 NEIGHBOURS = ("east", "south")
 
 

@@ -225,7 +225,7 @@ def federation_terms(num_agents: int) -> Federation:
     from fedbandit import FedBatch
 
     policy = FedBatch(epsilon=1.0)
-    return Federation("faults", num_agents, ("A", "B", "C"), 0.0, 1.0, policy, reward_window=WINDOW)
+    return Federation("faults", ("A", "B", "C"), 0.0, 1.0, policy, reward_window=WINDOW, max_agents=num_agents)
 
 
 def read_files(federation: LocalFederation) -> tuple[dict[str, Stored], dict[str, Site]]:

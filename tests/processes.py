@@ -23,7 +23,7 @@ MEANS = (0.2, 0.8)
 
 
 def terms(num_agents=2, **policy):
-    return Federation("trial", num_agents, ("A", "B"), 0.0, 1.0, FedBatch(**({"epsilon": 1.0} | policy)))
+    return Federation("trial", ("A", "B"), 0.0, 1.0, FedBatch(**({"epsilon": 1.0} | policy)), max_agents=num_agents)
 
 
 def spawn(*arguments, before=""):

@@ -63,7 +63,7 @@ class SitesOnTape:
         self.pulls, self._current = np.zeros((agents, num_arms), int), (0, 0)
         self.names = [f"a{i}" for i in range(agents)]
         arms = tuple(f"arm {k}" for k in range(num_arms))
-        self.terms = Federation("tape", agents, arms, *tape.reward_range, policy, counts=counts)
+        self.terms = Federation("tape", arms, *tape.reward_range, policy, counts=counts, max_agents=agents)
         links = [(self.names[i], self.names[j]) for i, j in tape.graph.edges]
         self.network = make_network(self.terms, links, self._from_tape)
         for name in self.names:

@@ -232,7 +232,7 @@ class TestSmallDoors:
             twice = wire.pb.Terms(wire=wire.WIRE, terms='{"name": "a", "name": "b"}').SerializeToString()
             with pytest.raises(grpc.RpcError, match="the key 'name' stands there twice"):
                 compare(twice, timeout=10.0)
-            assert wire.decode_terms(compare(wire.encode_terms(terms(3).terms()), timeout=10.0))["num_agents"] == 3
+            assert wire.decode_terms(compare(wire.encode_terms(terms(3).terms()), timeout=10.0))["max_agents"] == 3
 
 
 def test_many_differences_are_counted_not_shown():

@@ -381,7 +381,7 @@ def test_a_choice_is_among_the_arms_that_have_room():
     assert site.tried == (4, 2, 2)
     assert deepcopy(site).decide(0.0, DRAWS).result.arm == 2
     offer = replace(new_site(terms, "there", ("here",)).offer("here").result, standings=claimed((4, 4, 4)))
-    few = replace(terms, num_agents=1)  # lags behind by more than N = 1
+    few = replace(terms, max_agents=1)  # lags behind by more than N = 1
     lagging = Site("here", few, deepcopy(site.stored), silent)
     lagging.receive_offer(replace(offer, federation=few.digest()))
     assert lagging.n_max == (4, 4, 4)
@@ -480,7 +480,7 @@ POLICIES = {
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_radius_that_is_shown_is_the_one_that_is_used(policy):
-    site = new_site(replace(TERMS, num_agents=1, policy=POLICIES[policy]))
+    site = new_site(replace(TERMS, max_agents=1, policy=POLICIES[policy]))
     source, chosen = np.random.default_rng(3), set()
     assert site.radius == (None, None, None)
     for _ in range(300):
@@ -616,9 +616,9 @@ def test_where_terms_differ_is_named():
     assert ours.difference(replace(ours, policy=replace(ours.policy, epsilon=2.0)).terms()) == [
         "policy.epsilon: 1.0 here, 2.0 there"
     ]
-    assert ours.difference(replace(ours, num_agents=6, arms=("a", "b")).terms()) == [
-        "num_agents: 5 here, 6 there",
+    assert ours.difference(replace(ours, max_agents=6, arms=("a", "b")).terms()) == [
         'arms: ["a", "b", "c"] here, ["a", "b"] there',
+        "max_agents: 5 here, 6 there",
     ]
     told = ours.difference(EXACT.terms())
     assert 'policy.kind: "fed_batch" here, "gossip_ucb" there' in told

@@ -23,7 +23,7 @@ GAPS = [
     for k in range(3)
 ]
 ROUNDS, RUNS = 1000, 12
-TERMS = Federation("regret", 4, ("0", "1", "2"), 0.0, 1.0, FedBatch(epsilon=2.0), reward_window=5.0)
+TERMS = Federation("regret", ("0", "1", "2"), 0.0, 1.0, FedBatch(epsilon=2.0), reward_window=5.0, max_agents=4)
 
 
 def regret(seed, faulty):

@@ -41,7 +41,9 @@ UNDERSTOOD = 3  # exchanges over each link after which the sum is right: another
 NEAR = 0.9  # of what a link may carry
 SWEEPS = 60  # exchanges over each link by which all agree to 1e-6
 
-TERMS = Federation("test", 5, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=3, growth=1.5), counts="sites")
+TERMS = Federation(
+    "test", ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=3, growth=1.5), counts="sites", max_agents=5
+)
 WINDOW = replace(TERMS, reward_window=20.0, default_reward=0.5, counts="patients")
 EXACT = replace(TERMS, policy=GossipUCB())
 TREE = replace(TERMS, policy=FedUCB(10.0, horizon=15))  # so short that arms become full

@@ -284,7 +284,7 @@ def test_a_policy_that_does_not_say_how_sure_it_is():
 
 def played(policy, rewards=60, counts=None):
     several = None if isinstance(policy, FedBatch) else 2
-    terms = Federation("trial", several, NAMES, 0.0, 1.0, policy, **({} if counts is None else {"counts": counts}))
+    terms = Federation("trial", NAMES, 0.0, 1.0, policy, counts=counts, max_agents=several)
     site = Site("here", terms, Stored(Life(1, 0), 1), lambda epsilon, count: [0] * count)
     for k in range(rewards):
         decision = site.decide(float(k), DecisionDraws((0.3 * (k % 2), 0.0, 0.3 * (k % 3)), 0.5, None)).result
@@ -321,7 +321,7 @@ def test_nothing_is_known_before_the_first_release():
 
 def pair(terms=None, patients=400, exchanges=200):
     """Two sites that have exchanged what they released; metformin is best."""
-    terms = terms or Federation("trial", None, NAMES, 0.0, 1.0, FedBatch(2.0, first_batch=4))
+    terms = terms or Federation("trial", NAMES, 0.0, 1.0, FedBatch(2.0, first_batch=4))
     sites = [Site(name, terms, Stored(Life(1, 0), 1), lambda epsilon, count: [0] * count) for name in ("here", "there")]
     sites[0].join("there")
     sites[1].join("here")
@@ -457,7 +457,7 @@ def test_invented_sites_can_be_counted_and_claim_no_more_than_time_allows():
     """98 of them, 10^9 rewards each. Errors get smaller with N, as liars.md says; the words tell N."""
     few = {"counts": "patients", "max_decisions_per_day": 400.0}
     for more, whose in (({"counts": "sites"}, "over all 100 sites"), (few, "over all patients of 100 sites")):
-        terms = Federation("trial", None, NAMES, 0.0, 1.0, FedBatch(2.0, first_batch=4), **more)
+        terms = Federation("trial", NAMES, 0.0, 1.0, FedBatch(2.0, first_batch=4), **more)
         here, _ = pair(terms)
         honest = here.errors
         invented = [Standing(f"x{i}", 1, 1, here._standing.weight, (10**9,) * 3) for i in range(98)]

@@ -30,7 +30,7 @@ from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.mechanism import COUNTED
 from test_agent_simulation import FAULTY_EVENTS, Story, Watched, check_releases, check_rewards, until_all_agree
 
-TERMS = Federation("test", 3, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites")
+TERMS = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites", max_agents=3)
 PATH = [("0", "1"), ("1", "2")]
 
 
@@ -571,10 +571,14 @@ def test_in_spite_of_faults(block, fault_seeds):
     changed = none_left = grown = repeated = cancelled = 0
     shares = Shares("a", 0.2, 0.1)
     terms = [
-        Federation("test", 5, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=3, growth=1.5), counts="sites"),
-        Federation("test", 5, ("a", "b", "c"), 0.0, 1.0, FedUCB(10.0, horizon=60)),
-        Federation("test", 5, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=3), reward_window=20.0, shares=shares),
-        Federation("test", 5, ("a", "b"), 0.0, 1.0, GossipUCB()),
+        Federation(
+            "test", ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=3, growth=1.5), counts="sites", max_agents=5
+        ),
+        Federation("test", ("a", "b", "c"), 0.0, 1.0, FedUCB(10.0, horizon=60), max_agents=5),
+        Federation(
+            "test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=3), reward_window=20.0, shares=shares, max_agents=5
+        ),
+        Federation("test", ("a", "b"), 0.0, 1.0, GossipUCB(), max_agents=5),
     ]
     for seed in range(3000 + block * fault_seeds // 8, 3000 + (block + 1) * fault_seeds // 8):
         try:

@@ -26,7 +26,7 @@ SLOW = 0.001  # exchanges per second: whatever comes does not come with them
 
 
 def terms(num_agents):
-    return Federation("trial", num_agents, ("A", "B"), 0.0, 1.0, FedBatch(5.0, first_batch=2))
+    return Federation("trial", ("A", "B"), 0.0, 1.0, FedBatch(5.0, first_batch=2), max_agents=num_agents)
 
 
 def arms(federation, name):

@@ -241,7 +241,7 @@ def test_noise_that_stops_after_the_first_release_is_caught(position, refuted):
 
 
 def federation(policy):
-    return Federation("audit", 2, ("a", "b"), 0.0, 1.0, policy, counts="sites")
+    return Federation("audit", ("a", "b"), 0.0, 1.0, policy, counts="sites", max_agents=2)
 
 
 def fixed_noise(seed=1, scale=3 * GRID):

@@ -371,7 +371,7 @@ name = "north"
 data = "data"
 [federation]
 name = "diabetes"
-num_agents = 3
+max_agents = 3
 arms = ["insulin", "metformin"]
 rewards = [0, 1]
 policy.epsilon = 1.0

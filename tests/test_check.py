@@ -95,7 +95,7 @@ def test_a_site_that_would_start_and_whose_neighbour_does_not_answer(site):
     assert "a new life would begin" in seen["data"].words
     edit(site.path, 'data = "data"', 'data = "data"\nmost_sites = 2')
     assert_found(site.path, "most_sites", "warning", "2 changes nothing: the terms allow 2 sites")
-    edit(site.path, "num_agents = 2", "num_agents = 9")
+    edit(site.path, "max_agents = 2", "max_agents = 9")
     assert_found(site.path, "most_sites", "ok", "more than 2 sites do not make this one surer")
 
 

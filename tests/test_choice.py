@@ -48,7 +48,7 @@ ASKED = 10_000
 
 @cache
 def terms_of(name, arms=ARMS, **options):
-    return Federation("f", 3, arms, 0.0, 1.0, POLICIES[name], OWN, **options)
+    return Federation("f", arms, 0.0, 1.0, POLICIES[name], OWN, **options, max_agents=3)
 
 
 def silent(epsilon, count):
@@ -283,15 +283,15 @@ def test_an_own_page_says_its_chances_or_none():
     found = compare_frequencies(site)
     assert sorted(found.values()) == pytest.approx([0.075, 0.075, 0.075, 0.775])
     assert sorted(compare_frequencies(site, (0, 1, 2)).values()) == pytest.approx([0.1, 0.1, 0.8])
-    silent_one = played(Federation("f", 3, ARMS, 0.0, 1.0, Own("silent"), OWN), 60, 7)
+    silent_one = played(Federation("f", ARMS, 0.0, 1.0, Own("silent"), OWN, max_agents=3), 60, 7)
     assert asked(silent_one, draws_for(site.terms, Random(1))).propensity is None
 
 
 def test_own_pages_that_misjudge_are_refused():
     with pytest.raises(WrongPage, match=r"decide returns 2, asked of the arms \[.*\] alone"):
-        Federation("f", 3, ARMS, 0.0, 1.0, Own("absent arm"), OWN)
+        Federation("f", ARMS, 0.0, 1.0, Own("absent arm"), OWN, max_agents=3)
     with pytest.raises(WrongPage, match=r"chance returns .* for arm .*, which decide gives in .* of its draws"):
-        Federation("f", 3, ARMS, 0.0, 1.0, Inherited(1.0), "own_choices:Inherited")
+        Federation("f", ARMS, 0.0, 1.0, Inherited(1.0), "own_choices:Inherited", max_agents=3)
 
 
 def integrated(means, spreads):

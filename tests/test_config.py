@@ -39,7 +39,7 @@ data = "data"
 
 [federation]
 name = "diabetes"
-num_agents = 3
+max_agents = 3
 arms = ["insulin", "metformin"]
 rewards = [0, 1]
 policy.epsilon = 1.0
@@ -72,9 +72,7 @@ def test_the_example():
     assert config.data == folder / "data"
     assert not config.data.exists(), "reading makes no folder"
     arms, window = ("insulin", "metformin", "no drug"), 35 * 86_400.0
-    assert config.terms == Federation(
-        "diabetes", None, arms, 0, 1, FedBatch(1.0), reward_window=window, default_reward=0
-    )
+    assert config.terms == Federation("diabetes", arms, 0, 1, FedBatch(1.0), reward_window=window, default_reward=0)
     assert config.tls == Tls(folder / "certs/north.crt", folder / "certs/north.key", folder / "certs/ca.crt")
     assert config.http == Address("127.0.0.1", 8400)
     assert config.gossip == Address("0.0.0.0", 8500)  # noqa: S104
@@ -120,7 +118,7 @@ def test_the_federation_judges_other_kinds_of_policies(write, table, policy):
     """The file must say the same as the call, be it accepted or not."""
     path = write(LEAST.replace("policy.epsilon = 1.0", table))
     assert outcome(lambda: read_config(path).terms).removeprefix(f"{path}: federation.") == outcome(
-        lambda: Federation("diabetes", 3, ("insulin", "metformin"), 0, 1, policy)
+        lambda: Federation("diabetes", ("insulin", "metformin"), 0, 1, policy, max_agents=3)
     )
 
 
@@ -136,32 +134,26 @@ def outcome(call):
     [
         # Keys: unknown, missing, of another type.
         (
-            "num_agents",
-            "num_agent",
+            "max_agents",
+            "max_agent",
             [
-                "unknown key 'federation.num_agent'. Did you mean 'num_agents'? "
-                "Known: name, num_agents, max_agents, arms, rewards, reward_window, default_reward, counts, "
+                "unknown key 'federation.max_agent'. Did you mean 'max_agents'? "
+                "Known: name, max_agents, arms, rewards, reward_window, default_reward, counts, "
                 "max_decisions_per_day, shares, policy",
             ],
         ),
         ('name = "north"\n', "", "'name' is missing"),
         ('data = "data"\n', "", "'data' is missing"),
-        ("num_agents = 3", 'num_agents = "3"', "federation.num_agents must be a valid integer, not '3'"),
-        ("num_agents = 3", "num_agents = 3.0", "federation.num_agents must be a valid integer, not 3.0"),
-        (
-            "num_agents = 3",
-            "num_agents = 3\nmax_agents = 3",
-            "federation.num_agents must be left out where max_agents is given, not 3. num_agents is the older name of "
-            "the most sites that may take part: leave it out.",
-        ),
-        ("num_agents = 3", "num_agents = true", "federation.num_agents must be a valid integer, not True"),
+        ("max_agents = 3", 'max_agents = "3"', "federation.max_agents must be a valid integer, not '3'"),
+        ("max_agents = 3", "max_agents = 3.0", "federation.max_agents must be a valid integer, not 3.0"),
+        ("max_agents = 3", "max_agents = true", "federation.max_agents must be a valid integer, not True"),
         ('"metformin"]', "7]", "federation.arms[1] must be a valid string, not 7"),
         ('data = "data"', 'data = ""', "data must be a file or folder, not ''"),
         # The site's name.
         ('"north"', '"North"', f"name must be {NAME}, not 'North'"),
         ('"north"', '"10.0.0.1"', f"name must be {NAME}, not '10.0.0.1'"),
         # The federation's own checks, with their place.
-        ("num_agents = 3", "num_agents = 0", "federation.num_agents must be a whole number from 1 to 1000000, not 0"),
+        ("max_agents = 3", "max_agents = 0", "federation.max_agents must be a whole number from 1 to 1000000, not 0"),
         (
             '["insulin", "metformin"]',
             '["insulin"]',
@@ -285,11 +277,11 @@ def test_a_mistake_in_another_section_is_named(write, more, message):
 
 
 def test_several_mistakes_at_once(write):
-    text = LEAST.replace('"north"', '"North"').replace("num_agents = 3", "num_agents = '3'")
+    text = LEAST.replace('"north"', '"North"').replace("max_agents = 3", "max_agents = '3'")
     more = "[listen]\ngossip = ':1'\nhtpp = 'localhost:1'\n[[neighbours]]\nname = 'x'\n[[neighbours]]\nname = 'Y'\n"
     assert mistakes(write(text + more)) == [
         f"name must be {NAME}, not 'North'",
-        "federation.num_agents must be a valid integer, not '3'",
+        "federation.max_agents must be a valid integer, not '3'",
         f"listen.gossip must be {LISTEN_AT}, not ':1'",
         "unknown key 'listen.htpp'. Did you mean 'http'? Known: http, gossip, token_file",
         f"neighbours[1].name must be {NAME}, not 'Y'",
@@ -538,7 +530,7 @@ def test_reading_a_file_is_light():
 )
 def test_a_reward_window_has_a_unit(text, seconds, tmp_path):
     path = tmp_path / "site.toml"
-    path.write_text(LEAST.replace("num_agents = 3", f"num_agents = 3\nreward_window = {text}\ndefault_reward = 0.5"))
+    path.write_text(LEAST.replace("max_agents = 3", f"max_agents = 3\nreward_window = {text}\ndefault_reward = 0.5"))
     terms = read_config(path).terms
     assert (terms.reward_window, terms.default_reward) == (seconds, 0.5)
 
@@ -561,7 +553,7 @@ def test_mistakes_in_the_terms_are_told_with_those_of_other_sections(write):
 @pytest.mark.parametrize("text", ['"30"', "30", "false", '"-1 s"', '"5 weeks"', '"99999999 days"'])
 def test_a_wrong_reward_window_is_named(text, tmp_path):
     path = tmp_path / "site.toml"
-    path.write_text(LEAST.replace("num_agents = 3", f"num_agents = 3\nreward_window = {text}"))
+    path.write_text(LEAST.replace("max_agents = 3", f"max_agents = 3\nreward_window = {text}"))
     with pytest.raises(ConfigError, match=r"federation\.reward_window must be"):
         read_config(path)
 

@@ -30,7 +30,7 @@ from fedbandit.rules.batch import (
 )
 
 FEW = FedBatch(0.1, expected_decisions=400)
-TERMS = Federation("trial", 3, ("a", "b"), 0.0, 1.0, FedBatch(1.0))
+TERMS = Federation("trial", ("a", "b"), 0.0, 1.0, FedBatch(1.0), max_agents=3)
 
 
 def bernoulli(num_agents, num_arms, gap):

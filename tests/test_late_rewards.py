@@ -18,7 +18,7 @@ from fedbandit.audit.attacks import on_delays
 from fedbandit.audit.measure import audit
 from fedbandit.checks import InvalidArgument
 
-PLAIN = Federation("test", 2, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2))
+PLAIN = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2), max_agents=2)
 WINDOW = replace(PLAIN, reward_window=10.0)
 DRAWS, NEVER = DecisionDraws((0.0, 0.0), 0.5), 10**9
 

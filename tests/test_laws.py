@@ -205,7 +205,7 @@ def test_a_live_agent_is_light():
         "import fedbandit.agent.disk.journal, fedbandit.agent.core.memory_network\n"
         "from fedbandit.agent.core.federation import Federation\n"
         "from fedbandit.policies import FedBatch\n"
-        "terms = Federation('f', 2, ('a', 'b'), 0, 1, FedBatch(1.0, first_batch=1))\n"
+        "terms = Federation('f', ('a', 'b'), 0, 1, FedBatch(1.0, first_batch=1), max_agents=2)\n"
         "network = fedbandit.agent.core.memory_network.MemoryNetwork(terms, [('x', 'y')])\n"
         "network.report('x', network.decide('x').id, 1.0)\n"
         "network.exchange('x', 'y')\n"

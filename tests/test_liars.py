@@ -24,7 +24,7 @@ from fedbandit.agent.core.standings import MAX_EPOCH, MAX_N, STALE, QuietArms, S
 from fedbandit.checks import InvalidArgument
 from test_agent_simulation import SWEEPS, TERMS, WINDOW, Story, Watched, check_releases, check_rewards, until_all_agree
 
-EXACT = Federation("test", 5, ("worst", "middle", "best"), 0.0, 1.0, GossipUCB())
+EXACT = Federation("test", ("worst", "middle", "best"), 0.0, 1.0, GossipUCB(), max_agents=5)
 BATCHES = replace(EXACT, policy=FedBatch(1000.0, first_batch=2), counts="sites")
 PATIENTS = replace(BATCHES, counts="patients", max_decisions_per_day=100.0)
 MEANS = 0.1, 0.5, 0.9
@@ -344,7 +344,7 @@ def invent(message):
 @pytest.mark.parametrize("terms", [BATCHES, PATIENTS, SAFE], ids=["sites", "patients", "safe"])
 def test_sites_that_are_invented_make_nobody_surer_than_its_operator_allows(terms):
     """All honest sites know alike: errors fall with the root of N, and of the bound where N is beyond it."""
-    network = mixed(replace(terms, num_agents=None))
+    network = mixed(replace(terms, max_agents=None))
     site = network.site("a")
     honest, radius, drawn = site.errors, site.radius, terms is not SAFE  # Thompson's radius is the deviation
     site.limit_sites(5)
@@ -441,7 +441,7 @@ PATH = [("south", "north"), ("north", "east")]
 
 def away(terms, how, is_dialled):
     """East was away; north has released meanwhile, and agrees with south. Also how to let so many sweeps pass."""
-    network = MemoryNetwork(replace(terms, num_agents=3), PATH, noise=lambda epsilon, count: [0] * count)
+    network = MemoryNetwork(replace(terms, max_agents=3), PATH, noise=lambda epsilon, count: [0] * count)
 
     def give(name, value):
         for _ in range(12):
@@ -628,7 +628,7 @@ def play_with_a_liar(seed, terms):
         check_releases(network.site(name))
     if terms.catches_up:
         own = [network.site(name).tried for name in network.names]
-        for _ in range(STALE * terms.num_agents + 50):  # at the latest: who had heard the lie from it has restarted
+        for _ in range(STALE * terms.most_agents + 50):  # at the latest: who had heard the lie from it has restarted
             counts = {network.site(name).n_max for name in network.names}
             if counts == {tuple(map(max, zip(*own, strict=True)))}:
                 break

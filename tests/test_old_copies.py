@@ -23,7 +23,7 @@ from fedbandit.agent.disk.journal import SqliteJournal
 from test_agent_simulation import TERMS as FIVE
 from test_agent_simulation import UNDERSTOOD, WINDOW, Story, Watched, check_rewards
 
-TERMS = Federation("test", 3, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=4), counts="sites")
+TERMS = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=4), counts="sites", max_agents=3)
 DRAWS = DecisionDraws((0.3, -0.2), 0.6)
 TRIANGLE = [("a", "b"), ("b", "c"), ("c", "a")]
 PAIR = [("a", "b")]

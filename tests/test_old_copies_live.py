@@ -200,7 +200,7 @@ def test_a_twin_with_other_terms_is_not_called_a_lost_disk(federation):
     edit(
         copy / "site.toml",
         (rf"127\.0\.0\.1:{federation.http_ports['b']}", f"127.0.0.1:{http}"),
-        ("num_agents = 2", "num_agents = 3"),
+        ("max_agents = 2", "max_agents = 3"),
     )
     process = subprocess.Popen([sys.executable, "-m", "fedbandit", "agent", "--config", copy / "site.toml"])
     try:

@@ -34,7 +34,7 @@ ARGUMENTS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 WITHIN = 20_000  # milliseconds: far more than anything takes, but the machine may be busy
-TERMS = Federation("trial", 3, ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(8.0, first_batch=2))
+TERMS = Federation("trial", ("none", "metformin", "glipizide"), 0.0, 1.0, FedBatch(8.0, first_batch=2), max_agents=3)
 MEANS = {"none": 0.2, "metformin": 0.8, "glipizide": 0.5}
 TOKENS = {"application-token": ROLES["application"], "operator-token": ROLES["operator"]}
 
@@ -688,7 +688,7 @@ HOSTILE = (
 @pytest.mark.parametrize("width", [1440, pytest.param(390, marks=pytest.mark.slow)])
 def test_hostile_names_are_text(browser, tmp_path, width):
     """Fails if a name becomes markup anywhere, or makes the page wider than its window."""
-    terms = Federation("<b>trial</b>", 3, HOSTILE, 0.0, 1.0, FedBatch(8.0, first_batch=1))
+    terms = Federation("<b>trial</b>", HOSTILE, 0.0, 1.0, FedBatch(8.0, first_batch=1), max_agents=3)
     neighbours = tuple(Neighbour(name, None, 1.0) for name in ("n" * 63, "<b>east</b>"))
     with serving(tmp_path, terms=terms, neighbours=neighbours) as agent, opened(browser, agent.url, width) as page:
         for _ in range(3 * len(HOSTILE)):
@@ -718,7 +718,7 @@ def test_hostile_names_are_text(browser, tmp_path, width):
 def test_a_hundred_arms_and_thirty_neighbours(browser, tmp_path):
     """Fails if rows are lost, all are shown at once, or the page becomes too wide."""
     arms = tuple(f"treatment {k}" for k in range(100))
-    terms = Federation("trial", 40, arms, 0.0, 1.0, FedBatch(8.0, first_batch=1))
+    terms = Federation("trial", arms, 0.0, 1.0, FedBatch(8.0, first_batch=1), max_agents=40)
     neighbours = tuple(Neighbour(f"site-{i}", None, 1.0) for i in range(30))
     with serving(tmp_path, terms=terms, neighbours=neighbours) as agent, opened(browser, agent.url, 390) as page:
         page.get_by_role("button", name="Show all 100 arms").click()

@@ -31,7 +31,7 @@ from sites_on_tape import SitesOnTape, tape_on_the_grid
 
 DAY = LEAST_ELAPSED
 GAP = np.tile([0.525, 0.475], (3, 1))
-TERMS = Federation("test", 3, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2))
+TERMS = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2), max_agents=3)
 
 
 # ---------------------------------------------------------------- the problem
@@ -287,7 +287,7 @@ def test_a_wrong_clock_does_not_cost_a_site_its_weight():
 
 def a_federation_with_a_newcomer(dies):
     """Two small sites know that arm 0 is better; on day 60 a large one opens; which arms the small ones then play."""
-    terms = Federation("f", 3, ("good", "bad"), 0.0, 1.0, FedBatch(1.0), reward_window=10 * DAY)
+    terms = Federation("f", ("good", "bad"), 0.0, 1.0, FedBatch(1.0), reward_window=10 * DAY, max_agents=3)
     links, source = [("a", "b"), ("b", "large"), ("a", "large")], np.random.default_rng(100)
     network, arms = MemoryNetwork(terms, links), []
     network.crash("large")
@@ -537,7 +537,7 @@ def test_a_standing_that_no_honest_site_states_is_refused(wrong):
 def path_of_sites(num_agents, rounds, exchanges_per_round):
     """Sites whose own rewards are sorted along the path: each end is sure of another arm."""
     names = [f"s{i}" for i in range(num_agents)]
-    terms = replace(TERMS, num_agents=num_agents)
+    terms = replace(TERMS, max_agents=num_agents)
     ends = [[*names[max(i - 1, 0) : i], *names[i + 1 : i + 2]] for i in range(num_agents)]
     sites = [new_site(name, neighbours, terms) for name, neighbours in zip(names, ends, strict=True)]
     source = np.random.default_rng(3)

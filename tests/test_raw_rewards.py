@@ -29,7 +29,7 @@ from processes import wait_until
 TOKENS = {f"token-of-the-{role}": rights for role, rights in ROLES.items()}
 
 ARMS = 12
-MANY = Federation("many", 2, tuple(f"arm{k}" for k in range(ARMS)), 0.0, 1.0, FedBatch(1.0, first_batch=3))
+MANY = Federation("many", tuple(f"arm{k}" for k in range(ARMS)), 0.0, 1.0, FedBatch(1.0, first_batch=3), max_agents=2)
 NEVER = 10**9
 
 
@@ -216,7 +216,7 @@ def test_the_command_line_uses_the_operators_token(served, tmp_path):
     for role in MAY:
         (folder / role).write_text(f"token-of-the-{role}")
         (folder / role).chmod(0o600)
-    terms = f"name = 'trial'\nnum_agents = 3\narms = {list(TERMS.arms)}\nrewards = [0, 1]\npolicy.epsilon = 1.0\n"
+    terms = f"name = 'trial'\nmax_agents = 3\narms = {list(TERMS.arms)}\nrewards = [0, 1]\npolicy.epsilon = 1.0\n"
     listen = f"http = '127.0.0.1:{served.port}'\ngossip = '127.0.0.1:1'\n"
     tokens = "".join(f"{role} = '{role}'\n" for role in MAY)
     text = f"name = 'north'\ndata = 'none'\n[federation]\n{terms}[listen]\n{listen}[tokens]\n{tokens}"
@@ -331,7 +331,7 @@ def test_the_search_finds_what_an_ordinary_file_leaves(tmp_path):
 
 def test_a_released_sum_leaves_the_files(tmp_path):
     """The sum of a batch is on the disk until its release; after that only what all may see."""
-    terms = Federation("one", 2, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=3, growth=1.2))
+    terms = Federation("one", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=3, growth=1.2), max_agents=2)
     load = Load(tmp_path, terms)
     with closing(load.journal):
         seen = set()
@@ -348,7 +348,7 @@ def test_a_released_sum_leaves_the_files(tmp_path):
 
 def test_a_row_that_outgrows_its_place_leaves_no_copy(tmp_path):
     """It moves, and others with it: the file is written anew, also if the process dies before that."""
-    terms = Federation("tree", 2, MANY.arms, 0.0, 1.0, FedUCB(1.0, horizon=10**9))
+    terms = Federation("tree", MANY.arms, 0.0, 1.0, FedUCB(1.0, horizon=10**9), max_agents=2)
     load = Load(tmp_path, terms)
     with closing(load.journal):
         for _ in range(60):

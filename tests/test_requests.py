@@ -27,7 +27,7 @@ from fedbandit.agent.core.site import DecisionDraws, HorizonReached, Site
 from fedbandit.agent.disk.journal import SqliteJournal
 
 ARMS = ("a", "b", "c")
-TERMS = Federation("test", 3, ARMS, 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites")
+TERMS = Federation("test", ARMS, 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites", max_agents=3)
 WINDOW = replace(TERMS, reward_window=10.0, default_reward=0.5)
 EXACT = replace(TERMS, policy=GossipUCB())
 TREE = replace(TERMS, policy=FedUCB(10.0, horizon=1))

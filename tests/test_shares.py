@@ -112,7 +112,9 @@ def test_live_sites_share_as_the_simulator_does(policy):
     draws = np.random.default_rng(6).random((300, 3))
     shares, now = replace(CONTROL, control="arm 1"), {}
     pulls = np.zeros((3, 3), int)
-    terms = Federation("tape", 3, ("arm 0", "arm 1", "arm 2"), 0.0, 1.0, policy, counts="sites", shares=shares)
+    terms = Federation(
+        "tape", ("arm 0", "arm 1", "arm 2"), 0.0, 1.0, policy, counts="sites", shares=shares, max_agents=3
+    )
     network = MemoryNetwork(
         terms, [("a0", "a1"), ("a1", "a2")], noise=lambda _, count: [int(noise[pulls[now["at"]], *now["at"]])] * count
     )

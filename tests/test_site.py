@@ -29,7 +29,7 @@ from fedbandit.agent.core.site import (
 )
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 
-TERMS = Federation("test", 3, ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites")
+TERMS = Federation("test", ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites", max_agents=3)
 DRAWS = DecisionDraws((0.3, -0.2, 0.1), 0.6)
 MIDDLE = DecisionDraws((0.0, 0.0, 0.0), 0.0)
 NEVER = 10**9  # decisions are kept
@@ -661,11 +661,11 @@ def test_a_full_disk_refuses_the_event_and_keeps_the_rest(tmp_path):
 
 @given(st.integers(2, 9).map(lambda n: tuple(range(n))), st.floats(0.01, 10))
 def test_the_hash_tells_terms_apart(arms, high):
-    terms = Federation("f", 3, tuple(str(k) for k in arms), 0, high, FedBatch(1.0))
+    terms = Federation("f", tuple(str(k) for k in arms), 0, high, FedBatch(1.0), max_agents=3)
     assert terms.digest() == replace(terms).digest()
     for other in (
         replace(terms, name="g"),
-        replace(terms, num_agents=4),
+        replace(terms, max_agents=4),
         replace(terms, arms=(*terms.arms, "new")),
         replace(terms, low=-1.0),
         replace(terms, policy=FedBatch(1.5)),
@@ -878,7 +878,7 @@ def test_a_subclass_of_a_policy_is_no_term_of_a_federation():
         pass
 
     with pytest.raises(InvalidArgument, match="Loud is a subclass of a built-in policy"):
-        Federation("f", 3, ("a", "b"), 0.0, 1.0, Loud(1.0))
+        Federation("f", ("a", "b"), 0.0, 1.0, Loud(1.0), max_agents=3)
 
 
 def test_a_disk_in_memory_refuses_a_second_release_as_a_real_one_does():

@@ -12,14 +12,13 @@ from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.records import Life, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.standings import STALE, Standing
-from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.mechanism import COUNTED, Mechanism, terms_in_steps
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules.batch import PRIOR_REWARDS, scheduled_variance
 
 ARMS = ("a", "b", "c")
 POLICY = FedBatch(2.0, first_batch=3)
-TERMS = Federation("test", None, ARMS, 0.0, 1.0, POLICY, counts="sites")
+TERMS = Federation("test", ARMS, 0.0, 1.0, POLICY, counts="sites")
 LIVE = [
     *(FedBatch(1.0, index=index) for index in ("thompson", "ucb", "kl")),
     FedBatch(1.0, index="ucb", radius="safe"),
@@ -126,19 +125,8 @@ def test_a_liar_that_invents_sites_reaches_the_bound_and_no_further():
 # ---------------------------------------------------------------- terms
 
 
-def test_a_file_with_num_agents_is_what_it_was():
-    before = replace(TERMS, num_agents=5)
-    assert before.terms()["num_agents"] == 5
-    assert "max_agents" not in before.terms()
-    assert before.digest() == "282edc78cda4e6bbeb0f7f97f70925b00a2b4a0d47cfa97d7ba6e5a08ba3f52e"
-    assert before.most_agents == 5
-    network = MemoryNetwork(before, RING)
-    sweep(network, 3)
-    assert counted(network) == dict.fromkeys("0123", 4)
-
-
 def test_one_site_too_many_is_said_and_works():
-    network = MemoryNetwork(replace(TERMS, num_agents=3), RING)
+    network = MemoryNetwork(replace(TERMS, max_agents=3), RING)
     play(network, "0123", 60)
     assert counted(network) == dict.fromkeys("0123", 3)
     assert all("4 sites are told of, where the terms allow 3" in str(network.site(n).warnings()) for n in "0123")
@@ -147,13 +135,10 @@ def test_one_site_too_many_is_said_and_works():
     assert network.disagreement() < 1e-6
 
 
-def test_terms_without_num_agents():
-    assert "num_agents" not in TERMS.terms()
-    assert TERMS.most_agents == MAX_AGENTS
+def test_the_most_sites_are_a_term():
+    assert TERMS.terms()["max_agents"] == TERMS.most_agents == MAX_AGENTS
     assert replace(TERMS, max_agents=MAX_AGENTS) == TERMS
     assert replace(TERMS, max_agents=9).digest() != TERMS.digest()
-    with pytest.raises(InvalidArgument, match="num_agents must be left out where max_agents is given"):
-        replace(TERMS, num_agents=3, max_agents=3)
 
 
 # ---------------------------------------------------------------- privacy does not depend on N
@@ -282,7 +267,7 @@ def test_half_of_the_others_must_have_released_an_arm():
 
 @pytest.mark.parametrize("policy", LIVE, ids=lambda policy: policy.label)
 def test_a_site_alone_learns_and_its_knowledge_counts_when_others_come(policy):
-    terms = Federation("test", None, ARMS, 0.0, 1.0, policy)
+    terms = Federation("test", ARMS, 0.0, 1.0, policy)
     network = MemoryNetwork(terms, [("first", "second")], seed=3)
     network.leave("second")
     assert network.site("first").neighbours == ()

@@ -268,7 +268,7 @@ GREEDY, BOLD = "my_policies:EpsilonGreedy", "bold_batch:BoldBatch"
 @pytest.mark.parametrize("kind", [GREEDY, BOLD])
 def test_live_sites_play_a_trusted_policy(tutorial, kind):
     policy = policy_of(kind)(0.2 if kind == GREEDY else 4.0)
-    terms = Federation("f", 2, ("a", "b", "c"), 0.0, 1.0, policy, kind)
+    terms = Federation("f", ("a", "b", "c"), 0.0, 1.0, policy, kind, max_agents=2)
     assert terms.terms()["policy"]["kind"] == kind
     assert re.fullmatch("[0-9a-f]{64}", terms.terms()["policy"]["source"])
     assert "trusted" not in terms.terms()
@@ -290,15 +290,15 @@ def test_live_sites_play_a_trusted_policy(tutorial, kind):
 
 def test_an_untrusted_policy_is_refused_by_name(tutorial):
     with pytest.raises(InvalidArgument, match=r'trust_policy = "my_policies:EpsilonGreedy" at the top of site.toml'):
-        Federation("f", 2, ("a", "b"), 0.0, 1.0, policy_of(GREEDY)())
+        Federation("f", ("a", "b"), 0.0, 1.0, policy_of(GREEDY)(), max_agents=2)
 
 
 def test_sites_with_other_code_have_other_terms(tutorial, tmp_path, monkeypatch):
-    here = Federation("f", 2, ("a", "b"), 0.0, 1.0, policy_of(BOLD)(1.0), BOLD)
+    here = Federation("f", ("a", "b"), 0.0, 1.0, policy_of(BOLD)(1.0), BOLD, max_agents=2)
     (tmp_path / "bold_batch.py").write_text(MODULES["bold_batch"].replace("WIDTH = 0.5", "WIDTH = 0.6"))
     monkeypatch.delitem(sys.modules, "bold_batch")
     monkeypatch.syspath_prepend(str(tmp_path))
-    there = Federation("f", 2, ("a", "b"), 0.0, 1.0, policy_of(BOLD)(1.0), BOLD)
+    there = Federation("f", ("a", "b"), 0.0, 1.0, policy_of(BOLD)(1.0), BOLD, max_agents=2)
     assert here.digest() != there.digest()
     assert [line.partition(":")[0] for line in here.difference(there.terms())] == ["policy.source"]
 
@@ -324,7 +324,9 @@ def test_what_a_live_site_cannot_play(tmp_path, monkeypatch, old, new, words):
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop("live_wrong", None)
     with pytest.raises(InvalidArgument, match=words):
-        Federation("f", 2, ("a", "b"), 0.0, 1.0, policy_of("live_wrong:EpsilonGreedy")(), "live_wrong:EpsilonGreedy")
+        Federation(
+            "f", ("a", "b"), 0.0, 1.0, policy_of("live_wrong:EpsilonGreedy")(), "live_wrong:EpsilonGreedy", max_agents=2
+        )
     sys.modules.pop("live_wrong", None)
 
 
@@ -333,7 +335,7 @@ def test_a_leak_is_refused_at_the_start_of_a_site(tmp_path, monkeypatch):
     (tmp_path / "live_leak.py").write_text(LEAKY.format(functions=functions, replaced=replaced, terms=terms))
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(WrongPage, match=words):
-        Federation("f", 2, ("a", "b"), 0.0, 1.0, policy_of("live_leak:Leaky")(), "live_leak:Leaky")
+        Federation("f", ("a", "b"), 0.0, 1.0, policy_of("live_leak:Leaky")(), "live_leak:Leaky", max_agents=2)
 
 
 SITE = """
@@ -343,7 +345,7 @@ data = "data"
 
 [federation]
 name = "f"
-num_agents = 2
+max_agents = 2
 arms = ["a", "b"]
 rewards = [0.0, 1.0]
 
@@ -369,7 +371,7 @@ def test_a_site_file_loads_nothing_that_it_does_not_trust(tmp_path):
 
 
 def test_a_real_process_plays_it(tutorial, tmp_path):
-    terms = Federation("f", 2, ("a", "b"), 0.0, 1.0, policy_of(GREEDY)(0.2), GREEDY)
+    terms = Federation("f", ("a", "b"), 0.0, 1.0, policy_of(GREEDY)(0.2), GREEDY, max_agents=2)
     federation = LocalFederation(tmp_path, terms, [("north", "east")], rate=20.0, secure=False)
     for name in federation.names:
         (federation.config(name).parent / "my_policies.py").write_text(MODULES["my_policies"])

@@ -63,7 +63,7 @@ def check_absent() -> None:
 
 def check_agents(folder: Path) -> None:
     """Two processes decide, take rewards, and exchange over mutual TLS; noise is OpenDP's."""
-    terms = Federation("f", 2, ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=1))
+    terms = Federation("f", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=1), max_agents=2)
     with LocalFederation(folder, terms, [("north", "east")], rate=20.0) as federation:
         with Client(federation.url("north")) as north, Client(federation.url("east")) as east:
             until = time.monotonic() + 60.0

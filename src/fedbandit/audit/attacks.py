@@ -251,7 +251,7 @@ def on_site(
 
 
 def _terms(policy: FedBatch | FedUCB) -> Federation:
-    return Federation("audit", 2, ("a", "b"), 0.0, 1.0, policy, counts="sites")
+    return Federation("audit", ("a", "b"), 0.0, 1.0, policy, counts="sites", max_agents=2)
 
 
 def on_fed_batch(

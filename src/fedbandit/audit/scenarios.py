@@ -264,7 +264,7 @@ def scenarios_of(policy: str, epsilon: float) -> dict[str, Scenario]:
     """The scenarios for one policy, by name."""
     chosen = _policy(policy, epsilon)
     count = DECISIONS[policy]
-    terms = Federation("audit", 2, ("a", "b"), LOW, HIGH, chosen, counts="sites")
+    terms = Federation("audit", ("a", "b"), LOW, HIGH, chosen, counts="sites", max_agents=2)
     window = replace(terms, reward_window=float(WINDOW))
     values = _values(count)
     at_once = Scenario(
@@ -297,7 +297,7 @@ def scenarios_of(policy: str, epsilon: float) -> dict[str, Scenario]:
 
 def with_real_noise(epsilon: float) -> Scenario:
     """Four releases of each arm, by turns, and a restart in the middle: short, to be played often."""
-    terms = Federation("audit", 2, ("a", "b"), 0.0, 1.0, FedBatch(epsilon, first_batch=2), counts="sites")
+    terms = Federation("audit", ("a", "b"), 0.0, 1.0, FedBatch(epsilon, first_batch=2), counts="sites", max_agents=2)
     draws = tuple(draws_for(number % 2) for number in range(16))
     return Scenario(terms, tuple(Entry(value) for value in _values(16, 0.0, 1.0)), draws, restarts={9: 1})
 
@@ -352,7 +352,6 @@ def _random(policy: str, epsilon: float, source: Random) -> Scenario:
     window, pace = source.choice([0, 3, 6]), source.choice([1.0, DAY])
     terms = Federation(
         "audit",
-        2,
         ("a", "b"),
         low,
         high,
@@ -360,6 +359,7 @@ def _random(policy: str, epsilon: float, source: Random) -> Scenario:
         reward_window=window * pace,
         default_reward=source.choice([None, high]),
         counts=source.choice([None, "sites"]),
+        max_agents=2,
     )
     delays = [0, 0, 1, 2, 5, 9] if window else [0]
     entries = [

@@ -89,7 +89,7 @@ class LocalFederation:
                     "rewards": (terms.low, terms.high),
                     "counts": terms.counted,
                 }
-                | ({} if terms.num_agents is None else {"num_agents": terms.num_agents})
+                | ({} if terms.max_agents is None else {"max_agents": terms.max_agents})
                 | ({} if terms.max_agents is None else {"max_agents": terms.max_agents})
                 | ({"reward_window": f"{terms.reward_window} s"} if terms.reward_window else {})
                 | ({} if terms.default_reward is None else {"default_reward": terms.default_reward})

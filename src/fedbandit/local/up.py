@@ -216,7 +216,7 @@ class Setting:
     def terms(self) -> Federation:
         """The terms that the sites share."""
         policy = FedBatch(epsilon=self.epsilon)
-        return Federation(self.title, None, self.arms, 0.0, 1.0, policy, reward_window=WINDOW)
+        return Federation(self.title, self.arms, 0.0, 1.0, policy, reward_window=WINDOW)
 
     @property
     def links(self) -> list[tuple[str, str]]:

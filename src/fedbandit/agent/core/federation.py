@@ -134,8 +134,6 @@ MOST_LINKS = 16
 class Federation:
     """The terms. Sites with different terms are refused, and so are their files.
 
-    * ``num_agents``: the most sites that may take part, as files said it before there was ``max_agents``; None: that.
-      How many there are, sites hear from each other
     * ``arms``: their names, in order
     * ``low``, ``high``: the range of a reward
     * ``policy``: ``FedBatch`` with a finite epsilon, without the paper's consistency rule, which makes a slow site
@@ -150,13 +148,13 @@ class Federation:
     * ``max_decisions_per_day``: the most decisions per day at one site; one that is faster counts as this fast. It
       bounds what a lying neighbour can claim (docs/liars.md); None: 100 per second
     * ``shares``: a control arm, by name, and the least share of every other arm (docs/shares.md); None: the index alone
-    * ``max_agents``: the most sites that may take part, 100 unless given. It bounds what a lying neighbour can claim,
-      and how long messages are
+    * ``max_agents``: the most sites that may take part, 100 unless given. How many there are, sites learn from each
+      other. It bounds what a lying neighbour can claim, and how long messages are. An own policy is rehearsed, and
+      plays, with this number of sites
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
     name: str
-    num_agents: int | None
     arms: tuple[str, ...]
     low: float
     high: float
@@ -200,19 +198,16 @@ class Federation:
             )
 
     def _check_agents(self) -> None:
-        if self.num_agents is not None and self.max_agents is not None:
-            hint = "num_agents is the older name of the most sites that may take part: leave it out."
-            raise InvalidArgument("num_agents", self.num_agents, "left out where max_agents is given", hint)
-        for name in ("num_agents", "max_agents"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, whole_number(name, getattr(self, name), 1, 10**6))
-        if self.max_agents == MAX_AGENTS:  # equal terms are equal
-            object.__setattr__(self, "max_agents", None)
+        if self.max_agents is None:
+            return
+        most = whole_number("max_agents", self.max_agents, 1, 10**6)
+        is_default = most == MAX_AGENTS and is_built_in(self.policy)
+        object.__setattr__(self, "max_agents", None if is_default else most)  # equal terms are equal
 
     @property
     def most_agents(self) -> int:
         """The most sites that may take part."""
-        return self.num_agents or self.max_agents or MAX_AGENTS
+        return self.max_agents or MAX_AGENTS
 
     def _check_window(self) -> None:
         window = finite_number("reward_window", self.reward_window)
@@ -279,10 +274,10 @@ class Federation:
         policy = self.policy
         check_kind("policy", policy, (FedBatch, FedUCB, GossipUCB), "a FedBatch, FedUCB or GossipUCB")
         if not is_built_in(policy):
-            if self.num_agents is None:
+            if self.max_agents is None:
                 hint = "An own policy is rehearsed, and plays, with this number of sites."
-                raise InvalidArgument("num_agents", None, "given for a policy from outside", hint)
-            check_own_policy(policy, self.trusted, self.num_agents, self.num_arms, self.low, self.high)
+                raise InvalidArgument("max_agents", None, "given for a policy from outside", hint)
+            check_own_policy(policy, self.trusted, self.max_agents, self.num_arms, self.low, self.high)
             return
         if not isinstance(policy, (FedBatch, FedUCB)):
             return
@@ -353,27 +348,17 @@ class Federation:
         return self.page.announced is not None
 
     def terms(self) -> dict[str, Any]:
-        """The terms in plain text, numbers, lists and mappings, fit for JSON.
-
-        Window, default, expected and most decisions, most sites, shares, and what counts are left out where they are
-        what they were before they could be chosen: digests of existing federations hold.
-        """
-        plain = asdict(self)
+        """The terms in plain text, numbers, lists and mappings, fit for JSON; without those that are not given."""
+        plain = asdict(self) | {
+            "default_reward": self.missing_reward,
+            "counts": self.counted,
+            "max_agents": self.most_agents,
+            "arms": list(self.arms),
+        }
         del plain["trusted"]
-        if self.reward_window == 0.0:
-            del plain["reward_window"]
-        if self.default_reward is None:
-            del plain["default_reward"]
-        plain["counts"] = self.counted
-        if self.counted == "sites":
-            del plain["counts"]
-        for name in ("num_agents", "max_agents", "max_decisions_per_day", "shares"):
-            if plain[name] is None:
-                del plain[name]
-        if isinstance(self.policy, FedBatch) and self.policy.expected_decisions is None:
-            del plain["policy"]["expected_decisions"]
         source = {} if is_built_in(self.policy) else {"source": source_hash(self.policy)}
-        return {**plain, "arms": list(self.arms), "policy": {"kind": kind_of(self.policy), **source, **plain["policy"]}}
+        policy = {"kind": kind_of(self.policy), **source, **_given(plain["policy"])}
+        return {**_given(plain), "policy": policy}
 
     def digest(self) -> str:
         """A hash of the terms: equal if and only if the terms are."""
@@ -385,7 +370,7 @@ class Federation:
 
     def difference(self, other_terms: Mapping[str, object]) -> list[str]:
         """The fields that differ from another's ``terms()``, such as "policy.epsilon: 1.0 here, 2.0 there"."""
-        here, there = (_BEFORE | _flat(terms) for terms in (self.terms(), other_terms))
+        here, there = _flat(self.terms()), _flat(other_terms)
         names = [
             name
             for name in dict.fromkeys([*here, *there])
@@ -396,8 +381,8 @@ class Federation:
         return [*shown, *more]
 
 
-_BEFORE: dict[str, object] = {"counts": "sites", "reward_window": 0.0}
-"""What terms are that were left out: as they were before they could be chosen."""
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _flat(terms: Mapping[str, object]) -> dict[str, object]:

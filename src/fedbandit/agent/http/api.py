@@ -566,7 +566,7 @@ FILE = "openapi.json"
 class _Nobody:
     """An agent that is never called."""
 
-    terms = Federation("any", 2, ("any arm", "another arm"), 0.0, 1.0, FedBatch(1.0))
+    terms = Federation("any", ("any arm", "another arm"), 0.0, 1.0, FedBatch(1.0), max_agents=2)
 
 
 def general_document() -> dict[str, Any]:

@@ -174,7 +174,6 @@ class FederationSection(Section):
     """The section, of which only the types are checked."""
 
     name: str
-    num_agents: int | None = None
     max_agents: int | None = None
     arms: list[str]
     rewards: list[float]
@@ -225,7 +224,6 @@ def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federati
     low, high = section.rewards
     return Federation(
         section.name,
-        section.num_agents,
         tuple(section.arms),
         low,
         high,
