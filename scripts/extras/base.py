@@ -80,7 +80,9 @@ def check_a_page() -> None:
 
     assert choose.highest([0.1, 0.3]) == 1
     assert theory.alpha1(3) > 0.0
-    network = MemoryNetwork(Federation("f", ("a", "b"), 0, 1, FedBatch(1.0, first_batch=1), max_agents=2), [("north", "east")])
+    network = MemoryNetwork(
+        Federation("f", ("a", "b"), 0, 1, FedBatch(1.0, first_batch=1), max_agents=2), [("north", "east")]
+    )
     network.report("north", network.decide("north").id, 1.0)
     network.exchange("north", "east")
     network.run()
