@@ -12,12 +12,12 @@ from typing import Any, ClassVar, TypeVar
 from fedbandit.agent.core.decisions import Slots
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Offer, Reply
-from fedbandit.agent.core.records import Decision, Record, Stored
+from fedbandit.agent.core.records import DecisionRecord, Record, Stored
 from fedbandit.agent.core.site import Site, Step
 from fedbandit.audit.attacks import prefetched
 from fedbandit.audit.scenarios import OpenSite
 from fedbandit.policies.protocol import Now, Page
-from fedbandit.privacy.mechanism import Interval, Mechanism
+from fedbandit.privacy.mechanism import Mechanism, ReleasedInterval
 from fedbandit.privacy.noise import GRID, NoiseSource, to_steps
 
 _Result = TypeVar("_Result")
@@ -233,7 +233,7 @@ def _for_unit_width(page: Page) -> Page:
 def unclamped_site(above: bool) -> OpenSite:
     """It takes any number for a reward, from below, and ``above`` if that is said."""
 
-    def take(self: Mechanism, arm: int, reward: float) -> Interval | None:
+    def take(self: Mechanism, arm: int, reward: float) -> ReleasedInterval | None:
         steps = round(to_steps(reward, self._low, self._high))
         width = self._high - self._low
         self.terms = self.terms._replace(low=-1e9, high=1e9 if above else float(GRID))
@@ -241,7 +241,7 @@ def unclamped_site(above: bool) -> OpenSite:
         end = page.noise_due(self.me, self.terms, arm)
         if end:
             first, level = page.interval(self.me, self.terms, arm, end)
-            noise, completed = self.ledger.draw(arm, first, end, level), Interval(level, first, end)
+            noise, completed = self.ledger.draw(arm, first, end, level), ReleasedInterval(level, first, end)
         page.observe(self.me, self.terms, arm, steps if width else 0, noise)
         return completed
 
@@ -339,7 +339,7 @@ class CarryingSite(RememberingSite):
     """Where a reward is missing it counts the last one of the arm."""
 
     def _played(
-        self, result: _Result, due: Sequence[Decision], *records: Record, gone: Sequence[Decision] = ()
+        self, result: _Result, due: Sequence[DecisionRecord], *records: Record, gone: Sequence[DecisionRecord] = ()
     ) -> Step[_Result]:
         last = {it.arm: self.told_of(it.arm)[-1:] for it in due}
         filled = [replace(it, reward=(*last[it.arm], None)[0]) if it.reward is None else it for it in due]
@@ -347,7 +347,7 @@ class CarryingSite(RememberingSite):
 
 
 class _EagerSlots(Slots):
-    def is_over(self, decision: Decision, now: float) -> bool:
+    def is_over(self, decision: DecisionRecord, now: float) -> bool:
         return super().is_over(decision, now) or (decision.reward is not None and decision.reward > 0.0)
 
 

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
-from fedbandit.agent.core.decisions import DecisionDraws
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.records import DecisionRecord
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.gossip.certificates import init, issue
-from fedbandit.agent.gossip.links import Links
+from fedbandit.agent.gossip.links import NeighbourLinks
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import Dialler, GossipServer
 from fedbandit.agent.process.config import Address, Neighbour
@@ -25,7 +25,7 @@ class GrpcNetwork:
     def __init__(self, folder: Path, terms: Federation, links: list[tuple[str, str]], noise) -> None:
         self._loop = asyncio.new_event_loop()
         self._sites: dict[str, DurableSite] = {}
-        self._links: dict[str, Links] = {}
+        self._links: dict[str, NeighbourLinks] = {}
         self._servers: dict[str, GossipServer] = {}
         self._diallers: dict[tuple[str, str], Dialler] = {}
         self._refused: list[str] = []
@@ -45,7 +45,7 @@ class GrpcNetwork:
                 lambda stored, name=name: Site(name, terms, stored, noise),
                 lambda: 0.0,
             )
-            self._links[name] = Links(name, terms, self._sites[name], tls[name], lambda: 0.0, Random(0))  # noqa: S311
+            self._links[name] = NeighbourLinks(name, terms, self._sites[name], tls[name], lambda: 0.0, Random(0))  # noqa: S311
             handlers = {"Exchange": self._links[name].answer_exchange, "Compare": self._links[name].answer_compare}
             self._servers[name] = GossipServer(
                 Address("127.0.0.1", 0),
@@ -65,7 +65,7 @@ class GrpcNetwork:
     def site(self, name: str) -> Site:
         return self._sites[name].in_memory
 
-    def decide(self, name: str, draws: DecisionDraws) -> Decision:
+    def decide(self, name: str, draws: SiteDraws) -> DecisionRecord:
         return self._loop.run_until_complete(self._sites[name].do(lambda site: site.decide(0.0, draws)))
 
     def report(self, name: str, decision_id: str, reward: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from fedbandit import Problem
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
-from fedbandit.agent.core.site import DecisionDraws
+from fedbandit.agent.core.site import SiteDraws
 from fedbandit.engine import layout, streams
 from fedbandit.policies.protocol import Setting
 from fedbandit.simulation.replay import _settings
@@ -189,7 +189,7 @@ class LateSites:
         self.due, self.late = {}, 0  # round: (agent, decision, reward)
         for i in range(agents):
             for k in range(num_arms):
-                assert self._decide(0, i, DecisionDraws((0.0,) * num_arms, 0.0)) == k
+                assert self._decide(0, i, SiteDraws((0.0,) * num_arms, 0.0)) == k
         self._report(0)
 
     @property
@@ -201,7 +201,7 @@ class LateSites:
         tape = self.tape
         self.network.now = float(t)
         arms = [
-            self._decide(t, i, DecisionDraws(tuple(tape.normals[t - 1, i]), tape.picks[t - 1, i]))
+            self._decide(t, i, SiteDraws(tuple(tape.normals[t - 1, i]), tape.picks[t - 1, i]))
             for i in range(len(self.names))
         ]
         before_exchange()

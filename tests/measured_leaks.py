@@ -15,7 +15,7 @@ import numpy as np
 from broken_mechanisms import broken_mechanisms
 from broken_sites import BrokenSite, broken_sites
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.records import DecisionRecord
 from fedbandit.agent.core.site import Site
 from fedbandit.audit.attacks import Attack
 from fedbandit.audit.coupling import ANOTHER_DECISION, Leak, first_leak
@@ -61,7 +61,7 @@ def attack_on(broken: BrokenSite, leak: Leak, claimed: float) -> Attack:
         nothing = [0.0] * (4 * leak.scenario.terms.num_arms + 3)
         states = {leak.second: nothing, len(worlds[which].entries): nothing}
 
-        def watch(second: int, decision: Decision | None, site: Site) -> None:
+        def watch(second: int, decision: DecisionRecord | None, site: Site) -> None:
             if second in states:
                 states[second] = _state(site, leak.change.delay_is_kept)
 

@@ -5,7 +5,7 @@ import numpy as np
 from fedbandit import Tape
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
-from fedbandit.agent.core.site import DecisionDraws
+from fedbandit.agent.core.site import SiteDraws
 from fedbandit.agent.core.standings import Standings
 from fedbandit.privacy.noise import GRID
 
@@ -70,7 +70,7 @@ class SitesOnTape:
             all_from_the_start(self.network.site(name))
         for i, name in enumerate(self.names):
             for k in range(num_arms):  # Alg. 1, line 1: all are unknown
-                decision = self.network.decide(name, DecisionDraws((0.0,) * num_arms, 0.0))
+                decision = self.network.decide(name, SiteDraws((0.0,) * num_arms, 0.0))
                 assert decision.arm == k
                 self._report(0, i, decision)
 
@@ -83,7 +83,7 @@ class SitesOnTape:
         tape, decisions = self.tape, {}
         for i, name in enumerate(self.names):
             if acts(t, i):
-                draws = DecisionDraws(tuple(tape.normals[t - 1, i]), tape.picks[t - 1, i])
+                draws = SiteDraws(tuple(tape.normals[t - 1, i]), tape.picks[t - 1, i])
                 decisions[i] = self.network.decide(name, draws)
         self.network.exchange(*(self.names[i] for i in tape.edges[t - 1]))  # before this round's news
         self.network.run()

@@ -97,7 +97,7 @@ class Door:
     def exchange(self):
         """East exchanges with north; the bytes of its offer."""
         data = wire.encode(self.east.offer("north").result)
-        self.east.receive_answer(wire.decode_answer(self.call(data, self.pair)))
+        self.east.receive_reply(wire.decode_reply(self.call(data, self.pair)))
         return data
 
 

@@ -18,7 +18,14 @@ import pytest
 from fedbandit.agent.gossip import tunnel, wire
 from fedbandit.agent.gossip.certificates import init
 from fedbandit.agent.gossip.tls import TlsFiles, client_context
-from fedbandit.agent.gossip.transport import CONNECTIONS, SERVICE, Dialler, GossipServer, TurnedAway, Unreachable
+from fedbandit.agent.gossip.transport import (
+    CONNECTIONS,
+    SERVICE,
+    Dialler,
+    GossipServer,
+    NeighbourUnreachable,
+    TurnedAway,
+)
 from fedbandit.agent.process.config import Address
 from fedbandit.local.processes import LocalFederation
 from processes import (
@@ -365,7 +372,7 @@ def test_only_the_neighbour_that_we_mean_is_called(tmp_path, means, monkeypatch)
 
     async def scenario():
         async with Hall(tmp_path, "west") as hall:
-            with pytest.raises(Unreachable, match=f"does not bear the name {means}, but north"):
+            with pytest.raises(NeighbourUnreachable, match=f"does not bear the name {means}, but north"):
                 await hall.call("west", means)
             assert await hall.call("west") == b"west: hello"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedbandit.agent.core.records import Decision, Known, Life, Stored
-from fedbandit.agent.core.site import DecisionDraws, Site
+from fedbandit.agent.core.records import DecisionRecord, Known, Life, Stored
+from fedbandit.agent.core.site import Site, SiteDraws
 from fedbandit.agent.disk.journal import SqliteJournal
 from process_faults import WINDOW, Outcome, Told, federation_terms, run_with_faults
 
@@ -44,31 +44,33 @@ class TestTheChecksCanFail:
 
     def test_a_lost_reward(self):
         told = Told(acknowledged={"1-1": 1.0})
-        assert self.outcome([Decision("1-1", 1, 0, 0.0)], told=told).lost()
+        assert self.outcome([DecisionRecord("1-1", 1, 0, 0.0)], told=told).lost()
         assert self.outcome(told=told).lost()
 
     def test_a_reward_that_nobody_reported(self):
-        assert self.outcome([Decision("1-1", 1, 0, 0.0, rewarded=True)]).uncalled()
+        assert self.outcome([DecisionRecord("1-1", 1, 0, 0.0, rewarded=True)]).uncalled()
 
     def test_a_reward_that_counts_although_it_was_too_late(self):
         told = Told(late={"1-1"}, unsure={"1-1": 1.0})
-        assert self.outcome([Decision("1-1", 1, 0, 0.0, played=True, rewarded=True)], told=told).too_late()
-        assert self.outcome([Decision("1-1", 1, 0, 0.0, played=True)], told=told).too_late()
-        assert not self.outcome([Decision("1-1", 1, 0, 0.0, played=True, late=True)], told=told).too_late()
+        assert self.outcome([DecisionRecord("1-1", 1, 0, 0.0, played=True, rewarded=True)], told=told).too_late()
+        assert self.outcome([DecisionRecord("1-1", 1, 0, 0.0, played=True)], told=told).too_late()
+        assert not self.outcome([DecisionRecord("1-1", 1, 0, 0.0, played=True, late=True)], told=told).too_late()
 
     def test_a_decision_that_does_not_count(self):
-        assert self.outcome([Decision("1-1", 1, 0, 0.0)]).miscounted()
+        assert self.outcome([DecisionRecord("1-1", 1, 0, 0.0)]).miscounted()
 
     def test_a_reward_that_counts_twice(self):
         told = Told(acknowledged={"1-1": 1.0})
-        assert self.outcome([Decision("1-1", 1, 0, 0.0, rewarded=True)], [Known(0, {"n": 2})], told=told).miscounted()
+        assert self.outcome(
+            [DecisionRecord("1-1", 1, 0, 0.0, rewarded=True)], [Known(0, {"n": 2})], told=told
+        ).miscounted()
 
     def test_a_release_that_was_drawn_again(self, tmp_path):
         def a_file(path, noise):
             journal = SqliteJournal(path, "north", federation_terms(2), 1)
             site = Site("north", federation_terms(2), journal.load(), lambda *_: [noise])
             for _ in range(40):
-                step = site.decide(0.0, DecisionDraws((0.0, 0.0, 0.0), 0.0))
+                step = site.decide(0.0, SiteDraws((0.0, 0.0, 0.0), 0.0))
                 journal.commit(step.records)
                 journal.commit(site.report(step.result.id, 0.5).records)
             journal.commit(site.settle(WINDOW).records)

@@ -14,8 +14,8 @@ from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarni
 from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.messages import MAX_N
-from fedbandit.agent.core.records import Decision, Life, Released, Stored
-from fedbandit.agent.core.site import MAX_EXPIRED, DecisionDraws, HorizonReached, Site
+from fedbandit.agent.core.records import DecisionRecord, Life, Released, Stored
+from fedbandit.agent.core.site import MAX_EXPIRED, HorizonReached, Site, SiteDraws
 from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.privacy.noise import GRID
@@ -24,7 +24,7 @@ from fedbandit.world import graph
 from sites_on_tape import SitesOnTape, all_from_the_start, tape_on_the_grid
 from test_agent_simulation import EXACT, TERMS, TREE, Watched
 
-DRAWS = DecisionDraws((0.3, -0.2, 0.1), 0.6)
+DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.6)
 NEVER = 10**9
 
 
@@ -46,7 +46,7 @@ def pull(site, reward=0.5, draws=DRAWS):
 
 
 def exchange(one, other):
-    one.receive_answer(other.receive_offer(one.offer(other.name).result).result)
+    one.receive_reply(other.receive_offer(one.offer(other.name).result).result)
 
 
 # ---------------------------------------------------------------- without faults: Algorithm 1
@@ -128,7 +128,7 @@ def lagging_site(terms, n_max, u):
         pull(site)
     offer = replace(new_site(terms, "there", ("here",)).offer("here").result, standings=claimed(n_max))
     site.receive_offer(offer)
-    return site.decide(0.0, DecisionDraws((), u)).result.arm
+    return site.decide(0.0, SiteDraws((), u)).result.arm
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_fed_ucb_releases_at_every_reward_and_keeps_a_record_for_each_arm():
 
     site = new_site(replace(TREE, arms=("a", "b")), noise=noise)
     for reward in (0.25, 0.25, 0.5, 0.5, 1.0):  # arms 0, 1, then by the index
-        pull(site, reward, DecisionDraws((), 0.0))
+        pull(site, reward, SiteDraws((), 0.0))
     assert len(draws) == 5
     stored = site.stored
     assert sum(fields["n"] for fields in stored.known.values()) == 5
@@ -337,7 +337,7 @@ def test_a_tree_never_goes_backwards_on_disk(tmp_path):
     assert before.released == {(0, 0): 5, (0, 1): 6, (0, 2): 4}
     for level, last in ((0, 5), (0, 3), (1, 6), (1, 2), (2, 4)):
         with pytest.raises(JournalError, match=f"pull {last} of arm 0 has been released already at level {level}"):
-            journal.commit([Decision("1-1", 1, 0, 0.0), Released(0, level, last)])
+            journal.commit([DecisionRecord("1-1", 1, 0, 0.0), Released(0, level, last)])
         assert journal.load() == before
     journal.commit(site._player.take([(0, 0.5)], 0.0))
     assert journal.load().released[0, 0] == 7
@@ -385,7 +385,7 @@ def test_a_choice_is_among_the_arms_that_have_room():
     lagging = Site("here", few, deepcopy(site.stored), silent)
     lagging.receive_offer(replace(offer, federation=few.digest()))
     assert lagging.n_max == (4, 4, 4)
-    arms = {deepcopy(lagging).decide(0.0, DecisionDraws((), u)).result.arm for u in (0.0, 0.4, 0.6, 0.99)}
+    arms = {deepcopy(lagging).decide(0.0, SiteDraws((), u)).result.arm for u in (0.0, 0.4, 0.6, 0.99)}
     assert arms == {1, 2}
 
 
@@ -394,7 +394,7 @@ def test_a_file_with_more_decisions_than_its_tree_has_room_for_is_refused():
     full = new_site(terms)
     for _ in range(2):
         full._player.take([(0, 0.5)], 0.0)
-    stored = replace(full.stored, life=Life(1, 1), decisions={"1-1": Decision("1-1", 1, 0, 0.0)})
+    stored = replace(full.stored, life=Life(1, 1), decisions={"1-1": DecisionRecord("1-1", 1, 0, 0.0)})
     with pytest.raises(InvalidArgument, match="decisions of an arm must be at most 2"):
         new_site(terms, stored=stored)
 
@@ -430,7 +430,7 @@ def test_numbers_of_any_size_are_clamped_to_what_a_link_may_carry(terms):
             offer = other.offer("here").result
             answer = site.receive_offer(replace(offer, gossiped=huge)).result
             assert site.gossiped[c] == sign * most
-            other.receive_answer(answer)
+            other.receive_reply(answer)
             assert other.gossiped[c] == -sign * most
             site.receive_offer(replace(offer, flow=huge, stamp=(5, "there")))
             assert site.gossiped[c] == -sign * most
@@ -484,7 +484,7 @@ def test_the_radius_that_is_shown_is_the_one_that_is_used(policy):
     source, chosen = np.random.default_rng(3), set()
     assert site.radius == (None, None, None)
     for _ in range(300):
-        draws = DecisionDraws(tuple(source.normal(size=3)), source.random())
+        draws = SiteDraws(tuple(source.normal(size=3)), source.random())
         if None not in site.theta:
             z = draws.normals if policy == "thompson" else (1.0, 1.0, 1.0)
             beliefs = [x + r * d for x, r, d in zip(site.theta, site.radius, z, strict=True)]
@@ -596,7 +596,7 @@ def test_all_but_the_newest_are_forgotten_a_thousand_at_a_time():
 
 def test_a_decision_is_small():
     with pytest.raises(AttributeError):
-        Decision("1-1", 1, 0, 0.0).__dict__  # noqa: B018
+        DecisionRecord("1-1", 1, 0, 0.0).__dict__  # noqa: B018
 
 
 # ---------------------------------------------------------------- draws and terms
@@ -605,9 +605,9 @@ def test_a_decision_is_small():
 @pytest.mark.parametrize("wrong", [{"u": 1.0}, {"u": -0.1}, {"u": math.nan}, {"normals": (math.inf,)}])
 def test_impossible_draws_are_refused(wrong):
     with pytest.raises(InvalidArgument, match=next(iter(wrong))):
-        DecisionDraws(**{"normals": (), "u": 0.5, **wrong})
+        SiteDraws(**{"normals": (), "u": 0.5, **wrong})
     with pytest.raises(InvalidArgument, match="normals must be 3 draws"):
-        new_site(TERMS).decide(0.0, DecisionDraws((0.0,), 0.5))
+        new_site(TERMS).decide(0.0, SiteDraws((0.0,), 0.5))
 
 
 def test_where_terms_differ_is_named():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedbandit.agent.core.memory_network import imbalance
-from fedbandit.agent.core.records import NotANeighbour
+from fedbandit.agent.core.records import NoSuchNeighbour
 from fedbandit.agent.process.config import read_config
 from fedbandit.agent.process.stopped import change_neighbour
 from processes import (
@@ -297,7 +297,7 @@ class TestLeaving:
             unknown = spawn("rejoin", "nobody", "-c", federation.config("a"))
             assert told(again)[0] == 0, "twice is as good as once"
             assert_mistake(told(unknown), "nobody is not among")
-            with pytest.raises(NotANeighbour, match="nobody is not among"):
+            with pytest.raises(NoSuchNeighbour, match="nobody is not among"):
                 change_neighbour(read_config(federation.config("b")), "nobody", comes_back=True)
             assert neighbour(federation, "a", "c")["left"]
 

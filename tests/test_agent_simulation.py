@@ -29,8 +29,15 @@ from fedbandit.agent.core.decisions import Request, RequestIndex, arms_in
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import Down, Faults, MemoryJournal, MemoryNetwork
 from fedbandit.agent.core.messages import Reply
-from fedbandit.agent.core.records import ArmStopped, Cancelled, Decision, KeyReused, NoArm, WindowOver
-from fedbandit.agent.core.site import HorizonReached, Site, Step, UnknownDecision
+from fedbandit.agent.core.records import (
+    DecisionCancelled,
+    DecisionRecord,
+    KeyTaken,
+    NoArmLeft,
+    StoppedMeanwhile,
+    WindowOver,
+)
+from fedbandit.agent.core.site import DecisionNotFound, HorizonReached, Site, Step
 from fedbandit.rules import flow
 from fedbandit.world import graph
 from grpc_network import GrpcNetwork
@@ -190,7 +197,7 @@ class Story:
             else:
                 try:
                     waiting += [(it, self.random.random()) for it in self.decide(name)]
-                except (HorizonReached, NoArm):
+                except (HorizonReached, NoArmLeft):
                     self.full += 1
 
     def decide(self, name):
@@ -222,14 +229,14 @@ class Story:
             if request.key is not None:
                 self.lost_keys[name].append(request)
             raise
-        except Cancelled:
+        except DecisionCancelled:
             known = self.cancelled[name] | {it.id for it in self.lost_cancels[name]}
             assert before is not None
             assert known & {it.id for it in before[1]}, f"{name}: cancelled by nobody"
             return []
-        except ArmStopped:
+        except StoppedMeanwhile:
             return []
-        except KeyReused:  # some of its decisions are forgotten
+        except KeyTaken:  # some of its decisions are forgotten
             self.is_forgotten(before[1])
             return []
         assert len(made) == request.count
@@ -256,7 +263,7 @@ class Story:
         except WindowOver:
             window = self.network.terms.reward_window
             assert 0 < window <= self.network.now - decision.at, "a decision could not be cancelled in its window"
-        except UnknownDecision:
+        except DecisionNotFound:
             assert decision.at + self.network.terms.reward_window < self.network.now - 100, "lost before its time"
         else:
             self.cancelled[name].add(decision.id)
@@ -267,7 +274,7 @@ class Story:
         window = self.network.terms.reward_window
         try:
             counts = self.network.report(name, decision.id, reward)
-        except UnknownDecision:
+        except DecisionNotFound:
             del self.in_doubt[name][decision.id]
             assert decision.at + window < self.network.now - 100, "a decision was lost before its time"
             return
@@ -519,7 +526,7 @@ class AveragesPlainly(Site):
         message = Reply(self.name, offer.sender, self.epoch, 0, self._digest, self.gossiped, link.register[1])
         return Step(message, (link,))
 
-    def receive_answer(self, answer):
+    def receive_reply(self, answer):
         link = self._heard(answer)
         row, (version, _) = link.register
         row = tuple(x + (mean - here) for x, mean, here in zip(row, answer.flow, self.gossiped, strict=True))
@@ -536,7 +543,7 @@ class WritesLater(MemoryJournal):
     def commit(self, records):
         late, self.late = self.late, ()
         super().commit(late)
-        if any(isinstance(record, Decision) and record.rewarded for record in records):
+        if any(isinstance(record, DecisionRecord) and record.rewarded for record in records):
             self.late = tuple(records)
         else:
             super().commit(records)

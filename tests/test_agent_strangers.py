@@ -18,7 +18,7 @@ from fedbandit.agent.core.memory_network import imbalance
 from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.tls import Certified, read_tls
-from fedbandit.agent.gossip.transport import Call, GossipServer
+from fedbandit.agent.gossip.transport import GossipServer, IncomingCall
 from fedbandit.agent.process import runtime
 from fedbandit.agent.process.config import Address, read_config
 from fedbandit.local.processes import LocalFederation
@@ -149,7 +149,7 @@ class TestNobodyGetsIn:
             door.exchange()
         before = dump(door.state_file)
         for _ in range(3):
-            answer = wire.decode_answer(door.call(first, door.pair))
+            answer = wire.decode_reply(door.call(first, door.pair))
             assert answer.stamp == door.east.stored.links["north"].register[1], "the answer is what is newer"
         assert dump(door.state_file) == before
         door.exchange()
@@ -168,7 +168,7 @@ def test_exchanges_in_which_one_end_speaks_of_another_life_are_not_counted(north
     before = neighbour(north, "north", "east")
     for _ in range(5):
         offer = door.east.offer("north").result
-        answer = wire.decode_answer(door.call(wire.encode(offer), door.pair))
+        answer = wire.decode_reply(door.call(wire.encode(offer), door.pair))
         door.call(wire.encode(replace(offer, to_epoch=answer.epoch + 1)), door.pair)
     after = neighbour(north, "north", "east")
     assert after["unheard"] >= before["unheard"] + 5
@@ -234,7 +234,7 @@ class TestPlantedBug:
         class TrustsTheMessage(AdmitsAnybody):
             def _method(self, handler, caller, where):
                 async def trusting(call):
-                    return await handler(Call(wire.decode_offer(call.data).sender, call.data))
+                    return await handler(IncomingCall(wire.decode_offer(call.data).sender, call.data))
 
                 return super()._method(trusting, caller, where)
 

@@ -10,8 +10,8 @@ import pytest
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
-from fedbandit.agent.gossip.links import Links
-from fedbandit.agent.gossip.transport import SECONDS, Dialler, Pace, Refusals, Unreachable
+from fedbandit.agent.gossip.links import NeighbourLinks
+from fedbandit.agent.gossip.transport import SECONDS, Dialler, NeighbourUnreachable, Pace, Refusals
 from fedbandit.agent.process import runtime
 from fedbandit.agent.process.config import read_config
 from fedbandit.local.processes import LocalFederation
@@ -36,7 +36,7 @@ def site_of(config):
 
 
 def links_of(config, site):
-    return Links("north", TERMS, site, None, time.time, Random(1))  # noqa: S311  # the pauses of a clock
+    return NeighbourLinks("north", TERMS, site, None, time.time, Random(1))  # noqa: S311  # the pauses of a clock
 
 
 def clocks():
@@ -74,7 +74,7 @@ def test_a_clock_that_is_cancelled_while_it_hangs_up_hangs_up(config, monkeypatc
 
     class Slow(Dialler):
         async def call(self, method, data, timeout):
-            raise Unreachable("planted")
+            raise NeighbourUnreachable("planted")
 
         async def close(self):
             await asyncio.sleep(0.2)

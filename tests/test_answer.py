@@ -7,7 +7,7 @@ from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core import answer
 from fedbandit.agent.core import site as site_module
 from fedbandit.agent.core.answer import Belief, Holdout, answer_of, losses_of
-from fedbandit.agent.core.decisions import DecisionDraws
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import simulated_signature
 from fedbandit.agent.core.player import ENOUGH_EXCHANGES, RESTLESS
@@ -287,7 +287,7 @@ def played(policy, rewards=60, counts=None):
     terms = Federation("trial", NAMES, 0.0, 1.0, policy, counts=counts, max_agents=several)
     site = Site("here", terms, Stored(Life(1, 0), 1), lambda epsilon, count: [0] * count)
     for k in range(rewards):
-        decision = site.decide(float(k), DecisionDraws((0.3 * (k % 2), 0.0, 0.3 * (k % 3)), 0.5, None)).result
+        decision = site.decide(float(k), SiteDraws((0.3 * (k % 2), 0.0, 0.3 * (k % 3)), 0.5, None)).result
         site.report(decision.id, (0.2, 0.8, 0.4)[decision.arm])
     return site
 
@@ -335,13 +335,13 @@ def pair(terms=None, patients=400, exchanges=200):
 def treat(site, patients, rewards):
     for k in range(patients):
         arms = len(site.arms.names)
-        draws = DecisionDraws(tuple(50.0 * (arm == k % arms) for arm in range(arms)), 0.5, None)
+        draws = SiteDraws(tuple(50.0 * (arm == k % arms) for arm in range(arms)), 0.5, None)
         decision = site.decide(site.clock + 60.0, draws).result
         site.report(decision.id, rewards[decision.arm])
 
 
 def exchange(one, other):
-    one.receive_answer(other.receive_offer(one.offer(other.name).result).result)
+    one.receive_reply(other.receive_offer(one.offer(other.name).result).result)
 
 
 def test_the_answer_is_that_of_the_last_exchange():
@@ -381,11 +381,11 @@ def test_an_answer_that_was_lost_is_no_exchange():
     treat(here, 300, (0.9, 0.1, 0.4))
     late = there.receive_offer(here.offer("there").result).result
     assert here.answer == before
-    here.receive_answer(late)
+    here.receive_reply(late)
     assert here.answer != before
     after = here.answer
     treat(here, 300, (0.9, 0.1, 0.4))
-    here.receive_answer(late)
+    here.receive_reply(late)
     assert here.answer == after, "it came twice: nothing was averaged"
 
 

@@ -16,8 +16,8 @@ from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.gossip import arm_spread, wire
 from fedbandit.agent.gossip.arm_spread import ArmSpread, Signatures
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.transport import Dialler, GossipServer, TurnedAway, Unreachable
-from fedbandit.agent.gossip.wire import ArmNews
+from fedbandit.agent.gossip.transport import Dialler, GossipServer, NeighbourUnreachable, TurnedAway
+from fedbandit.agent.gossip.wire import ArmDelta
 from fedbandit.agent.process.config import Address
 from fedbandit.checks import InvalidArgument
 from processes import terms
@@ -47,7 +47,7 @@ def stop(arm="A", by="east", **more):
 
 def news(*changes, known=(), refused=(), sender="east"):
     keys = frozenset(it.key for it in changes) | frozenset(known)
-    return ArmNews(sender, TERMS.digest(), keys, frozenset(refused), changes)
+    return ArmDelta(sender, TERMS.digest(), keys, frozenset(refused), changes)
 
 
 class Scripted:
@@ -57,13 +57,13 @@ class Scripted:
         self.answer, self.heard = answer, []
 
     async def wait(self, method, data, timeout):
-        self.heard.append(wire.decode_arm_news(data))
+        self.heard.append(wire.decode_arm_delta(data))
         answer = self.answer(self.heard[-1])
         if isinstance(answer, Exception):
             raise answer
         if answer is None:
             await asyncio.sleep(60.0)
-        return wire.encode_arm_news(answer)
+        return wire.encode_arm_delta(answer)
 
 
 def polled(site, dialler, seconds, meanwhile=None):
@@ -118,7 +118,7 @@ def test_an_older_version_is_asked_rarely_and_without_a_word(site, caplog):
 
 def test_a_neighbour_that_is_away_is_asked_again(site, monkeypatch):
     monkeypatch.setattr(arm_spread, "RETRY", 0.05)
-    assert len(polled(site, Scripted(lambda _: Unreachable("planted")), 0.5)) > 3
+    assert len(polled(site, Scripted(lambda _: NeighbourUnreachable("planted")), 0.5)) > 3
 
 
 @pytest.mark.parametrize("claims", [{"known": [b"x" * 16]}, {"sender": "south"}])
@@ -140,7 +140,7 @@ def test_a_damaged_change_does_not_keep_the_true_one_out(site, monkeypatch):
 
     async def scenario():
         spread = spread_of(site)
-        answer = wire.decode_arm_news(await spread.answer(news(spoilt, known=[true.key])))
+        answer = wire.decode_arm_delta(await spread.answer(news(spoilt, known=[true.key])))
         assert answer.refused == {spoilt.key}
         assert not answer.known
         await spread.answer(news(true))
@@ -176,7 +176,7 @@ def test_a_caller_that_hangs_up_has_told_all_the_same(site):
         call = asyncio.create_task(spread.answer(news(stop())))
         await asyncio.sleep(0)  # it has begun to write
         call.cancel()
-        told = wire.decode_arm_news(await asyncio.wait_for(other, 2.0))
+        told = wire.decode_arm_delta(await asyncio.wait_for(other, 2.0))
         assert [it.id for it in told.changes] == [stop().id]
 
     asyncio.run(scenario())
@@ -197,7 +197,7 @@ def test_changes_come_in_parts(site):
 
 def test_of_a_message_no_more_is_read_than_one_may_bring():
     many = [stop(f"x{k}") for k in range(wire.MOST_CHANGES + 5)]
-    assert len(wire.decode_arm_news(wire.encode_arm_news(news(*many))).changes) == wire.MOST_CHANGES
+    assert len(wire.decode_arm_delta(wire.encode_arm_delta(news(*many))).changes) == wire.MOST_CHANGES
 
 
 # ---------------------------------------------------------------- neighbours that make it hard to hear a stop
@@ -209,7 +209,7 @@ def test_stops_come_first_and_a_message_stays_short(site):
     known = {it.key: it for it in (*large, stop())}
     told = spread_of(site)._news(known, known)
     assert told.changes[0].kind == "suspend"
-    assert len(wire.encode_arm_news(told)) < wire.MAX_BYTES
+    assert len(wire.encode_arm_delta(told)) < wire.MAX_BYTES
     assert len(told.changes) > 1
 
 

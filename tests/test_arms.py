@@ -21,10 +21,10 @@ from fedbandit.agent.core.arms import (
 )
 from fedbandit.agent.core.decisions import Request, choice, draws_for
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.memory_network import ArmNews, Down, Faults, MemoryNetwork, simulated_signature
+from fedbandit.agent.core.memory_network import Down, Faults, MemoryNetwork, SignedChanges, simulated_signature
 from fedbandit.agent.core.messages import Reply, aligned, widened
 from fedbandit.agent.core.notices import Note, warnings_of_arms
-from fedbandit.agent.core.records import HorizonReached, NoArm
+from fedbandit.agent.core.records import HorizonReached, NoArmLeft
 from fedbandit.agent.core.standings import Standing
 from fedbandit.checks import InvalidArgument
 from fedbandit.privacy.mechanism import COUNTED
@@ -83,10 +83,10 @@ def test_a_resume_that_changes_nothing_is_trusted_all_the_same():
     network = MemoryNetwork(TERMS, PATH)
     stop = change("suspend", by="1").signed(simulated_signature("1"))
     resume = change("resume", by="2", version=2, lifts=[stop.id]).signed(simulated_signature("2"))
-    network._do("0", lambda site: site.hear_changes([resume], frozenset()))
+    network._do("0", lambda site: site.receive_changes([resume], frozenset()))
     assert not network.site("0").arms.waiting
     network._do("0", lambda site: site.accept_from(frozenset({"2"})))
-    network._do("0", lambda site: site.hear_changes([stop], frozenset()))
+    network._do("0", lambda site: site.receive_changes([stop], frozenset()))
     assert network.site("0").arms.standing("a").status == "active"
 
 
@@ -132,7 +132,7 @@ def test_the_order_of_hearing_changes_nothing():
         network.accepts["1"] = "anyone"
         for it in order:
             signed = it.signed(simulated_signature(it.by))
-            network.send(ArmNews("0", "1", (signed,)))
+            network.send(SignedChanges("0", "1", (signed,)))
             network.run()
         seen = network.site("1").arms
         found.add((seen.names, seen.stopped, seen.standing("a").status, seen.standing("b").status))
@@ -172,7 +172,7 @@ def test_one_site_cannot_fill_the_others_disks():
     network = MemoryNetwork(TERMS, PATH)
     sign = simulated_signature("2")
     many = [change("suspend", f"x{k}", "2", k + 1).signed(sign) for k in range(MAX_CHANGES + 50)]
-    network.send(ArmNews("1", "0", tuple(many)))
+    network.send(SignedChanges("1", "0", tuple(many)))
     network.run()
     assert network.site("0").arms.version == MAX_CHANGES
     network.change_arm("0", "suspend", "a")  # others have their own room
@@ -182,7 +182,7 @@ def test_no_more_arms_than_messages_can_hold():
     network = MemoryNetwork(TERMS, PATH)
     network.accepts["0"] = "anyone"
     many = [change("add", f"x{k}", "2", k + 1).signed(simulated_signature("2")) for k in range(MAX_ADDED + 5)]
-    network.send(ArmNews("1", "0", tuple(many)))
+    network.send(SignedChanges("1", "0", tuple(many)))
     network.run()
     assert len(network.site("0").arms.added) == MAX_ADDED
     assert len(network.site("0").arms.waiting) == 5
@@ -340,16 +340,16 @@ def test_a_stopped_arm_is_given_to_nobody_and_its_late_rewards_count():
     network.change_arm("1", "suspend", "b")
     network.run()
     for name in "012":
-        with pytest.raises(NoArm, match="a: suspended by 0; b: suspended by 1"):
+        with pytest.raises(NoArmLeft, match="a: suspended by 0; b: suspended by 1"):
             network.decide(name)
         assert any("no arm is left" in it for it in network.site(name).warnings())
     network.restart("2")
-    with pytest.raises(NoArm):
+    with pytest.raises(NoArmLeft):
         network.decide("2")
     network.change_arm("2", "resume", "b")  # at its own site its operator's word counts
     network.run()
     assert network.decide("2").arm == 1
-    with pytest.raises(NoArm):
+    with pytest.raises(NoArmLeft):
         network.decide("0")
     network.accept_arm("0", "b")
     assert network.decide("0").arm == 1
@@ -445,7 +445,7 @@ def test_arms_that_are_added_leave_each_an_equal_floor_and_that_is_said():
 def test_a_forged_change_is_refused():
     network = MemoryNetwork(TERMS, PATH)
     forged = change("suspend", "a", "2").signed(simulated_signature("1"))
-    network.send(ArmNews("1", "0", (forged,)))
+    network.send(SignedChanges("1", "0", (forged,)))
     network.run()
     assert network.site("0").arms.version == 0
     assert "forged" in network.refused[0]
@@ -525,7 +525,7 @@ class ChangesArms(Story):
         given = {name: len(self.waiting[name]) for name in self.network.names}
         try:
             super().decide_or_report()
-        except NoArm:
+        except NoArmLeft:
             self.none_left += 1
         for name, stopped in before.items():
             for decision, _ in self.waiting[name][given[name] :]:
@@ -535,7 +535,7 @@ class ChangesArms(Story):
     def check_propensities(self, name):
         """They sum to 1 over the arms that may come: 60 draws leave out more than 0.4 of it in 1 of 10^13 cases."""
         site, source = self.network.open_site(name, self.network._disks[name]), Random(1)  # noqa: S311
-        with suppress(NoArm, HorizonReached):
+        with suppress(NoArmLeft, HorizonReached):
             allowed = Request().arms(len(site.arms.names), site.stopped)
             asked = [
                 choice(

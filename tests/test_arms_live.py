@@ -233,7 +233,7 @@ def test_a_forged_change_in_a_members_file_goes_nowhere(tmp_path):
         federation.stop("north")
         journal_site = read(federation, "north")[0]
         forged = ArmChange(1, "suspend", "A", "east", 0, journal_site.terms.digest()).signed(north.sign)
-        write(federation, "north", journal_site.hear_changes([forged], frozenset()).records)
+        write(federation, "north", journal_site.receive_changes([forged], frozenset()).records)
         federation.start("north")
         federation.wait_ready("north")
         assert statuses(federation, "north")["A"] == "suspended"
@@ -258,7 +258,7 @@ def test_an_acceptance_is_on_disk(tmp_path):
     journal = SqliteJournal(path, "north", shared, 7)
     site = Site("north", shared, journal.load())
     wanted = [ArmChange(1, "add", arm, "east", 0, shared.digest()) for arm in ("x", "y")]
-    journal.commit(site.hear_changes(wanted, frozenset()).records)
+    journal.commit(site.receive_changes(wanted, frozenset()).records)
     journal.commit(site.accept_arm("y").records)
     journal.commit(site.accept_arm("x").records)
     journal.close()

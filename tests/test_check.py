@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from fedbandit.agent.core.decisions import DecisionDraws
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
@@ -74,7 +74,7 @@ def make_state(site, name="north", its_terms=None, decided_at=None):
     journal = SqliteJournal(site.data / STATE_FILE, name, its_terms or terms(), epoch=1)
     if decided_at is not None:
         its_site = Site(name, terms(), journal.load())
-        draws = DecisionDraws((0.0, 0.0), 0.5)
+        draws = SiteDraws((0.0, 0.0), 0.5)
         journal.commit(its_site.decide(decided_at, [draws]).records)
     journal.close()
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, Shares
-from fedbandit.agent.core.decisions import Choice, DecisionDraws, choice, draws_for
+from fedbandit.agent.core.decisions import Choice, SiteDraws, choice, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.player import Player
@@ -129,7 +129,7 @@ def alone(terms, counts, seed):
 def _decided(site, arm):
     """A decision for this arm, whatever the page says."""
     with patch.object(site, "choice", lambda *_: Choice(arm, 1.0)):
-        return site.decide(0.0, DecisionDraws((0.0,) * site.terms.num_arms, 0.5)).result
+        return site.decide(0.0, SiteDraws((0.0,) * site.terms.num_arms, 0.5)).result
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "own, in turn"])
@@ -183,7 +183,7 @@ def test_what_is_remembered_of_some_arms_is_never_stale():
 
 
 def test_wrong_arms_are_refused():
-    site, draws = played(terms_of("ucb"), 40, 7), DecisionDraws((0.0,) * 4, 0.5)
+    site, draws = played(terms_of("ucb"), 40, 7), SiteDraws((0.0,) * 4, 0.5)
     for wrong in ((), (0, 4), (-1, 2), (1, 1)):
         with pytest.raises(InvalidArgument, match="allowed must be one or more different arms from 0 to 3"):
             asked(site, draws, wrong)
@@ -191,7 +191,7 @@ def test_wrong_arms_are_refused():
 
 def test_an_arm_without_room_is_not_given():
     """Nor counted among those that lag, and the words tell what is spent."""
-    terms, draws = terms_of("fed_ucb"), DecisionDraws((), 0.5)
+    terms, draws = terms_of("fed_ucb"), SiteDraws((), 0.5)
     site = alone(terms, (61, 5, 61, 5), 11)
     assert asked(site, draws).arm in (1, 3)
     assert asked(site, draws, (0, 1, 2)) == (1, 1.0)
@@ -373,8 +373,8 @@ def expected_with(shares, said, allowed, control=1):
 def test_shares_of_an_index(allowed, counts):
     """With unknown arms, too, and with whatever arms a request may have: a fine comb of draws counts each arm."""
     site, bare = (alone(terms_of("ucb", shares=shares), counts, 7) for shares in (SHARES, None))
-    said = asked(bare, DecisionDraws((), 0.5), tuple(k for k in allowed if k != 1) or allowed).arm
-    comb = [asked(site, DecisionDraws((), 0.5, (i + 0.5) / 1000), allowed) for i in range(1000)]
+    said = asked(bare, SiteDraws((), 0.5), tuple(k for k in allowed if k != 1) or allowed).arm
+    comb = [asked(site, SiteDraws((), 0.5, (i + 0.5) / 1000), allowed) for i in range(1000)]
     expected = expected_with(SHARES, said, allowed)
     assert dict(comb) == pytest.approx(expected)
     assert Counter(given.arm for given in comb) == {k: round(1000 * p) for k, p in expected.items()}
@@ -396,9 +396,9 @@ def test_the_control_arm_has_its_share_exactly():
 def test_a_draw_for_shares_is_needed_where_there_are_some():
     site = played(terms_of("ucb", shares=SHARES), 0, 7)
     with pytest.raises(InvalidArgument, match="share must be a draw in"):
-        asked(site, DecisionDraws((), 0.5))
+        asked(site, SiteDraws((), 0.5))
     with pytest.raises(InvalidArgument, match="share must be a number in"):
-        DecisionDraws((), 0.5, 1.0)
+        SiteDraws((), 0.5, 1.0)
     assert draws_for(site.terms, Random(1)).share is not None
     assert draws_for(terms_of("ucb"), Random(1)).share is None
 

@@ -11,14 +11,14 @@ from random import Random
 
 import pytest
 
-from fedbandit.agent.core.records import Decision, Forgotten, Life, Released
-from fedbandit.agent.core.site import DecisionDraws, Site
+from fedbandit.agent.core.records import DecisionRecord, Forgotten, Life, Released
+from fedbandit.agent.core.site import Site, SiteDraws
 from fedbandit.agent.disk import secret_files, state_files
 from fedbandit.agent.disk.journal import SCHEMA, JournalError, SqliteJournal, look_at
 from live import TERMS
 
 WINDOW = replace(TERMS, reward_window=50.0)
-DRAWS = DecisionDraws((0.3, -0.2, 0.1), 0.6)
+DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.6)
 FRAME, HEADER = 4096 + 24, 32
 
 
@@ -192,7 +192,7 @@ class TestTheCounter:
         with closing(opened(path)) as journal:
             for _ in range(3):
                 with pytest.raises(JournalError, match="has been released already"):
-                    journal.commit([Decision("9", 9, 0, 0.0), Released(0, 0, 1)])
+                    journal.commit([DecisionRecord("9", 9, 0, 0.0), Released(0, 0, 1)])
             assert journal.load() == stored
         with closing(opened(path)) as journal:
             assert journal.load() == stored
@@ -348,10 +348,10 @@ def test_rows_changed_by_hand_are_refused_with_words(path, stored, edit):
 def test_nothing_is_refused_for_whole_numbers_or_a_negative_zero(path):
     """SQLite gives back other numbers than it was given: they are the same."""
     with closing(opened(path)) as journal:
-        journal.commit([Decision("a", 1, 0, -0.0), Decision("b", 2, 0, 7), Life(3, 2)])
-        journal.commit([Decision("b", 2, 0, 7, 1, rewarded=True)])
+        journal.commit([DecisionRecord("a", 1, 0, -0.0), DecisionRecord("b", 2, 0, 7), Life(3, 2)])
+        journal.commit([DecisionRecord("b", 2, 0, 7, 1, rewarded=True)])
     with closing(opened(path)) as journal:
-        assert journal.load().decisions["b"] == Decision("b", 2, 0, 7.0, 1.0, rewarded=True)
+        assert journal.load().decisions["b"] == DecisionRecord("b", 2, 0, 7.0, 1.0, rewarded=True)
 
 
 # ---------------------------------------------------------------- files that are none, or others'
@@ -510,7 +510,7 @@ def test_nothing_is_acknowledged_once_the_file_is_gone(path, monkeypatch, happen
             journal.commit([Life(1, 3)])
         happens(path)
         with pytest.raises(JournalError, match=words):
-            journal.commit([Decision("lost", 4, 0, 0.0)])
+            journal.commit([DecisionRecord("lost", 4, 0, 0.0)])
 
 
 def test_a_log_that_was_removed_loses_nothing(path):
@@ -529,7 +529,7 @@ def test_a_decision_may_change_in_any_order_and_the_sum_fits(path):
     orders = [(first, second, third) for first in flags for second in flags for third in flags]
     with closing(opened(path)) as journal:
         for number, order in enumerate(orders, 1):
-            journal.commit([Decision(f"{number}-x", number, 0, 1.5, None, *each) for each in order])
+            journal.commit([DecisionRecord(f"{number}-x", number, 0, 1.5, None, *each) for each in order])
     with closing(opened(path)) as journal:
         found = [(it.played, it.late, it.rewarded) for it in journal.load().decisions.values()]
         journal.commit([Forgotten(f"{number}-x") for number in range(1, len(orders) + 1)])

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import pytest
 
-from fedbandit.agent.core.site import DecisionDraws, Site, Step, UnknownDecision
+from fedbandit.agent.core.site import DecisionNotFound, Site, SiteDraws, Step
 from fedbandit.agent.disk import durable_site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from live import TERMS
 
-DRAWS = DecisionDraws((0.3, -0.2, 0.1), 0.6)
+DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.6)
 
 
 class Disk(SqliteJournal):
@@ -103,7 +103,7 @@ def test_the_reason_of_a_refusal_is_on_disk(site):
     """A refusal says that a decision is forgotten: after a crash it must still be."""
 
     async def refused(decision):
-        with pytest.raises(UnknownDecision):
+        with pytest.raises(DecisionNotFound):
             await site.do(lambda it: it.report(decision.id, 0.75))
         assert site._journal.load().decisions == {}
 
@@ -312,7 +312,7 @@ def test_a_refusal_waits_for_what_it_tells_of(slow):
         assert not refused.done()
         assert not nothing.done()
         Disk.gate.set()
-        with pytest.raises(UnknownDecision):
+        with pytest.raises(DecisionNotFound):
             await refused
         assert await nothing == 1
         await first

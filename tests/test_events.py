@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbandit.agent.core.decisions import DecisionDraws, Retention
+from fedbandit.agent.core.decisions import Retention, SiteDraws
 from fedbandit.agent.core.history import History, Point, Rates
 from fedbandit.agent.core.records import Life, Stored
 from fedbandit.agent.core.site import Site
@@ -579,7 +579,7 @@ def test_the_rate_of_rewards_counts_each_once():
     """Clients repeat a report whose answer was lost; one that came too late was reported, too."""
     terms = replace(TERMS, reward_window=10.0)
     site = Site("here", terms, Stored(Life(1, 0), 1), lambda epsilon, count: [0] * count)
-    decisions = [site.decide(float(at), DecisionDraws((0.1, 0.0, 0.0), 0.5, None)).result.id for at in (0, 0, 0, 0, 60)]
+    decisions = [site.decide(float(at), SiteDraws((0.1, 0.0, 0.0), 0.5, None)).result.id for at in (0, 0, 0, 0, 60)]
     past = Past(0.0, SimpleNamespace(point=lambda it: None))
     past.note(moment_of(site, 0.0))
     site.report(decisions[4], 1.0, 60.0)
@@ -606,7 +606,7 @@ def shown_after_each(rewards):
     points, past = [], []
     watched = Past(0.0, SimpleNamespace(point=lambda it: points.append(it.model_dump_json())))
     for k, reward in enumerate(rewards):
-        decision = site.decide(float(k), DecisionDraws((0.1 * (k % 3), 0.2 * (k % 2), 0.0), 0.5, None)).result
+        decision = site.decide(float(k), SiteDraws((0.1 * (k % 3), 0.2 * (k % 2), 0.0), 0.5, None)).result
         site.report(decision.id, reward, float(k))
         watched.note(moment_of(site, 10.0 * k))
         state = site_state(

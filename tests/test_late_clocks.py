@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from fedbandit import FedBatch, GossipUCB
-from fedbandit.agent.core.site import UnknownDecision
+from fedbandit.agent.core.site import DecisionNotFound
 from fedbandit.agent.process import runtime
 from fedbandit.agent.process.clock import SteadyClock
 from live import TERMS, Driver
@@ -61,7 +61,7 @@ def played(machine, events, delays, rewards, look=lambda *_: None):
         for when, name, reward in sorted(it for it in coming if it[0] <= until):
             machine.true = max(machine.true, when)
             coming.remove((when, name, reward))
-            with suppress(UnknownDecision):
+            with suppress(DecisionNotFound):
                 counts[name] = reward if await machine.agent.report(name, reward) else None
 
     async def play():

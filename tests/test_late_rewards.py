@@ -11,7 +11,7 @@ from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core.federation import MAX_WINDOW, Federation
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.records import Life, Released, Stored
-from fedbandit.agent.core.site import MAX_SETTLED, DecisionDraws, Site, UnknownDecision
+from fedbandit.agent.core.site import MAX_SETTLED, DecisionNotFound, Site, SiteDraws
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.process.clock import LASTS, SteadyClock
 from fedbandit.audit.attacks import on_delays
@@ -20,7 +20,7 @@ from fedbandit.checks import InvalidArgument
 
 PLAIN = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=2), max_agents=2)
 WINDOW = replace(PLAIN, reward_window=10.0)
-DRAWS, NEVER = DecisionDraws((0.0, 0.0), 0.5), 10**9
+DRAWS, NEVER = SiteDraws((0.0, 0.0), 0.5), 10**9
 
 
 def counting():
@@ -322,7 +322,7 @@ def test_a_reward_that_waited_on_a_lost_disk_is_in_no_later_life(clock_behind):
     network.run(5.0)
     network.decide("b", DRAWS)
     for old in (first, second):
-        with pytest.raises(UnknownDecision):
+        with pytest.raises(DecisionNotFound):
             network.report("b", old.id, 1.0)
     network.run(15.0)
     network.exchange("b", "a")

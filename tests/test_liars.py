@@ -12,7 +12,7 @@ import pytest
 from fedbandit import FedBatch, GossipUCB
 from fedbandit.agent.core.answer import Estimates, errors_of
 from fedbandit.agent.core.bounds import DAY, LARGEST_RATE, PATIENCE, SAID, Bounds, LinkWatch
-from fedbandit.agent.core.decisions import DecisionDraws
+from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork, disagreement, imbalance
 from fedbandit.agent.core.messages import Offer, Seal
@@ -29,7 +29,7 @@ BATCHES = replace(EXACT, policy=FedBatch(1000.0, first_batch=2), counts="sites")
 PATIENTS = replace(BATCHES, counts="patients", max_decisions_per_day=100.0)
 MEANS = 0.1, 0.5, 0.9
 HONEST = ("a", "b", "c", "d")
-DRAWS = DecisionDraws((0.0, 0.0, 0.0), 0.5)
+DRAWS = SiteDraws((0.0, 0.0, 0.0), 0.5)
 RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "liar"), ("liar", "a")]
 COMPLETE = [(x, y) for i, x in enumerate((*HONEST, "liar")) for y in (*HONEST, "liar")[i + 1 :]]
 STAR = [("a", "b"), ("a", "c"), ("a", "d"), ("a", "liar")]
@@ -210,7 +210,7 @@ def test_an_answer_beyond_the_limits_is_written_anew():
     network = Lying(EXACT, [("a", "liar")])
     site, limits = network.site("a"), Bounds.of(EXACT).limits
     answer = network.site("liar").receive_offer(site.offer("liar").result).result
-    site.receive_answer(replace(answer, flow=(-50.0, 0.0, 0.0, -20.0, 0.0, 0.0), stamp=(7, "liar")))
+    site.receive_reply(replace(answer, flow=(-50.0, 0.0, 0.0, -20.0, 0.0, 0.0), stamp=(7, "liar")))
     assert site.gossiped[0] == pytest.approx(limits.span)
     assert site.gossiped[3] == pytest.approx(limits.weight)
     assert site.offer("liar").result.stamp == (8, "a")

@@ -16,15 +16,15 @@ from fedbandit.agent.core.decisions import Request
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import Down, MemoryJournal, MemoryNetwork
 from fedbandit.agent.core.messages import Seal
-from fedbandit.agent.core.records import Decision, Known, Renewed
+from fedbandit.agent.core.records import DecisionRecord, Known, Renewed
 from fedbandit.agent.core.release_guard import FileIsCurrent, FileIsOld, Presence
-from fedbandit.agent.core.site import DecisionDraws, Site, UnknownDecision
+from fedbandit.agent.core.site import DecisionNotFound, Site, SiteDraws
 from fedbandit.agent.disk.journal import SqliteJournal
 from test_agent_simulation import TERMS as FIVE
 from test_agent_simulation import UNDERSTOOD, WINDOW, Story, Watched, check_rewards
 
 TERMS = Federation("test", ("a", "b"), 0.0, 1.0, FedBatch(1.0, first_batch=4), counts="sites", max_agents=3)
-DRAWS = DecisionDraws((0.3, -0.2), 0.6)
+DRAWS = SiteDraws((0.3, -0.2), 0.6)
 TRIANGLE = [("a", "b"), ("b", "c"), ("c", "a")]
 PAIR = [("a", "b")]
 
@@ -123,7 +123,7 @@ def test_an_answer_to_an_earlier_process_confirms_nothing(network):
     offer = network._flying.pop()[2]
     answer = network.site("b").receive_offer(offer).result
     network.restart("a")
-    network.site("a").receive_answer(answer)
+    network.site("a").receive_reply(answer)
     assert network.site("a").doubt.why == "unconfirmed"
     assert not network.site("a")._presence._confirmed_by
 
@@ -181,7 +181,7 @@ def test_ids_are_never_used_again(network):
     again = [network.decide("a").id for _ in range(10)]
     assert [name.split("-")[0] for name in lost] == [name.split("-")[0] for name in again]
     assert not set(lost) & set(again)
-    with pytest.raises(UnknownDecision):
+    with pytest.raises(DecisionNotFound):
         network.report("a", lost[0], 0.5)
 
 
@@ -206,7 +206,7 @@ def test_restore_drops_what_may_have_been_released_and_keeps_the_rest(network):
     assert (site.doubt, site.released, site.own) == (None, released, own)
     assert site.rewards == released or site.waiting == 0
     assert site.epoch > epoch
-    with pytest.raises(UnknownDecision):
+    with pytest.raises(DecisionNotFound):
         network.report("a", open_before.id, 0.5)
     assert network.report("a", mine[1].id, 0.5)
     talk(network, 2)
@@ -439,7 +439,7 @@ def fresh(stored, key):
 
 
 def exchange(one, other):
-    one.receive_answer(other.receive_offer(one.offer(other.name).result).result)
+    one.receive_reply(other.receive_offer(one.offer(other.name).result).result)
 
 
 def test_two_processes_of_one_file_both_stop_and_their_neighbour_says_so():
@@ -561,7 +561,7 @@ class Released:
             played = {}
             for record in records:
                 match record:
-                    case Decision(id=name, arm=arm, played=True):
+                    case DecisionRecord(id=name, arm=arm, played=True):
                         played.setdefault(arm, []).append(name)
                     case Known(arm, fields) if arm >= 0:
                         self._place(arm, played.get(arm, []), fields, records)

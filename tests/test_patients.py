@@ -20,7 +20,7 @@ from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.messages import Offer
 from fedbandit.agent.core.player import ENOUGH_EXCHANGES, LEAST_ELAPSED
 from fedbandit.agent.core.records import Known, Life, Stored
-from fedbandit.agent.core.site import DecisionDraws, Site
+from fedbandit.agent.core.site import Site, SiteDraws
 from fedbandit.agent.core.standings import MOST_NUMBERS, Standing, Standings
 from fedbandit.engine.layout import new_population, no_tape, setting_of, with_own_scratch, world_of
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
@@ -236,13 +236,13 @@ def new_site(name="here", neighbours=("there",), terms=TERMS, stored=None):
 
 
 def pull(site, at, rewards=(0.75, 0.25)):
-    decision = site.decide(at, DecisionDraws((0.0,) * site.terms.num_arms, 0.5)).result
+    decision = site.decide(at, SiteDraws((0.0,) * site.terms.num_arms, 0.5)).result
     site.report(decision.id, rewards[decision.arm], at)
     return decision.arm
 
 
 def exchange(one, other):
-    one.receive_answer(other.receive_offer(one.offer(other.name).result).result)
+    one.receive_reply(other.receive_offer(one.offer(other.name).result).result)
 
 
 def grown(name, decisions, days, neighbours=("there",)):
@@ -373,7 +373,7 @@ def test_the_weight_is_on_disk_with_the_release_that_moved_it():
     site = new_site()
     for t in range(3):
         pull(site, t * DAY)
-    decision = site.decide(3 * DAY, DecisionDraws((0.0, 0.0), 0.5)).result
+    decision = site.decide(3 * DAY, SiteDraws((0.0, 0.0), 0.5)).result
     records = site.report(decision.id, 0.5, 3 * DAY).records
     weights = [record.fields for record in records if isinstance(record, Known) and record.arm == -1]
     assert weights == [{"share": 2 / (3 * DAY)}]
@@ -415,7 +415,7 @@ def test_every_site_says_so_whoever_it_talks_to():
     sites = {name: new_site(name, neighbours, terms) for name, neighbours in ends.items()}
     for t in range(2000):
         for name in ("middle", "far"):
-            decision = sites[name].decide(0.0, DecisionDraws(((t % 2) * 9.0, 0.0), 0.5)).result  # both arms often
+            decision = sites[name].decide(0.0, SiteDraws(((t % 2) * 9.0, 0.0), 0.5)).result  # both arms often
             sites[name].report(decision.id, (0.45, 0.55)[decision.arm], 0.0)
     while 0 in sites["clinic-7"].releases:
         pull(sites["clinic-7"], 0.0, (0.45, 0.55))
@@ -543,7 +543,7 @@ def path_of_sites(num_agents, rounds, exchanges_per_round):
     source = np.random.default_rng(3)
     for t in range(rounds):
         for i, site in enumerate(sites):
-            decision = site.decide(t * DAY, DecisionDraws((*source.standard_normal(2),), 0.5)).result
+            decision = site.decide(t * DAY, SiteDraws((*source.standard_normal(2),), 0.5)).result
             bias = 0.6 * (i / (num_agents - 1) - 0.5)
             mean = 0.55 + bias if decision.arm else 0.45 - bias
             site.report(decision.id, float(source.random() < mean), t * DAY)
@@ -590,7 +590,7 @@ def unequal(terms):
     """A site with 1,000 rewards of each arm and one with 2, after gossip; rewards 0.45 and 0.55 in [0, 1]."""
     few, many = new_site("few", ("many",), terms), new_site("many", ("few",), terms)
     for t in range(2000):
-        decision = many.decide(0.0, DecisionDraws(((t % 2) * 9.0, 0.0), 0.5)).result
+        decision = many.decide(0.0, SiteDraws(((t % 2) * 9.0, 0.0), 0.5)).result
         many.report(decision.id, (0.45, 0.55)[decision.arm], 0.0)
     while 0 in few.releases:
         pull(few, 0.0, (0.45, 0.55))

@@ -22,7 +22,7 @@ from scipy import stats
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarning, Tape, replay
 from fedbandit.policies import POLICIES
 from fedbandit.privacy.ledger import AlreadyReleased, Ledger
-from fedbandit.privacy.mechanism import Interval, Mechanism
+from fedbandit.privacy.mechanism import Mechanism, ReleasedInterval
 from fedbandit.privacy.noise import GRID, from_grid, laplace, measurement_of, to_grid, to_steps
 from fedbandit.rules.batch import batch_size, default_first_batch
 from fedbandit.rules.mean import last_end, trailing_zeros
@@ -173,7 +173,7 @@ def test_batches_partition_the_rewards(pulls, first_batch):
         if interval is None:
             assert mechanism.me.total[arm] == sum(seen[arm][covered[arm] :])
             continue
-        assert interval == Interval(0, covered[arm] + 1, len(seen[arm]))
+        assert interval == ReleasedInterval(0, covered[arm] + 1, len(seen[arm]))
         assert interval.last - covered[arm] == batch_size(covered[arm], first_batch, 1.25)
         weight = 1 - precision / mechanism.me.precision[arm]
         expected[arm] += weight * (np.mean(seen[arm][covered[arm] :]) - expected[arm])
@@ -188,7 +188,7 @@ def test_the_tree_is_algorithm_2(steps):
     mechanism = tree(max_pulls=70, noise=silent)
     for n in range(1, len(steps) + 1):
         interval = mechanism.take(0, steps[n - 1] / GRID)
-        assert interval == Interval(trailing_zeros(n), (n & (n - 1)) + 1, n)
+        assert interval == ReleasedInterval(trailing_zeros(n), (n & (n - 1)) + 1, n)
         assert mechanism.me.x_mean[0] == sum(steps[:n]) / n
 
 

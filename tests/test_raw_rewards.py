@@ -15,7 +15,7 @@ from fedbandit import Client, FedBatch, FedUCB
 from fedbandit.agent.client import Forbidden, Unauthorised
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Known
-from fedbandit.agent.core.site import DecisionDraws, Site
+from fedbandit.agent.core.site import Site, SiteDraws
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.disk.rows import BLOCK
 from fedbandit.agent.http.access import RIGHT_FOR
@@ -266,7 +266,7 @@ class Load:
 
     def decide(self):
         self.now += 1.0
-        draws = DecisionDraws(tuple(self.random.gauss(0.0, 1.0) for _ in self.terms.arms), 0.5)
+        draws = SiteDraws(tuple(self.random.gauss(0.0, 1.0) for _ in self.terms.arms), 0.5)
         self.open.append(self.do(self.site.decide(self.now, draws)).id)
 
     def report(self):

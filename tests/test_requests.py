@@ -11,19 +11,19 @@ from fedbandit.agent.core.decisions import MAX_DECISIONS, MAX_TEXT, Expired, Req
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.notices import warnings_of_forgetting
 from fedbandit.agent.core.records import (
-    ArmStopped,
-    Cancelled,
+    DecisionCancelled,
+    DecisionNotFound,
     Kept,
-    KeyReused,
+    KeyTaken,
     Life,
-    NoArm,
+    NoArmLeft,
     Rewarded,
+    StoppedMeanwhile,
     Stored,
-    UnknownDecision,
     WindowOver,
 )
 from fedbandit.agent.core.release_guard import Presence
-from fedbandit.agent.core.site import DecisionDraws, HorizonReached, Site
+from fedbandit.agent.core.site import HorizonReached, Site, SiteDraws
 from fedbandit.agent.disk.journal import SqliteJournal
 
 ARMS = ("a", "b", "c")
@@ -31,7 +31,7 @@ TERMS = Federation("test", ARMS, 0.0, 1.0, FedBatch(1.0, first_batch=2), counts=
 WINDOW = replace(TERMS, reward_window=10.0, default_reward=0.5)
 EXACT = replace(TERMS, policy=GossipUCB())
 TREE = replace(TERMS, policy=FedUCB(10.0, horizon=1))
-DRAWS = DecisionDraws((0.0, 0.0, 0.0), 0.0)
+DRAWS = SiteDraws((0.0, 0.0, 0.0), 0.0)
 NEVER = 10**9
 
 
@@ -90,7 +90,7 @@ def test_a_key_belongs_to_its_request(other):
     ask(site, key="k")
     before = site.stored
     for restarted in (site, again(site)):
-        with pytest.raises(KeyReused, match="another request"):
+        with pytest.raises(KeyTaken, match="another request"):
             ask(restarted, key="k", **other)
         assert restarted.stored == before
 
@@ -104,7 +104,7 @@ def test_a_key_is_forgotten_with_its_decisions():
     site = new_site()
     first = ask(site, key="k", count=2)
     site.expire(0.0, keep=1)
-    with pytest.raises(KeyReused, match="1 of the 2 decisions of this key are forgotten"):
+    with pytest.raises(KeyTaken, match="1 of the 2 decisions of this key are forgotten"):
         ask(site, key="k", count=2)
     site.expire(0.0, keep=0)
     second = ask(site, key="k", count=2)
@@ -116,7 +116,7 @@ def test_a_key_whose_arm_was_stopped_is_refused_until_it_is_rewarded():
     site = new_site()
     (first,) = ask(site, key="k")
     site.off = frozenset({first.arm})
-    with pytest.raises(ArmStopped, match=first.id):
+    with pytest.raises(StoppedMeanwhile, match=first.id):
         ask(site, key="k")
     site.report(first.id, 1.0)
     assert ask(site, key="k")[0].id == first.id
@@ -126,7 +126,7 @@ def test_a_key_whose_decision_was_cancelled_is_refused():
     site = new_site()
     (first,) = ask(site, key="k")
     site.cancel(first.id, 1.0)
-    with pytest.raises(Cancelled, match=first.id):
+    with pytest.raises(DecisionCancelled, match=first.id):
         ask(again(site), key="k")
 
 
@@ -202,10 +202,10 @@ def test_a_stopped_arm_is_given_to_nobody():
     site.off = frozenset({0, 2})
     assert {it.arm for it in ask(site, count=20)} == {1}
     before = site.stored
-    with pytest.raises(NoArm, match="no arm is left for this request"):
+    with pytest.raises(NoArmLeft, match="no arm is left for this request"):
         ask(site, eligible=(0, 2))
     for nothing in ({"eligible": ()}, {"exclude": (0, 1, 2)}):
-        with pytest.raises(NoArm, match="no arm is left"):
+        with pytest.raises(NoArmLeft, match="no arm is left"):
             ask(site, **nothing)
     assert site.stored == before
 
@@ -277,9 +277,9 @@ def test_a_cancelled_decision_does_not_count(terms):
     assert (site.tried, site.pending, site.decided) == ((0, 1, 1), 2, 3)
     assert step.records
     assert site.cancel(made[0].id, 3.0).records == (), "idempotent"
-    with pytest.raises(Cancelled):
+    with pytest.raises(DecisionCancelled):
         site.report(made[0].id, 1.0)
-    with pytest.raises(UnknownDecision):
+    with pytest.raises(DecisionNotFound):
         site.cancel("nobody", 3.0)
     restarted = again(site)
     assert (restarted.tried, restarted.pending) == (site.tried, site.pending)
@@ -361,7 +361,7 @@ def test_a_new_life_neither_counts_nor_forgets_what_was_cancelled():
     assert (restored.rewards, restored.decisions, restored.kept) == (0, 3, 0)
     assert list(old.stored.decisions) == [made[0].id]
     assert old.tried == (0, 0, 0)
-    with pytest.raises(Cancelled):
+    with pytest.raises(DecisionCancelled):
         old.report(made[0].id, 1.0)
 
 
@@ -385,7 +385,7 @@ def test_many_rewards_in_one_step():
     given = [(made[0].id, 1.0), ("nobody", 1.0), (made[1].id, 2.0), (made[3].id, 1.0), (made[2].id, 0.0)]
     given.append((made[0].id, 0.0))
     step = site.report_all(given, 2.0)
-    assert [type(it) for it in step.result] == [bool, UnknownDecision, InvalidArgument, Cancelled, bool, bool]
+    assert [type(it) for it in step.result] == [bool, DecisionNotFound, InvalidArgument, DecisionCancelled, bool, bool]
     assert [it for it in step.result if it is True] == [True, True, True]
     records = []
     for it, value in ((same[0], 1.0), (same[2], 0.0)):

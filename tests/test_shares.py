@@ -13,7 +13,7 @@ import pytest
 from fedbandit import GSE, AdaPUCB, FedBatch, GossipUCB, InvalidArgument, Problem, Result, Shares, simulate
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
-from fedbandit.agent.core.site import DecisionDraws
+from fedbandit.agent.core.site import SiteDraws
 from fedbandit.engine import layout
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.policies.plain import narrowed, widen
@@ -131,9 +131,9 @@ def test_live_sites_share_as_the_simulator_does(policy):
 
     for i in range(3):
         for k, share in enumerate((0.26, 0.0, 0.31)):  # each arm by its share
-            assert play(0, i, DecisionDraws((0.0,) * 3, 0.0, share))() == k
+            assert play(0, i, SiteDraws((0.0,) * 3, 0.0, share))() == k
     for t, compiled in enumerate(compiled_arms(tape, policy, CONTROL, draws), 1):
-        given = [DecisionDraws(tuple(tape.normals[t - 1, i]), tape.picks[t - 1, i], draws[t - 1, i]) for i in range(3)]
+        given = [SiteDraws(tuple(tape.normals[t - 1, i]), tape.picks[t - 1, i], draws[t - 1, i]) for i in range(3)]
         reports = [play(t, i, given[i]) for i in range(3)]
         network.exchange(*(names[i] for i in tape.edges[t - 1]))
         network.run()

@@ -18,20 +18,20 @@ from fedbandit.agent.core.bounds import CENTURY
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import Crashed, Down, MemoryJournal, MemoryNetwork
 from fedbandit.agent.core.messages import MAX_COUNT, MAX_VERSION, Offer
-from fedbandit.agent.core.records import Decision, Forgotten, Known, Life, Released, Stored
+from fedbandit.agent.core.records import DecisionRecord, Forgotten, Known, Life, Released, Stored
 from fedbandit.agent.core.site import (
-    DecisionDraws,
-    NotANeighbour,
+    DecisionNotFound,
+    NoSuchNeighbour,
     OtherFederation,
     Site,
+    SiteDraws,
     Step,
-    UnknownDecision,
 )
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 
 TERMS = Federation("test", ("a", "b", "c"), 0.0, 1.0, FedBatch(1.0, first_batch=2), counts="sites", max_agents=3)
-DRAWS = DecisionDraws((0.3, -0.2, 0.1), 0.6)
-MIDDLE = DecisionDraws((0.0, 0.0, 0.0), 0.0)
+DRAWS = SiteDraws((0.3, -0.2, 0.1), 0.6)
+MIDDLE = SiteDraws((0.0, 0.0, 0.0), 0.0)
 NEVER = 10**9  # decisions are kept
 
 
@@ -97,7 +97,7 @@ def test_an_expired_decision_is_forgotten_and_counts_with_the_default():
     assert step.records[0] == Forgotten(first.id)
     assert (site.tried, site.rewards) == ((1, 1, 0), (1, 0, 0))
     assert site.stored.known[0]["total"] == 0
-    with pytest.raises(UnknownDecision, match="expired"):
+    with pytest.raises(DecisionNotFound, match="expired"):
         site.report(first.id, 0.5)
     site.report(second.id, 0.5)
     assert site.expire(3.0, NEVER).records == (Forgotten(second.id),)
@@ -117,7 +117,7 @@ def test_ids_of_another_life_are_unknown():
     before, after = new_site(epoch=1), new_site(epoch=2)
     old, new = before.decide(0.0, DRAWS).result, after.decide(0.0, DRAWS).result
     assert old.number == new.number
-    with pytest.raises(UnknownDecision):
+    with pytest.raises(DecisionNotFound):
         after.report(old.id, 0.5)
 
 
@@ -213,7 +213,7 @@ def pair(epoch=1):
 
 
 def exchange(one, other):
-    one.receive_answer(other.receive_offer(one.offer(other.name).result).result)
+    one.receive_reply(other.receive_offer(one.offer(other.name).result).result)
 
 
 def teach(site, reward):
@@ -255,7 +255,7 @@ def test_who_is_not_heard():
     offer = there.offer("here").result
     before = deepcopy(here.stored)
     for wrong, error in (
-        (replace(offer, sender="stranger"), NotANeighbour),
+        (replace(offer, sender="stranger"), NoSuchNeighbour),
         (replace(offer, federation="other"), OtherFederation),
         (replace(offer, receiver="elsewhere"), InvalidArgument),
         (replace(offer, flow=(0.0,) * 4, gossiped=(0.0,) * 4), InvalidArgument),
@@ -264,7 +264,7 @@ def test_who_is_not_heard():
         with pytest.raises(error):
             here.receive_offer(wrong)
         assert here.stored == before
-    with pytest.raises(NotANeighbour):
+    with pytest.raises(NoSuchNeighbour):
         here.offer("stranger")
     with pytest.raises(InvalidArgument):
         here.join("here")
@@ -309,7 +309,7 @@ def test_messages_from_before_a_lost_disk_are_not_heard():
     reborn = new_site("there", neighbours=["here"], epoch=2)
     exchange(reborn, here)
     held = deepcopy(here.stored)
-    assert here.receive_answer(old_answer).records == ()
+    assert here.receive_reply(old_answer).records == ()
     answer = here.receive_offer(old_offer).result
     assert here.stored == held
     assert (answer.epoch, answer.to_epoch) == (1, 2), "it says which life it knows"
@@ -322,7 +322,7 @@ def test_messages_for_an_earlier_life_are_not_heard():
     for_the_old = there.offer("here").result
     answer_to_the_old = there.receive_offer(here.offer("there").result).result
     reborn = new_site("here", neighbours=["there"], epoch=2)
-    assert reborn.receive_answer(answer_to_the_old).records == ()
+    assert reborn.receive_reply(answer_to_the_old).records == ()
     answer = reborn.receive_offer(for_the_old).result
     assert reborn.gossiped == (0.0,) * 6
     assert (answer.epoch, answer.stamp) == (2, (0, "")), "it says which life this is"
@@ -369,10 +369,10 @@ def test_who_leaves_takes_its_flow_away():
     here.leave("there")
     assert here.gossiped == here.own
     assert here.neighbours == ()
-    with pytest.raises(NotANeighbour, match="has left"):
+    with pytest.raises(NoSuchNeighbour, match="has left"):
         here.receive_offer(late)
     assert here.leave("there").records == ()
-    with pytest.raises(NotANeighbour):
+    with pytest.raises(NoSuchNeighbour):
         here.leave("elsewhere")
 
 
@@ -433,7 +433,7 @@ def test_a_link_that_a_lie_has_locked_begins_anew():
     third = new_site("third", neighbours=["here"])
     teach(there, 0.75)
     here.receive_offer(replace(there.offer("here").result, stamp=(MAX_VERSION - 1, "there")))
-    there.receive_answer(here.receive_offer(there.offer("here").result).result)
+    there.receive_reply(here.receive_offer(there.offer("here").result).result)
     for one, other in ((here, there), (there, here)):
         with pytest.raises(InvalidArgument, match="stamp"):
             exchange(one, other)
@@ -482,7 +482,7 @@ def drive(site, journal, rounds=12):
         decision = do(site.decide(float(i), DRAWS))
         do(site.report(decision.id, 1.0 / 3.0))
         pull(other, 0.1)
-        do(site.receive_answer(other.receive_offer(site.offer("there").result).result))
+        do(site.receive_reply(other.receive_offer(site.offer("there").result).result))
         do(site.receive_offer(other.offer("here").result))
         if i == 8:
             do(site.expire(4.0, NEVER))
@@ -558,7 +558,7 @@ def test_an_interval_is_written_once(tmp_path):
     assert before.released == {(0, 0): 2, (1, 0): 2, (2, 0): 2}
     for last in (1, 2):
         with pytest.raises(JournalError, match=f"pull {last} of arm 0 has been released already at level 0"):
-            journal.commit([Decision("99", 99, 0, 0.0), Released(0, 0, last)])
+            journal.commit([DecisionRecord("99", 99, 0, 0.0), Released(0, 0, last)])
         assert journal.load() == before
     journal.commit([Released(0, 0, 3)])
     journal.close()
@@ -736,7 +736,7 @@ class SiteAndJournal(RuleBasedStateMachine):
     @rule(name=ids, reward=st.integers(0, 4).map(lambda n: n / 4))
     def report(self, name, reward):
         if name not in self.site.stored.decisions:
-            with pytest.raises(UnknownDecision):
+            with pytest.raises(DecisionNotFound):
                 self.site.report(name, reward)
         elif name in self.told:
             assert self.site.report(name, reward, self.now) == Step(True), "whatever its value"
@@ -793,9 +793,9 @@ class SiteAndJournal(RuleBasedStateMachine):
     def receive(self, message):
         """The answer, or the message itself if there is none: it may come again."""
         if message.receiver == "here":
-            step = (self.site.receive_offer if isinstance(message, Offer) else self.site.receive_answer)(message)
+            step = (self.site.receive_offer if isinstance(message, Offer) else self.site.receive_reply)(message)
             return self.do(step) or message
-        step = (self.other.receive_offer if isinstance(message, Offer) else self.other.receive_answer)(message)
+        step = (self.other.receive_offer if isinstance(message, Offer) else self.other.receive_reply)(message)
         return step.result or message
 
     @rule(epoch=st.integers(1, 5))
@@ -811,7 +811,7 @@ class SiteAndJournal(RuleBasedStateMachine):
     def it_is_quiet_for_a_while(self):
         """After a few contacts the sums are right."""
         for _ in range(4):
-            self.do(self.site.receive_answer(self.other.receive_offer(self.site.offer("there").result).result))
+            self.do(self.site.receive_reply(self.other.receive_offer(self.site.offer("there").result).result))
         for x, y, u, v in zip(self.site.gossiped, self.other.gossiped, self.site.own, self.other.own, strict=True):
             assert abs(x + y - u - v) < 1e-9
 

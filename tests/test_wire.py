@@ -12,7 +12,7 @@ from fedbandit.agent.core.messages import MAX_COUNT, Offer, Reply
 from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.gossip import exchange_pb2 as pb
 from fedbandit.agent.gossip import wire
-from fedbandit.agent.gossip.wire import MAX_BYTES, WIRE, WireError, decode_answer, decode_offer, decode_terms
+from fedbandit.agent.gossip.wire import MAX_BYTES, WIRE, WireError, decode_offer, decode_reply, decode_terms
 
 ROOT = Path(__file__).parent.parent
 
@@ -61,7 +61,7 @@ class TestRoundTrip:
         answer = Reply(
             *(offer.sender, offer.receiver, offer.epoch, offer.to_epoch, offer.federation, offer.flow, offer.stamp),
         )
-        assert decode_answer(wire.encode(answer)) == answer
+        assert decode_reply(wire.encode(answer)) == answer
 
     def test_terms_come_out_as_they_went_in(self):
         terms = {"name": "häuser", "arms": ["A", "B"], "low": 0.1, "policy": {"epsilon": 1.0}}
@@ -82,7 +82,7 @@ class TestFuzz:
     @given(st.binary(max_size=300))
     @settings(max_examples=500)
     def test_any_bytes_are_a_legal_message_or_refused(self, data):
-        for decode in (decode_offer, decode_answer, decode_terms):
+        for decode in (decode_offer, decode_reply, decode_terms):
             self.check(decode, data)
 
     @given(offers(), st.data())
@@ -92,7 +92,7 @@ class TestFuzz:
         for _ in range(data.draw(st.integers(1, 4))):
             whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
         self.check(decode_offer, bytes(whole))
-        self.check(decode_answer, bytes(whole))
+        self.check(decode_reply, bytes(whole))
 
     @given(offers())
     @settings(max_examples=50)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Message
-from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.records import DecisionRecord
 from fedbandit.agent.core.site import Site
 from fedbandit.audit.scenarios import Attacker, Entry, OpenSite, Scenario, play
 from fedbandit.privacy.noise import GRID, to_grid
@@ -149,7 +149,7 @@ def transcript_of(scenario: Scenario, attacker: Attacker, open_site: OpenSite, s
         run.draws.extend([(len(run.seconds) + 1, epsilon)] * count)
         return [_known(number) + shifts.get(number, 0) for number in range(first, first + count)]
 
-    def watch(second: int, decision: Decision | None, site: Site) -> None:
+    def watch(second: int, decision: DecisionRecord | None, site: Site) -> None:
         nonlocal seen
         decided = None if decision is None else (decision.id, decision.arm, decision.at)
         run.seconds.append(Visible(decided, tuple(attacker.messages[seen:]), _state(site), _counts(site)))

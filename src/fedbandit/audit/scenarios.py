@@ -14,8 +14,8 @@ from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import Crash, Down, MemoryJournal, MemoryNetwork
 from fedbandit.agent.core.messages import Message, Offer, Reply
-from fedbandit.agent.core.records import Decision, Refused, Stored
-from fedbandit.agent.core.site import DecisionDraws, Site, Step
+from fedbandit.agent.core.records import DecisionRecord, Refused, Stored
+from fedbandit.agent.core.site import Site, SiteDraws, Step
 from fedbandit.agent.core.standings import Standing
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies import FedBatch, FedUCB
@@ -103,7 +103,7 @@ class Attacker(Site):
         self._stamp = version, ATTACKER
         return Step(self._answers[version])
 
-    def receive_answer(self, answer: Reply) -> Step[None]:
+    def receive_reply(self, answer: Reply) -> Step[None]:
         """Read the victim's own row: it gossiped own + before, and moved its flow half of the way to the offer.
 
         after = before + (offered - (own + before)) / 2, solved for own.
@@ -121,10 +121,10 @@ class Attacker(Site):
 
 # ---------------------------------------------------------------- a scenario
 
-DRAWS = DecisionDraws((0.0, 0.0), 0.5)  # the attacker knows even the randomness of decisions
+DRAWS = SiteDraws((0.0, 0.0), 0.5)  # the attacker knows even the randomness of decisions
 
 OpenSite = Callable[[str, Federation, Stored, NoiseSource], Site]
-Watch = Callable[[int, Decision | None, Site], None]
+Watch = Callable[[int, DecisionRecord | None, Site], None]
 
 _Result = TypeVar("_Result")
 
@@ -154,7 +154,7 @@ class Scenario:
 
     terms: Federation
     entries: tuple[Entry, ...]
-    draws: tuple[DecisionDraws, ...] = ()
+    draws: tuple[SiteDraws, ...] = ()
     seconds: int = 0
     pace: float = 1.0
     offers: frozenset[int] = frozenset({1})
@@ -187,7 +187,7 @@ class _Attacked(MemoryNetwork):
         if crash is not None:
             self.crash(VICTIM, at_next_write=crash)
 
-    def decided(self, draws: DecisionDraws) -> Decision:
+    def decided(self, draws: SiteDraws) -> DecisionRecord:
         return self._insist(lambda: self.decide(VICTIM, draws))
 
     def reported(self, decision_id: str, value: float) -> None:
@@ -302,9 +302,9 @@ def with_real_noise(epsilon: float) -> Scenario:
     return Scenario(terms, tuple(Entry(value) for value in _values(16, 0.0, 1.0)), draws, restarts={9: 1})
 
 
-def draws_for(arm: int) -> DecisionDraws:
+def draws_for(arm: int) -> SiteDraws:
     """Draws that decide for an arm, whatever the estimates are."""
-    return DecisionDraws((MUCH, -MUCH) if arm == 0 else (-MUCH, MUCH), 0.5)
+    return SiteDraws((MUCH, -MUCH) if arm == 0 else (-MUCH, MUCH), 0.5)
 
 
 def random_scenarios(policy: str, epsilon: float, count: int, seed: int = 0) -> Iterator[Scenario]:
@@ -322,9 +322,9 @@ def _values(count: int, low: float = LOW, high: float = HIGH) -> list[float]:
     return [low + (high - low) * (number * 0.381966 % 1.0) for number in range(1, count + 1)]
 
 
-def _draws(count: int) -> tuple[DecisionDraws, ...]:
+def _draws(count: int) -> tuple[SiteDraws, ...]:
     sizes = [1.5 * (2.0 * (number * 0.618034 % 1.0) - 1.0) for number in range(1, count + 1)]
-    return tuple(DecisionDraws((size, -size), 0.5) for size in sizes)
+    return tuple(SiteDraws((size, -size), 0.5) for size in sizes)
 
 
 def _late(values: list[float]) -> tuple[Entry, ...]:
@@ -376,7 +376,7 @@ def _random(policy: str, epsilon: float, source: Random) -> Scenario:
     return Scenario(
         terms,
         tuple(entries),
-        tuple(DecisionDraws((source.gauss(0.0, 1.5), source.gauss(0.0, 1.5)), source.random()) for _ in entries),
+        tuple(SiteDraws((source.gauss(0.0, 1.5), source.gauss(0.0, 1.5)), source.random()) for _ in entries),
         seconds=count + window + 2,
         pace=pace,
         offers=frozenset(second for second in range(1, 60) if source.random() < 0.4),

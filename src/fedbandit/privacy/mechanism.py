@@ -21,7 +21,7 @@ from fedbandit.privacy.ledger import Ledger
 from fedbandit.privacy.noise import GRID, NoiseSource, laplace, to_grid, to_steps
 from fedbandit.rules.batch import largest_reward_variance
 
-__all__ = ["Interval", "Mechanism", "levels_of", "setting_in_steps", "terms_in_steps"]
+__all__ = ["Mechanism", "ReleasedInterval", "levels_of", "setting_in_steps", "terms_in_steps"]
 
 MAX_GROUP = 10**12
 
@@ -29,7 +29,7 @@ COUNTED = ("num_agents", "averaging", "offset")
 """The only terms that change when sites come and go. Noise, epsilon and the sizes of batches never do."""
 
 
-class Interval(NamedTuple):
+class ReleasedInterval(NamedTuple):
     """Pulls ``first`` to ``last`` of an arm, which have been released together at this level."""
 
     level: int
@@ -124,7 +124,7 @@ class Mechanism:
                 if self._is_released(arm):
                     self.page.recount(self.me, self.terms, arm)
 
-    def take(self, arm: int, reward: float) -> Interval | None:
+    def take(self, arm: int, reward: float) -> ReleasedInterval | None:
         """Play a reward of this arm; the interval that it completes, whose noise has been drawn.
 
         If drawing noise fails, the interval still counts as released: reload the mechanism from disk.
@@ -141,7 +141,7 @@ class Mechanism:
         end = page.noise_due(me, terms, arm)
         if end:
             first, level = page.interval(me, terms, arm, end)
-            noise, completed = ledger.draw(arm, first, end, level), Interval(level, first, end)
+            noise, completed = ledger.draw(arm, first, end, level), ReleasedInterval(level, first, end)
         page.observe(me, terms, arm, steps, noise)
         return completed
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.player import Player
-from fedbandit.agent.core.records import Decision, HorizonReached
+from fedbandit.agent.core.records import DecisionRecord, HorizonReached
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import widen
@@ -28,12 +28,12 @@ __all__ = [
     "MAX_DECISIONS",
     "MAX_TEXT",
     "Choice",
-    "DecisionDraws",
     "Expired",
     "HeldUp",
     "Request",
     "RequestIndex",
     "Retention",
+    "SiteDraws",
     "Slots",
     "arms_in",
     "as_bits",
@@ -130,14 +130,14 @@ def arms_in(bits: bytes) -> list[int]:
 class RequestIndex:
     """Finds decisions that are remembered by their key, and the newest one of a subject."""
 
-    def __init__(self, decisions: Iterable[Decision]) -> None:
+    def __init__(self, decisions: Iterable[DecisionRecord]) -> None:
         """For these decisions, oldest first."""
         self._keys: dict[bytes, str | tuple[str, ...]] = {}  # nearly every key has one decision: no tuple for that
         self._subjects: dict[bytes, str] = {}
         for decision in decisions:
             self.add(decision)
 
-    def add(self, decision: Decision) -> None:
+    def add(self, decision: DecisionRecord) -> None:
         """A decision was handed out."""
         if decision.key:
             key = decision.key[:_KEY_SIZE]
@@ -146,7 +146,7 @@ class RequestIndex:
         if decision.subject:
             self._subjects[decision.subject] = decision.id
 
-    def drop(self, decision: Decision) -> None:
+    def drop(self, decision: DecisionRecord) -> None:
         """A decision was forgotten."""
         if decision.key:
             key = decision.key[:_KEY_SIZE]
@@ -192,13 +192,13 @@ class HeldUp:
 
     arm: int
     rewards: int
-    by: Decision
+    by: DecisionRecord
 
 
 class Slots:
     """The slots of each arm that have not been played, in order; ``decisions`` is the site's own table."""
 
-    def __init__(self, terms: Federation, decisions: Mapping[str, Decision], num_arms: int | None = None) -> None:
+    def __init__(self, terms: Federation, decisions: Mapping[str, DecisionRecord], num_arms: int | None = None) -> None:
         """As the journal knows them; ``num_arms``: how many there are now, if not those of the terms."""
         self._window, self._decisions = terms.reward_window, decisions
         self._open: list[deque[str]] = []
@@ -211,15 +211,15 @@ class Slots:
         """There are so many arms now."""
         self._open += [deque() for _ in range(num_arms - len(self._open))]
 
-    def add(self, decision: Decision) -> None:
+    def add(self, decision: DecisionRecord) -> None:
         """Give the next slot of its arm to a decision."""
         self._open[decision.arm].append(decision.id)
 
-    def remove(self, decision: Decision) -> None:
+    def remove(self, decision: DecisionRecord) -> None:
         """Take the slot of a cancelled decision out: those behind it move up."""
         self._open[decision.arm].remove(decision.id)
 
-    def is_over(self, decision: Decision, now: float) -> bool:
+    def is_over(self, decision: DecisionRecord, now: float) -> bool:
         """Whether a reward that comes now is too late."""
         return 0.0 < self._window <= now - decision.at
 
@@ -227,18 +227,18 @@ class Slots:
         """Whether any slot can be played."""
         return any(slots and self._is_ready(self._decisions[slots[0]], now) for slots in self._open)
 
-    def is_next(self, decision: Decision) -> bool:
+    def is_next(self, decision: DecisionRecord) -> bool:
         """Whether all earlier slots of its arm have been played, and this one has not."""
         slots = self._open[decision.arm]
         return bool(slots) and slots[0] == decision.id
 
-    def take(self, arm: int) -> Decision:
+    def take(self, arm: int) -> DecisionRecord:
         """The next slot of an arm, which is now played."""
         return self._decisions[self._open[arm].popleft()]
 
-    def take_due(self, now: float, most: int) -> list[Decision]:
+    def take_due(self, now: float, most: int) -> list[DecisionRecord]:
         """Slots that are due, oldest first in each arm, at most so many: they are now played."""
-        due: list[Decision] = []
+        due: list[DecisionRecord] = []
         for arm in range(len(self._open)):
             while len(due) < most and self._is_due(arm, now):
                 due.append(self.take(arm))
@@ -248,14 +248,14 @@ class Slots:
         slots = self._open[arm]
         return bool(slots) and self._is_ready(self._decisions[slots[0]], now)
 
-    def _is_ready(self, decision: Decision, now: float) -> bool:
+    def _is_ready(self, decision: DecisionRecord, now: float) -> bool:
         return self.is_over(decision, now) if self._window else decision.reward is not None
 
     def waiting(self) -> int:
         """Rewards that have been reported and not been played."""
         return sum(self._decisions[name].reward is not None for slots in self._open for name in slots)
 
-    def oldest(self) -> Iterator[Decision]:
+    def oldest(self) -> Iterator[DecisionRecord]:
         """The first slot of each arm that has any."""
         return (self._decisions[slots[0]] for slots in self._open if slots)
 
@@ -283,7 +283,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DecisionDraws:
+class SiteDraws:
     """The randomness of one decision.
 
     * ``normals``: a standard normal draw for each arm, for the Thompson index
@@ -310,18 +310,18 @@ class DecisionDraws:
                 raise InvalidArgument(name, value, "a number in [0, 1)")
 
 
-def draws_for(terms: Federation, random: Random, num_arms: int | None = None) -> DecisionDraws:
+def draws_for(terms: Federation, random: Random, num_arms: int | None = None) -> SiteDraws:
     """All that a decision under these terms may need, among so many arms; None: those of the terms."""
     normals = tuple(random.gauss(0.0, 1.0) for _ in range(num_arms or terms.num_arms))
     u = random.random()
-    return DecisionDraws(normals, u, None if terms.shares is None else random.random())
+    return SiteDraws(normals, u, None if terms.shares is None else random.random())
 
 
 def choice(
     terms: Federation,
     player: Player,
     n_max: Sequence[int],
-    draws: DecisionDraws,
+    draws: SiteDraws,
     allowed: Sequence[int] | None = None,
 ) -> Choice:
     """The arm of a decision.
@@ -386,7 +386,7 @@ def _certainly(arm: int) -> _Said:
     return _Said(arm, True)
 
 
-def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: DecisionDraws, arms: Sequence[int]) -> _Said:
+def _said(terms: Federation, player: Player, n_max: Sequence[int], draws: SiteDraws, arms: Sequence[int]) -> _Said:
     """The page's choice among some arms."""
     page, me, seen = player.page, player.me, player.seen
     if page.unknown is None:  # the page takes every arm for known: Alg. 1, line 1, is the site's
@@ -422,7 +422,7 @@ class _WatchedDraws:
     normals: tuple[float, ...]
     u: float
 
-    def __init__(self, draws: DecisionDraws, num_arms: int) -> None:
+    def __init__(self, draws: SiteDraws, num_arms: int) -> None:
         self._draws, self._num_arms, self.are_used = draws, num_arms, False
 
     def __getattr__(self, name: str) -> Any:
@@ -449,7 +449,7 @@ def _checked_arms(num_arms: int, allowed: Sequence[int]) -> Sequence[int]:
     return arms
 
 
-def _check_normals(terms: Federation, num_arms: int, draws: DecisionDraws) -> None:
+def _check_normals(terms: Federation, num_arms: int, draws: SiteDraws) -> None:
     policy = terms.policy
     needed = policy.index == "thompson" if isinstance(policy, FedBatch) else not is_built_in(policy)
     if len(draws.normals) != num_arms and (needed or draws.normals):

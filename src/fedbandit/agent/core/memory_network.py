@@ -16,17 +16,16 @@ from random import Random
 from typing import Literal, Protocol, TypeVar
 
 from fedbandit.agent.core.arms import Accepts, ArmChange, ChangeKind, Proof, Sign
-from fedbandit.agent.core.decisions import DecisionDraws, Request, draws_for
+from fedbandit.agent.core.decisions import Request, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Offer, Reply
-from fedbandit.agent.core.records import Decision, Life, Record, Released, Renewed, Stored
+from fedbandit.agent.core.records import DecisionRecord, Life, Record, Released, Renewed, Stored
 from fedbandit.agent.core.release_guard import Presence, Restored
 from fedbandit.agent.core.site import Refused, Site, Step
 from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.privacy.noise import GRID, NoiseSource
 
 __all__ = [
-    "ArmNews",
     "Crash",
     "Crashed",
     "Down",
@@ -34,6 +33,7 @@ __all__ = [
     "Journal",
     "MemoryJournal",
     "MemoryNetwork",
+    "SignedChanges",
     "disagreement",
     "imbalance",
     "is_signed",
@@ -117,7 +117,7 @@ class MemoryJournal:
 
 
 @dataclass(frozen=True)
-class ArmNews:
+class SignedChanges:
     """All changes that an agent knows, on their way to a neighbour."""
 
     sender: str
@@ -188,7 +188,7 @@ class MemoryNetwork:
         self._sites: dict[str, Site] = {}
         self._left: set[str] = set()
         self._apart: frozenset[str] = frozenset()
-        self._flying: list[tuple[float, int, Offer | Reply | ArmNews]] = []
+        self._flying: list[tuple[float, int, Offer | Reply | SignedChanges]] = []
         self.accepts: dict[str, Accepts] = {}
         self._sent = 0
         self.patience = 10.0
@@ -219,17 +219,17 @@ class MemoryNetwork:
             raise Down(f"{name} is not running")
         return self._sites[name]
 
-    def decide(self, name: str, draws: DecisionDraws | None = None) -> Decision:
+    def decide(self, name: str, draws: SiteDraws | None = None) -> DecisionRecord:
         """Ask an agent for an arm; ``draws`` come from the seed unless given."""
         drawn = draws or self._draws(name)
         return self._do(name, lambda site: site.decide(self.now, drawn))
 
-    def request(self, name: str, request: Request) -> tuple[Decision, ...]:
+    def request(self, name: str, request: Request) -> tuple[DecisionRecord, ...]:
         """Ask an agent for the decisions of a request."""
         drawn = [self._draws(name) for _ in range(request.count)]
         return self._do(name, lambda site: site.decide(self.now, drawn, request))
 
-    def _draws(self, name: str) -> DecisionDraws:
+    def _draws(self, name: str) -> SiteDraws:
         return draws_for(self.terms, self._random, len(self.site(name).arms.names))
 
     def cancel(self, name: str, decision_id: str) -> None:
@@ -279,28 +279,28 @@ class MemoryNetwork:
         """An agent's operator changes an arm; its neighbours are told at once."""
         at, sign = int(1000 * self.now), simulated_signature(name)
         change = self._do(name, lambda site: site.change_arm(kind, arm, at, sign))
-        self._tell_arms(name, self.site(name).neighbours)
+        self._send_arms(name, self.site(name).neighbours)
         return change
 
     def accept_arm(self, name: str, arm: str) -> tuple[ArmChange, ...]:
         """An agent's operator accepts the changes of an arm that wait."""
         return self._do(name, lambda site: site.accept_arm(arm, retire=True))
 
-    def _tell_arms(self, name: str, neighbours: Iterable[str]) -> None:
+    def _send_arms(self, name: str, neighbours: Iterable[str]) -> None:
         known = tuple(it.change for it in self.site(name).arms.changes.values())
         for neighbour in neighbours:
             if known:
-                self.send(ArmNews(name, neighbour, known))
+                self.send(SignedChanges(name, neighbour, known))
 
-    def _hear_arms(self, news: ArmNews) -> None:
+    def _receive_arms(self, news: SignedChanges) -> None:
         genuine = [it for it in news.changes if is_signed(it)]
         self.refused += [f"a forged change of {it.by}" for it in news.changes if it not in genuine]
         name, accepts = news.receiver, self.accepts.get(news.receiver, frozenset())
-        new = self._do(name, lambda site: site.hear_changes(genuine, accepts))
+        new = self._do(name, lambda site: site.receive_changes(genuine, accepts))
         if new:
-            self._tell_arms(name, [other for other in self.site(name).neighbours if other != news.sender])
+            self._send_arms(name, [other for other in self.site(name).neighbours if other != news.sender])
         if self.site(name).arms.changes.keys() - {it.id for it in news.changes}:
-            self._tell_arms(name, [news.sender])
+            self._send_arms(name, [news.sender])
 
     # ---------------------------------------------------------------- messages
 
@@ -308,9 +308,9 @@ class MemoryNetwork:
         """Let an agent offer an exchange to a neighbour. ``run`` carries the messages."""
         self.exchanges += 1
         self.send(self._do(name, lambda site: site.offer(neighbour)))
-        self._tell_arms(name, [neighbour])  # a poll that a fault has ended begins again
+        self._send_arms(name, [neighbour])  # a poll that a fault has ended begins again
 
-    def send(self, message: Offer | Reply | ArmNews) -> None:
+    def send(self, message: Offer | Reply | SignedChanges) -> None:
         """Put a message on its way, once, more often or not at all."""
         copies = 1 + (self._random.random() < self.faults.duplication)
         for _ in range(copies):
@@ -326,7 +326,7 @@ class MemoryNetwork:
             self._deliver(message)
         self.now = self.now if until is None else max(self.now, until)
 
-    def _deliver(self, message: Offer | Reply | ArmNews) -> None:
+    def _deliver(self, message: Offer | Reply | SignedChanges) -> None:
         cut = (message.sender in self._apart) != (message.receiver in self._apart)
         if cut or message.receiver not in self._sites:
             return
@@ -334,9 +334,9 @@ class MemoryNetwork:
             if isinstance(message, Offer):
                 self.send(self._do(message.receiver, lambda site: site.receive_offer(message)))
             elif isinstance(message, Reply):
-                self._do(message.receiver, lambda site: site.receive_answer(message))
+                self._do(message.receiver, lambda site: site.receive_reply(message))
             elif message.sender in self.site(message.receiver).neighbours:
-                self._hear_arms(message)
+                self._receive_arms(message)
         except Down:
             return
         except (Refused, InvalidArgument) as refusal:

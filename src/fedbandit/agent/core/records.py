@@ -13,18 +13,18 @@ from fedbandit.agent.core.messages import NOTHING_TOLD, Told
 from fedbandit.rules.flow import Register
 
 __all__ = [
-    "ArmStopped",
-    "Cancelled",
-    "Decision",
+    "DecisionCancelled",
+    "DecisionNotFound",
+    "DecisionRecord",
     "Forgotten",
     "HorizonReached",
     "Kept",
-    "KeyReused",
+    "KeyTaken",
     "Known",
     "Life",
     "Link",
-    "NoArm",
-    "NotANeighbour",
+    "NoArmLeft",
+    "NoSuchNeighbour",
     "Opened",
     "OtherFederation",
     "Record",
@@ -32,10 +32,10 @@ __all__ = [
     "Released",
     "Renewed",
     "Rewarded",
+    "SiteTimes",
     "Step",
+    "StoppedMeanwhile",
     "Stored",
-    "Times",
-    "UnknownDecision",
     "WindowOver",
 ]
 
@@ -49,7 +49,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class DecisionRecord:
     """An arm that was handed out at a time.
 
     * ``id``: for the application alone: whoever knows it can report the reward
@@ -82,22 +82,22 @@ class Decision:
         """Whether it has yet to count."""
         return not self.played and not self.cancelled
 
-    def after_reward(self, reward: float) -> "Decision":
+    def after_reward(self, reward: float) -> "DecisionRecord":
         """Its reward has come in time."""
         return self._with(reward, self.played, True)
 
-    def after_play(self) -> "Decision":
+    def after_play(self) -> "DecisionRecord":
         """The page has observed it."""
         return self._with(None, True, self.rewarded)
 
-    def _with(self, reward: float | None, played: bool, rewarded: bool) -> "Decision":
+    def _with(self, reward: float | None, played: bool, rewarded: bool) -> "DecisionRecord":
         """By hand: ``dataclasses.replace`` takes several times as long, twice for every decision."""
         seen = self.id, self.number, self.arm, self.at, reward, played, self.late, rewarded, self.cancelled
-        return Decision(*seen, self.propensity, self.key, self.subject, self.eligible)
+        return DecisionRecord(*seen, self.propensity, self.key, self.subject, self.eligible)
 
 
 @dataclass(frozen=True)
-class Times:
+class SiteTimes:
     """The last time at which anything was settled, how many rewards came too late, and the first decision's time."""
 
     clock: float
@@ -174,7 +174,7 @@ class Renewed:
     """A new life begins with an old file: what is known and released is told anew, in the records that follow."""
 
 
-Record = Life | Times | Decision | Forgotten | Kept | Known | Released | Link | Renewed | Opened | ArmChanged
+Record = Life | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Link | Renewed | Opened | ArmChanged
 
 
 @dataclass
@@ -190,10 +190,10 @@ class Stored:
 
     life: Life
     born: int
-    times: Times = Times(0.0, 0)
+    times: SiteTimes = SiteTimes(0.0, 0)
     key: bytes = b""
     run: int = 0
-    decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
+    decisions: dict[str, DecisionRecord] = field(default_factory=dict[str, DecisionRecord])
     kept: dict[str, float] = field(default_factory=dict[str, float])
     known: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     released: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
@@ -206,9 +206,9 @@ class Stored:
             match record:
                 case Life():
                     self.life = record
-                case Times():
+                case SiteTimes():
                     self.times = record
-                case Decision():
+                case DecisionRecord():
                     self.decisions[record.id] = record
                 case Forgotten():
                     del self.decisions[record.id]
@@ -249,23 +249,23 @@ class Refused(RuntimeError):
     """An event that changed nothing."""
 
 
-class UnknownDecision(Refused):
+class DecisionNotFound(Refused):
     """The application's mistake: no decision has this id, or it has expired."""
 
 
-class NoArm(Refused):
+class NoArmLeft(Refused):
     """Nobody's mistake: no arm is left for this request."""
 
 
-class KeyReused(Refused):
+class KeyTaken(Refused):
     """The application's mistake: the key belongs to another request."""
 
 
-class ArmStopped(Refused):
+class StoppedMeanwhile(Refused):
     """Nobody's mistake: the arm of the decision that the key belongs to was stopped meanwhile."""
 
 
-class Cancelled(Refused):
+class DecisionCancelled(Refused):
     """The application's mistake: the decision was cancelled."""
 
 
@@ -281,7 +281,7 @@ class HorizonReached(Refused):
     """Nobody's mistake: the privacy of the terms is spent, since an arm's tree takes no more rewards."""
 
 
-class NotANeighbour(Refused):
+class NoSuchNeighbour(Refused):
     """The sender's mistake: there is no link between it and this site, or no longer."""
 
 

@@ -24,10 +24,10 @@ from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import NO_ARM
 from fedbandit.rules import flow
 
-__all__ = ["Doubt", "FileIsCurrent", "FileIsOld", "Place", "Presence", "Restored", "records_of_new_life"]
+__all__ = ["Doubt", "FileIsCurrent", "FileIsOld", "Presence", "Restored", "SealPlace", "records_of_new_life"]
 
 
-Place = tuple[int, int, int]
+SealPlace = tuple[int, int, int]
 """Epoch, releases and version of a link, as in a seal."""
 
 
@@ -100,7 +100,7 @@ class Presence:
     # ---------------------------------------------------------------- what neighbours show
 
     def hear(
-        self, message: Message, mine: Place, key: bytes, neighbours: Callable[[], Collection[str]], decided: int
+        self, message: Message, mine: SealPlace, key: bytes, neighbours: Callable[[], Collection[str]], decided: int
     ) -> None:
         """Take in what a neighbour shows; ``mine`` is the place of the seal that this site would give it now."""
         if self.run == 0:
@@ -121,7 +121,7 @@ class Presence:
                 self._confirmed_by.add(by)
             self._answered.intersection_update(neighbours())
 
-    def _examine(self, seal: Seal, mine: Place, by: str, decided: int) -> None:
+    def _examine(self, seal: Seal, mine: SealPlace, by: str, decided: int) -> None:
         """A genuine seal of another process, or of this one from a time that it does not know.
 
         The second is of a machine whose memory was rolled back, too. If the other process was told of this one, if its
@@ -209,7 +209,7 @@ class Presence:
         self.namesakes.clear()
 
 
-def _proof(seal: Seal, mine: Place, by: str) -> str:
+def _proof(seal: Seal, mine: SealPlace, by: str) -> str:
     """Why a seal shows that a file is old, in words."""
     epoch, releases, _ = mine
     if seal.epoch > epoch:

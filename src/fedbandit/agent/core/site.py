@@ -29,10 +29,10 @@ from fedbandit.agent.core.bounds import DAY, Bounds, Carried, LinkWatch
 from fedbandit.agent.core.decisions import (
     ANY,
     Choice,
-    DecisionDraws,
     Expired,
     Request,
     RequestIndex,
+    SiteDraws,
     Slots,
     as_bits,
     choice,
@@ -66,26 +66,26 @@ from fedbandit.agent.core.notices import (
 )
 from fedbandit.agent.core.player import Player
 from fedbandit.agent.core.records import (
-    ArmStopped,
-    Cancelled,
-    Decision,
+    DecisionCancelled,
+    DecisionNotFound,
+    DecisionRecord,
     Forgotten,
     HorizonReached,
     Kept,
-    KeyReused,
+    KeyTaken,
     Life,
     Link,
-    NoArm,
-    NotANeighbour,
+    NoArmLeft,
+    NoSuchNeighbour,
     Opened,
     OtherFederation,
     Record,
     Refused,
     Rewarded,
+    SiteTimes,
     Step,
+    StoppedMeanwhile,
     Stored,
-    Times,
-    UnknownDecision,
     WindowOver,
 )
 from fedbandit.agent.core.release_guard import Doubt, Presence, Restored, records_of_new_life
@@ -102,15 +102,15 @@ __all__ = [
     "LONGEST_GAP",
     "MAX_EXPIRED",
     "MAX_SETTLED",
-    "DecisionDraws",
+    "DecisionNotFound",
     "HorizonReached",
-    "NotANeighbour",
+    "NoSuchNeighbour",
     "OtherFederation",
     "Outcome",
     "Refused",
     "Site",
+    "SiteDraws",
     "Step",
-    "UnknownDecision",
 ]
 
 
@@ -341,18 +341,18 @@ class Site:
         """Decisions that have not expired."""
         return len(self._stored.decisions)
 
-    def decision(self, decision_id: str) -> Decision:
+    def decision(self, decision_id: str) -> DecisionRecord:
         """A decision that is remembered."""
         decision = self._stored.decisions.get(decision_id)
         if decision is None:
-            raise UnknownDecision(f"no decision has the id {decision_id!r}, or it has expired")
+            raise DecisionNotFound(f"no decision has the id {decision_id!r}, or it has expired")
         return decision
 
-    def oldest_pending(self) -> Iterator[Decision]:
+    def oldest_pending(self) -> Iterator[DecisionRecord]:
         """The oldest decision of each arm that has no reward and does not count yet."""
         return (decision for decision in self._slots.oldest() if not decision.rewarded)
 
-    def log(self, after: int = 0) -> tuple[list[Decision], Mapping[str, float]]:
+    def log(self, after: int = 0) -> tuple[list[DecisionRecord], Mapping[str, float]]:
         """All decisions that are remembered with a number beyond ``after``, and the rewards that are kept.
 
         As they are now: neither changes any more.
@@ -514,23 +514,23 @@ class Site:
     # ---------------------------------------------------------------- decisions and rewards
 
     @overload
-    def decide(self, at: float, draws: DecisionDraws, request: Request = ANY) -> Step[Decision]: ...
+    def decide(self, at: float, draws: SiteDraws, request: Request = ANY) -> Step[DecisionRecord]: ...
 
     @overload
     def decide(
-        self, at: float, draws: Sequence[DecisionDraws], request: Request = ANY
-    ) -> Step[tuple[Decision, ...]]: ...
+        self, at: float, draws: Sequence[SiteDraws], request: Request = ANY
+    ) -> Step[tuple[DecisionRecord, ...]]: ...
 
     def decide(
-        self, at: float, draws: DecisionDraws | Sequence[DecisionDraws], request: Request = ANY
-    ) -> Step[Decision] | Step[tuple[Decision, ...]]:
+        self, at: float, draws: SiteDraws | Sequence[SiteDraws], request: Request = ANY
+    ) -> Step[DecisionRecord] | Step[tuple[DecisionRecord, ...]]:
         """Hand out arms, and with each the next slot of the arm; ``draws`` for each decision that is asked for.
 
         Each is chosen in turn, as if it had been asked for alone. A request whose key is remembered gets the decisions
         that it got before, and nothing changes.
         """
-        at, is_one = finite_number("at", at), isinstance(draws, DecisionDraws)
-        drawn = (draws,) if isinstance(draws, DecisionDraws) else tuple(draws)
+        at, is_one = finite_number("at", at), isinstance(draws, SiteDraws)
+        drawn = (draws,) if isinstance(draws, SiteDraws) else tuple(draws)
         if len(drawn) != request.count:
             raise InvalidArgument("draws", len(drawn), f"those of {request.count} decisions")
         key = key_tag(self._stored.key, request) if request.key is not None else b""
@@ -542,11 +542,11 @@ class Site:
         at, before = self._tick(at), self._stored.life.decisions
         life = Life(self.epoch, before + len(chosen))
         eligible = b"" if allowed is None else as_bits(allowed)
-        made: list[Decision] = []
+        made: list[DecisionRecord] = []
         for number, (arm, propensity) in enumerate(chosen, before + 1):
             name = id_of(self._stored.key, self.run, life.epoch, number, at)
             state = None, False, False, False, False
-            made.append(Decision(name, number, arm, at, *state, propensity, key, subject, eligible))
+            made.append(DecisionRecord(name, number, arm, at, *state, propensity, key, subject, eligible))
         if self._since is None:
             self._since = at
         times = self._stored.times
@@ -558,18 +558,20 @@ class Site:
             self._requests.add(decision)
         return Step(made[0], records) if is_one else Step(tuple(made), records)
 
-    def _again(self, key: bytes, request: Request) -> tuple[Decision, ...]:
+    def _again(self, key: bytes, request: Request) -> tuple[DecisionRecord, ...]:
         """The decisions that this request got before; none: it is new."""
         found = tuple(self._stored.decisions[name] for name in self._requests.with_key(key))
         if any(it.key != key for it in found):
-            raise KeyReused("this key was used for another request")
+            raise KeyTaken("this key was used for another request")
         if found and len(found) < request.count:
-            raise KeyReused(f"{request.count - len(found)} of the {request.count} decisions of this key are forgotten")
+            raise KeyTaken(f"{request.count - len(found)} of the {request.count} decisions of this key are forgotten")
         for it in found:
             if it.cancelled:
-                raise Cancelled(f"the decision {it.id} of this key was cancelled")
+                raise DecisionCancelled(f"the decision {it.id} of this key was cancelled")
             if it.arm in self.stopped and not it.rewarded:
-                raise ArmStopped(f"{self.arms.names[it.arm]}, the arm of the decision {it.id} of this key, was stopped")
+                raise StoppedMeanwhile(
+                    f"{self.arms.names[it.arm]}, the arm of the decision {it.id} of this key, was stopped"
+                )
         return found
 
     def _allowed(self, request: Request) -> tuple[int, ...] | None:
@@ -579,10 +581,10 @@ class Site:
         if allowed is not None and not allowed:
             asked = request.arms(len(self.arms.names), frozenset())
             words = in_words_of_stops(self.arms, stopped if asked is None else stopped.intersection(asked))
-            raise NoArm("no arm is left for this request" + (f": {words}" if words else ""))
+            raise NoArmLeft("no arm is left for this request" + (f": {words}" if words else ""))
         return allowed
 
-    def _chosen(self, drawn: Sequence[DecisionDraws], allowed: tuple[int, ...] | None, subject: bytes) -> list[Choice]:
+    def _chosen(self, drawn: Sequence[SiteDraws], allowed: tuple[int, ...] | None, subject: bytes) -> list[Choice]:
         """An arm for each draw; all of them are counted as tried, or none."""
         name = self._requests.newest_of(subject) if subject else None
         kept = None if name is None else self._stored.decisions[name].arm
@@ -638,7 +640,7 @@ class Site:
         if not low <= reward <= high:
             raise InvalidArgument("reward", reward, f"a number from {low:g} to {high:g}")
         if decision.cancelled:
-            raise Cancelled("this decision was cancelled: it takes no reward")
+            raise DecisionCancelled("this decision was cancelled: it takes no reward")
         if decision.rewarded:
             return Step(True)
         if decision.late:
@@ -683,7 +685,7 @@ class Site:
         """
         now = self._tick(now)
         due = self._slots.take_due(now, MAX_SETTLED) if self.doubt is None else []
-        times = [Times(now, self._stored.times.late, self._since)] if due else []
+        times = [SiteTimes(now, self._stored.times.late, self._since)] if due else []
         return self._played(len(due), due, *times)
 
     def expire(self, before: float, keep: int) -> Step[Expired]:
@@ -695,7 +697,7 @@ class Site:
         """
         before = finite_number("before", before)
         surplus = len(self._stored.decisions) - whole_number("keep", keep, 0, MAX_COUNT)
-        window, gone, due = self.terms.reward_window, list[Decision](), list[Decision]()
+        window, gone, due = self.terms.reward_window, list[DecisionRecord](), list[DecisionRecord]()
         is_held, by_age, by_keep = self.doubt is not None, 0, 0
         for decision in self._stored.decisions.values():  # in the order of time: the clock never goes back
             is_old = decision.at + window < before
@@ -722,7 +724,7 @@ class Site:
         return self._clock
 
     def _played(
-        self, result: _Result, due: Sequence[Decision], *records: Record, gone: Sequence[Decision] = ()
+        self, result: _Result, due: Sequence[DecisionRecord], *records: Record, gone: Sequence[DecisionRecord] = ()
     ) -> Step[_Result]:
         """A step after which the page has observed what is due; before that, what is ``gone`` after this step."""
         if not due and not gone:
@@ -750,7 +752,7 @@ class Site:
         change = self._arms.next_change(kind, name, self.name, at, self._digest).signed(sign)
         return self._rearranged(change, self._arms.new([change], self.name, frozenset()))
 
-    def hear_changes(self, changes: Sequence[ArmChange], accepts: Accepts) -> Step[Changes]:
+    def receive_changes(self, changes: Sequence[ArmChange], accepts: Accepts) -> Step[Changes]:
         """Take in changes that others have signed, and whose signatures are good; those that were new.
 
         ``accepts``: whose changes count without the operator's consent.
@@ -849,7 +851,7 @@ class Site:
         besides = self._besides(link, 0 if offer.seal is None else offer.seal.run)
         return self._changed(Reply(*ends, *link.register, **besides), link, own)
 
-    def receive_answer(self, answer: Reply) -> Step[None]:
+    def receive_reply(self, answer: Reply) -> Step[None]:
         """End an exchange: adopt what is newer. An answer from or to another life is not heard."""
         link, own = self._outlived(self._heard(answer), answer), self.own
         answer = self._aligned(link, answer)
@@ -915,7 +917,7 @@ class Site:
     def _link(self, neighbour: str) -> Link:
         link = self._stored.links.get(neighbour)
         if link is None or link.left:
-            raise NotANeighbour(f"{neighbour} {'has left' if link else 'is no neighbour of'} {self.name}")
+            raise NoSuchNeighbour(f"{neighbour} {'has left' if link else 'is no neighbour of'} {self.name}")
         return link
 
     def _rest(self, link: Link, own: tuple[float, ...]) -> tuple[float, ...]:

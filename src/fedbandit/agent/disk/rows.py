@@ -31,7 +31,7 @@ from fedbandit.agent.core.decisions import KEY_SIZE
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import as_text, from_text
 from fedbandit.agent.core.records import (
-    Decision,
+    DecisionRecord,
     Forgotten,
     Kept,
     Known,
@@ -41,8 +41,8 @@ from fedbandit.agent.core.records import (
     Record,
     Released,
     Renewed,
+    SiteTimes,
     Stored,
-    Times,
 )
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM
@@ -422,12 +422,12 @@ class Rows:
     def load(self, terms: Federation) -> Stored:
         """What the records add up to."""
         rows, agent = self._file.execute, self.agent
-        times = Times(agent.clock, agent.late, agent.since)
+        times = SiteTimes(agent.clock, agent.late, agent.since)
         stored = Stored(Life(agent.epoch, agent.decisions), agent.born, times, agent.key, agent.run)
         waiting = self._waiting.read()
         for name, number, arm, at, played, late, rewarded, cancelled, *asked in rows(_READ_DECISIONS):
             flags = bool(played), bool(late), bool(rewarded), bool(cancelled)
-            stored.decisions[name] = Decision(name, number, arm, at, waiting.get(name), *flags, *asked)
+            stored.decisions[name] = DecisionRecord(name, number, arm, at, waiting.get(name), *flags, *asked)
         stored.kept = self._kept.read()
         stored.apply(Known(arm, fields) for arm, fields in self._known.read())
         stored.apply(Released(*row) for row in rows("SELECT * FROM released"))
@@ -454,7 +454,7 @@ class Rows:
 
     def _write(self, record: Record) -> None:
         match record:
-            case Decision():
+            case DecisionRecord():
                 self._write_decision(record)
             case Known(arm, fields):
                 self.has_old_values = True
@@ -466,7 +466,7 @@ class Rows:
                 row = epoch, _as_json(flow), version, writer, int(left), own_epoch, as_text(told)
                 self._file.execute(_WRITE_LINK, (neighbour, *row))
                 self._sums.put("link", neighbour, repr(row))
-            case Times(clock, late, since):
+            case SiteTimes(clock, late, since):
                 self.agent.clock, self.agent.late, self.agent.since = clock, late, since
             case Released(arm, level, last):
                 if self._file.execute(_WRITE_RELEASED, (arm, level, last)).rowcount != 1:
@@ -491,7 +491,7 @@ class Rows:
                 for (before,) in self._file.execute(_DROP_DECISION, (name,)).fetchall():
                     self._sums.change(before, 0)
 
-    def _write_decision(self, it: Decision) -> None:
+    def _write_decision(self, it: DecisionRecord) -> None:
         self.has_old_values |= self._waiting.drop(it.id)
         if it.reward is not None:
             self._waiting.keep(it.id, it.number, it.reward)

@@ -28,8 +28,8 @@ from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.tls import TlsFiles, WrongName, is_issued, the_name_in
-from fedbandit.agent.gossip.transport import Dialler, Pace, TurnedAway, Unreachable
-from fedbandit.agent.gossip.wire import MOST_CHANGES, ArmNews, WireError
+from fedbandit.agent.gossip.transport import Dialler, NeighbourUnreachable, Pace, TurnedAway
+from fedbandit.agent.gossip.wire import MOST_CHANGES, ArmDelta, WireError
 from fedbandit.checks import InvalidArgument
 
 __all__ = ["ArmSpread", "Signatures"]
@@ -190,7 +190,7 @@ class ArmSpread:
             self._cached = arms, {it.change.key: it.change for it in arms.changes.values()}
         return self._cached[1]
 
-    def _news(self, known: Mapping[bytes, ArmChange], lacking: Iterable[bytes]) -> ArmNews:
+    def _news(self, known: Mapping[bytes, ArmChange], lacking: Iterable[bytes]) -> ArmDelta:
         changes: list[ArmChange] = []
         room = MOST_BYTES
         for change in sorted((known[key] for key in lacking), key=lambda it: (not it.is_stop, it.order)):
@@ -198,11 +198,11 @@ class ArmSpread:
             if changes and (room < 0 or len(changes) == MOST_CHANGES):
                 break
             changes.append(change)
-        return ArmNews(self._name, self._digest, frozenset(known), frozenset(self._refused), tuple(changes))
+        return ArmDelta(self._name, self._digest, frozenset(known), frozenset(self._refused), tuple(changes))
 
     # ---------------------------------------------------------------- hearing
 
-    async def _take(self, news: ArmNews) -> tuple[ArmChange, ...]:
+    async def _take(self, news: ArmDelta) -> tuple[ArmChange, ...]:
         """Write what is new and genuine; refuse the rest, once."""
         if news.federation != self._digest:
             raise OtherFederation(f"{news.sender} follows other terms of the federation than {self._name}")
@@ -213,7 +213,7 @@ class ArmSpread:
         new: tuple[ArmChange, ...] = ()
         for is_stop in (True, False):  # stops by themselves: nothing that is wrong with the rest holds them up
             some = [it for it in genuine if it.is_stop == is_stop]
-            new += await self._site.do(lambda site, some=some: site.hear_changes(some, self._accepts))
+            new += await self._site.do(lambda site, some=some: site.receive_changes(some, self._accepts))
             if new:
                 self.tell()
         arms = self._site.arms_on_disk
@@ -255,7 +255,7 @@ class ArmSpread:
 
     # ---------------------------------------------------------------- they dial
 
-    async def answer(self, news: ArmNews) -> bytes:
+    async def answer(self, news: ArmDelta) -> bytes:
         """Answer a neighbour's call, when there is something to tell or to ask, or after ``WAIT`` seconds.
 
         Its earlier call, if one still waits, is answered now: a neighbour has one place.
@@ -277,13 +277,13 @@ class ArmSpread:
                     del self._waiting[news.sender]
             known = self._known()
             lacking = known.keys() - news.known - news.refused
-        return wire.encode_arm_news(self._news(known, lacking))
+        return wire.encode_arm_delta(self._news(known, lacking))
 
     # ---------------------------------------------------------------- we dial
 
     async def poll(self, neighbour: str, dialler: Dialler) -> None:
         """Keep a call open at a neighbour, as long as the link lasts."""
-        theirs: ArmNews | None = None
+        theirs: ArmDelta | None = None
         pause, useless = 0.0, 0
         calls: deque[float] = deque(maxlen=MOST_CALLS)
         while True:
@@ -311,7 +311,7 @@ class ArmSpread:
                 pause = min(RETRY * 2.0 ** (useless - 1), LONGEST_PAUSE) if useless else 0.0
             except TurnedAway as refusal:
                 pause, theirs = LATER if refusal.unknown_method else 10.0 * RETRY, None
-            except (Unreachable, JournalError):
+            except (NeighbourUnreachable, JournalError):
                 pause, theirs = RETRY, None
             except (WireError, InvalidArgument, Refused) as error:
                 pause, theirs = LONGEST_PAUSE, None
@@ -321,17 +321,17 @@ class ArmSpread:
                 pause, theirs = LONGEST_PAUSE, None
                 _LOG.exception("%s: internal error", neighbour)
 
-    async def _called(self, dialler: Dialler, news: ArmNews, changed: asyncio.Event) -> ArmNews | None:
+    async def _called(self, dialler: Dialler, news: ArmDelta, changed: asyncio.Event) -> ArmDelta | None:
         """The answer to a call; None if something new comes here before it."""
-        call = asyncio.create_task(dialler.wait("ArmChanges", wire.encode_arm_news(news), PATIENCE))
+        call = asyncio.create_task(dialler.wait("ArmChanges", wire.encode_arm_delta(news), PATIENCE))
         local = asyncio.create_task(changed.wait())
         try:
             await asyncio.wait({call, local}, return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
                 return None
             if call.cancelled():
-                raise Unreachable("the connection was closed")
-            return wire.decode_arm_news(call.result())
+                raise NeighbourUnreachable("the connection was closed")
+            return wire.decode_arm_delta(call.result())
         finally:
             for task in (call, local):
                 task.cancel()

@@ -84,7 +84,7 @@ class Offer(_message.Message):
     arms_version: int
     def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
 
-class Answer(_message.Message):
+class Reply(_message.Message):
     __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
@@ -134,7 +134,7 @@ class ArmChange(_message.Message):
     signature: bytes
     def __init__(self, content: _Optional[bytes] = ..., certificates: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
-class ArmNews(_message.Message):
+class ArmDelta(_message.Message):
     __slots__ = ("wire", "sender", "federation", "known", "changes", "refused")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]

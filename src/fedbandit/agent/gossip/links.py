@@ -16,18 +16,18 @@ import grpc
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Message, was_heard
-from fedbandit.agent.core.records import NotANeighbour, OtherFederation, Refused
+from fedbandit.agent.core.records import NoSuchNeighbour, OtherFederation, Refused
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.arm_spread import ArmSpread
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.transport import Call, Dialler, Pace, TurnedAway, TurnsAway, Unreachable
+from fedbandit.agent.gossip.transport import Dialler, IncomingCall, NeighbourUnreachable, Pace, TurnedAway, TurnsAway
 from fedbandit.agent.gossip.wire import WireError
 from fedbandit.agent.process.config import Neighbour
 from fedbandit.checks import InvalidArgument, printable
 
-__all__ = ["SILENT_AFTER", "Links", "NeighbourStatus"]
+__all__ = ["SILENT_AFTER", "NeighbourLinks", "NeighbourStatus"]
 
 
 # ---------------------------------------------------------------- what is known of a neighbour
@@ -152,7 +152,7 @@ TERMS_DIFFER = 16_384
 """Bytes by which another site's terms may be longer than ours: comparing them must not delay decisions."""
 
 
-class Links:
+class NeighbourLinks:
     """Talks to neighbours on behalf of a site."""
 
     def __init__(
@@ -208,7 +208,7 @@ class Links:
         async with self._changing:
             if name not in self.statuses:
                 who = printable(name)
-                raise NotANeighbour(f"{who} is not among the neighbours in the configuration of {self._name}")
+                raise NoSuchNeighbour(f"{who} is not among the neighbours in the configuration of {self._name}")
             if not self._has_left(name):
                 return
             neighbour = self.statuses[name].neighbour
@@ -277,16 +277,16 @@ class Links:
         name, heard = status.neighbour.name, False
         try:
             offer = await self._site.do(lambda site: site.offer(name))
-            answer = wire.decode_answer(await dialler.call("Exchange", wire.encode(offer), TIMEOUT), self._most_bytes)
+            answer = wire.decode_reply(await dialler.call("Exchange", wire.encode(offer), TIMEOUT), self._most_bytes)
             self._check_sender(answer, name)
-            await self._site.do(lambda site: site.receive_answer(answer))
+            await self._site.do(lambda site: site.receive_reply(answer))
             status.arms_version = answer.arms_version
             status.heard_from(answer.epoch)  # only now: who is refused has no life here
             heard = was_heard(offer, answer)
         except TurnedAway as refusal:
             reason = await self._differences(name, dialler) if refusal.other_terms else None
             status.failed(f"it refuses: {reason or refusal}")
-        except (Unreachable, Refused, JournalError, InvalidArgument, WireError) as error:
+        except (NeighbourUnreachable, Refused, JournalError, InvalidArgument, WireError) as error:
             status.failed(str(error))
         except Exception as error:  # a dead clock would leave the link dead until a restart
             reason = f"internal error: {type(error).__name__}: {error}"
@@ -306,12 +306,12 @@ class Links:
         try:
             data = await dialler.call("Compare", self._own_terms, TIMEOUT)
             return _named(name, self._terms.difference(wire.decode_terms(data, self._most_terms)))
-        except (TurnedAway, Unreachable, WireError):
+        except (TurnedAway, NeighbourUnreachable, WireError):
             return None
 
     # ---------------------------------------------------------------- they dial
 
-    async def answer_exchange(self, call: Call) -> bytes:
+    async def answer_exchange(self, call: IncomingCall) -> bytes:
         """Answer an exchange that a neighbour begins."""
         status = self._admitted(call)
         try:
@@ -324,7 +324,7 @@ class Links:
         except OtherFederation as error:
             told = str(error) if status is None or status.differs is None else status.differs
             raise self._refusal(status, "other terms", told, grpc.StatusCode.FAILED_PRECONDITION) from None
-        except NotANeighbour as error:
+        except NoSuchNeighbour as error:
             raise self._refusal(status, "not a neighbour", str(error), grpc.StatusCode.PERMISSION_DENIED) from None
         except (WireError, InvalidArgument) as error:
             raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
@@ -335,7 +335,7 @@ class Links:
         self._told(status.neighbour.name, False, heard)
         return wire.encode(answer)
 
-    async def answer_compare(self, call: Call) -> bytes:
+    async def answer_compare(self, call: IncomingCall) -> bytes:
         """Tell a neighbour with different terms in which fields they differ."""
         status = self._admitted(call)
         try:
@@ -347,11 +347,11 @@ class Links:
             status.differs_in(_named(status.neighbour.name, differences))
         return self._own_terms
 
-    async def answer_arm_changes(self, call: Call) -> bytes:
+    async def answer_arm_changes(self, call: IncomingCall) -> bytes:
         """Tell a neighbour of changes of the arms: at once if there are any, else when there are, or after a while."""
         status = self._admitted(call)
         try:
-            news = wire.decode_arm_news(call.data)
+            news = wire.decode_arm_delta(call.data)
             if status is not None and news.sender != status.neighbour.name:
                 raise InvalidArgument("sender", news.sender, f"{status.neighbour.name}, as in the certificate")
             status = status or self._listed(news.sender)
@@ -363,7 +363,7 @@ class Links:
         except JournalError:
             raise self._refusal(status, "disk", "cannot write now", grpc.StatusCode.UNAVAILABLE) from None
 
-    def _admitted(self, call: Call) -> NeighbourStatus | None:
+    def _admitted(self, call: IncomingCall) -> NeighbourStatus | None:
         """The status of the neighbour whose certificate came with a call; None without TLS."""
         if call.caller is None:
             if self._tls is not None:

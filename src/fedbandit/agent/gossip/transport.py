@@ -21,7 +21,16 @@ from fedbandit.agent.gossip.tunnel import Front, Nameless, PlainEnd, TlsEnd, Tun
 from fedbandit.agent.gossip.wire import MAX_BYTES
 from fedbandit.agent.process.config import Address
 
-__all__ = ["Call", "Dialler", "GossipServer", "Pace", "Refusals", "TurnedAway", "TurnsAway", "Unreachable"]
+__all__ = [
+    "Dialler",
+    "GossipServer",
+    "IncomingCall",
+    "NeighbourUnreachable",
+    "Pace",
+    "Refusals",
+    "TurnedAway",
+    "TurnsAway",
+]
 
 
 # ---------------------------------------------------------------- refusals
@@ -136,7 +145,7 @@ class TurnsAway(RuntimeError):
         super().__init__(message)
 
 
-class Unreachable(RuntimeError):
+class NeighbourUnreachable(RuntimeError):
     """The neighbour did not answer, or its certificate has another name."""
 
 
@@ -150,14 +159,14 @@ class TurnedAway(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Call:
+class IncomingCall:
     """One incoming call: the caller's certified name (None without TLS), and its message."""
 
     caller: str | None
     data: bytes
 
 
-Handler = Callable[[Call], Awaitable[bytes]]
+Handler = Callable[[IncomingCall], Awaitable[bytes]]
 
 
 class GossipServer:
@@ -275,7 +284,7 @@ class GossipServer:
     ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
         async def answer(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             try:
-                return await handler(Call(caller(context), await self._message(context)))
+                return await handler(IncomingCall(caller(context), await self._message(context)))
             except TurnsAway as refusal:
                 self._refused(refusal.reason, f"{where(context)}: {refusal}")
                 await context.abort(refusal.code, str(refusal))
@@ -397,7 +406,7 @@ class Dialler:
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
             if self._tunnel is not None and self._tunnel.problem is not None:
                 details = self._tunnel.problem
-            return Unreachable(f"{code.name.lower().replace('_', ' ')}: {details}")
+            return NeighbourUnreachable(f"{code.name.lower().replace('_', ' ')}: {details}")
         differs, unknown = code == grpc.StatusCode.FAILED_PRECONDITION, code == grpc.StatusCode.UNIMPLEMENTED
         return TurnedAway(details or code.name, differs, unknown)
 

@@ -22,14 +22,14 @@ __all__ = [
     "MAX_BYTES",
     "MOST_CHANGES",
     "WIRE",
-    "ArmNews",
+    "ArmDelta",
     "WireError",
-    "decode_answer",
-    "decode_arm_news",
+    "decode_arm_delta",
     "decode_offer",
+    "decode_reply",
     "decode_terms",
     "encode",
-    "encode_arm_news",
+    "encode_arm_delta",
     "encode_terms",
     "most_bytes",
 ]
@@ -57,7 +57,7 @@ def most_bytes(num_arms: int, num_agents: int) -> int:
     )
 
 
-_Form = TypeVar("_Form", pb.Offer, pb.Answer, pb.Terms, pb.ArmNews)
+_Form = TypeVar("_Form", pb.Offer, pb.Reply, pb.Terms, pb.ArmDelta)
 
 
 class WireError(ValueError):
@@ -66,7 +66,7 @@ class WireError(ValueError):
 
 def encode(message: Offer | Reply) -> bytes:
     """A message as bytes."""
-    form = pb.Offer(gossiped=message.gossiped) if isinstance(message, Offer) else pb.Answer()
+    form = pb.Offer(gossiped=message.gossiped) if isinstance(message, Offer) else pb.Reply()
     form.wire = WIRE
     form.sender, form.receiver, form.federation = message.sender, message.receiver, message.federation
     form.epoch, form.to_epoch, form.to_run = message.epoch, message.to_epoch, message.to_run
@@ -90,7 +90,7 @@ def _encode(seal: Seal, form: pb.Seal) -> None:
     form.run, form.other, form.parent, form.sure, form.tag = seal.run, seal.other, seal.parent, seal.sure, seal.tag
 
 
-def _decoded(form: pb.Offer | pb.Answer, name: Literal["seal", "other", "most"]) -> Seal | None:
+def _decoded(form: pb.Offer | pb.Reply, name: Literal["seal", "other", "most"]) -> Seal | None:
     if not form.HasField(name):
         return None
     it: pb.Seal = getattr(form, name)
@@ -103,9 +103,9 @@ def decode_offer(data: bytes, most: int = MAX_BYTES) -> Offer:
     return _legal(Offer, form, gossiped=tuple(form.gossiped))
 
 
-def decode_answer(data: bytes, most: int = MAX_BYTES) -> Reply:
+def decode_reply(data: bytes, most: int = MAX_BYTES) -> Reply:
     """Decode an answer of at most so many bytes."""
-    return _legal(Reply, _parsed(pb.Answer(), data, most))
+    return _legal(Reply, _parsed(pb.Reply(), data, most))
 
 
 def encode_terms(terms: Mapping[str, Any]) -> bytes:
@@ -128,7 +128,7 @@ def decode_terms(data: bytes, most: int = MAX_BYTES) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ArmNews:
+class ArmDelta:
     """Changes of the arms on their way.
 
     ``known``: hashes (``ArmChange.key``) of all that the sender has; ``refused``: of those that it does not want.
@@ -141,22 +141,24 @@ class ArmNews:
     changes: tuple[ArmChange, ...]
 
 
-def encode_arm_news(news: ArmNews) -> bytes:
+def encode_arm_delta(news: ArmDelta) -> bytes:
     """Changes as bytes."""
-    form = pb.ArmNews(wire=WIRE, sender=news.sender, federation=news.federation, known=news.known, refused=news.refused)
+    form = pb.ArmDelta(
+        wire=WIRE, sender=news.sender, federation=news.federation, known=news.known, refused=news.refused
+    )
     for it in news.changes:
         form.changes.add(content=it.content, certificates=it.certificates, signature=it.signature)
     return form.SerializeToString()
 
 
-def decode_arm_news(data: bytes) -> ArmNews:
+def decode_arm_delta(data: bytes) -> ArmDelta:
     """Decode changes; their signatures are not checked here. One that makes no sense is left out."""
-    form = _parsed(pb.ArmNews(), data)
+    form = _parsed(pb.ArmDelta(), data)
     changes: list[ArmChange] = []
     for it in form.changes[:MOST_CHANGES]:
         with suppress(InvalidArgument):
             changes.append(change_from(it.content, it.certificates, it.signature))
-    return ArmNews(form.sender, form.federation, frozenset(form.known), frozenset(form.refused), tuple(changes))
+    return ArmDelta(form.sender, form.federation, frozenset(form.known), frozenset(form.refused), tuple(changes))
 
 
 def _parsed(form: _Form, data: bytes, most: int = MAX_BYTES) -> _Form:
@@ -174,7 +176,7 @@ def _parsed(form: _Form, data: bytes, most: int = MAX_BYTES) -> _Form:
 _Kind = TypeVar("_Kind", bound=Message)
 
 
-def _legal(kind: type[_Kind], form: pb.Offer | pb.Answer, **more: Any) -> _Kind:
+def _legal(kind: type[_Kind], form: pb.Offer | pb.Reply, **more: Any) -> _Kind:
     try:
         return kind(
             sender=form.sender,

@@ -20,7 +20,7 @@ from fedbandit.agent.core.arms import ArmChange, Arms, ChangeKind
 from fedbandit.agent.core.decisions import Request as ArmRequest
 from fedbandit.agent.core.decisions import Retention
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.records import DecisionRecord
 from fedbandit.agent.core.release_guard import Restored
 from fedbandit.agent.core.site import Outcome
 from fedbandit.agent.http.access import LOOPBACK, OPEN, RIGHT_FOR, AccessControl, check_right, check_tokens, query_of
@@ -74,7 +74,7 @@ __all__ = [
 class LocalAgent(Protocol):
     """The methods of an agent that the API calls. Each may raise ``JournalError``; then nothing has changed."""
 
-    async def decide(self) -> Decision:
+    async def decide(self) -> DecisionRecord:
         """Hand out a decision; it is on disk when this returns."""
         ...
 
@@ -82,7 +82,7 @@ class LocalAgent(Protocol):
         """Accept a reward; False: too late. Raises ``UnknownDecision`` or ``InvalidArgument``."""
         ...
 
-    async def request(self, request: ArmRequest) -> tuple[Decision, ...]:
+    async def request(self, request: ArmRequest) -> tuple[DecisionRecord, ...]:
         """Hand out the decisions of a request; raises ``NoArm``, ``KeyReused``, ``ArmStopped`` or ``Cancelled``."""
         ...
 
@@ -94,11 +94,11 @@ class LocalAgent(Protocol):
         """Take back a decision; raises ``UnknownDecision``, ``Rewarded`` or ``WindowOver``."""
         ...
 
-    async def decision(self, decision_id: str) -> Decision:
+    async def decision(self, decision_id: str) -> DecisionRecord:
         """A decision that is remembered; raises ``UnknownDecision``."""
         ...
 
-    async def log(self, after: int) -> tuple[list[Decision], Mapping[str, float]]:
+    async def log(self, after: int) -> tuple[list[DecisionRecord], Mapping[str, float]]:
         """All decisions beyond a number, and the rewards that are kept; neither changes any more."""
         ...
 

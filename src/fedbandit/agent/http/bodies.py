@@ -18,15 +18,15 @@ from starlette.types import Receive
 from fedbandit.agent import strict_json
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
-    ArmStopped,
-    Cancelled,
+    DecisionCancelled,
+    DecisionNotFound,
     HorizonReached,
-    KeyReused,
-    NoArm,
-    NotANeighbour,
+    KeyTaken,
+    NoArmLeft,
+    NoSuchNeighbour,
     Refused,
     Rewarded,
-    UnknownDecision,
+    StoppedMeanwhile,
     WindowOver,
 )
 from fedbandit.agent.core.release_guard import FileIsCurrent, FileIsOld
@@ -374,21 +374,21 @@ def error_of(error: Exception) -> HttpError:
     match error:
         case HttpError():
             return error
-        case UnknownDecision():
+        case DecisionNotFound():
             return HttpError(404, "unknown_decision", str(error), "decision_id")
-        case NoArm():
+        case NoArmLeft():
             return HttpError(409, "no_arm", str(error), "eligible")
-        case KeyReused():
+        case KeyTaken():
             return HttpError(409, "key_reused", str(error), "key", "another key for another request")
-        case ArmStopped():
+        case StoppedMeanwhile():
             return HttpError(409, "arm_stopped", str(error), "key", "another key: a new decision")
-        case Cancelled():
+        case DecisionCancelled():
             return HttpError(409, "cancelled", str(error))
         case Rewarded():
             return HttpError(409, "rewarded", str(error), "decision_id")
         case WindowOver():
             return HttpError(409, "window_over", str(error), "decision_id")
-        case NotANeighbour():
+        case NoSuchNeighbour():
             return HttpError(404, "not_a_neighbour", str(error), "name")
         case FileIsOld():
             return HttpError(409, "file_is_old", str(error))

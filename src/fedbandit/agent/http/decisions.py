@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from fedbandit.agent.core.decisions import ANY, MAX_DECISIONS, MAX_TEXT, arms_in
 from fedbandit.agent.core.decisions import Request as ArmRequest
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.records import Decision
+from fedbandit.agent.core.records import DecisionRecord
 from fedbandit.agent.core.site import Outcome
 from fedbandit.agent.http.access import query_of
 from fedbandit.agent.http.bodies import (
@@ -230,7 +230,7 @@ def add_decisions(app: FastAPI, agent: "LocalAgent", metrics: Metrics) -> None:
     link = {"operationId": "reward", "parameters": {"decision_id": "$response.body#/id"}}
     schema = request_schema()
 
-    def told(it: Decision) -> str:
+    def told(it: DecisionRecord) -> str:
         chance = "null" if it.propensity is None else repr(it.propensity)
         return f'{{"id":"{it.id}","arm":{it.arm},"name":{name_of(it.arm)},"propensity":{chance}}}'
 
@@ -437,14 +437,14 @@ def _number(text: str) -> int:
 
 
 async def _lines(
-    decisions: Sequence[Decision], rewards: Mapping[str, float], arms: Sequence[str]
+    decisions: Sequence[DecisionRecord], rewards: Mapping[str, float], arms: Sequence[str]
 ) -> AsyncIterator[bytes]:
     for start in range(0, len(decisions), _CHUNK):
         yield b"".join(_line(it, rewards.get(it.id), arms[it.arm]) for it in decisions[start : start + _CHUNK])
         await asyncio.sleep(0)  # the application's turn
 
 
-def _line(it: Decision, reward: float | None, name: str) -> bytes:
+def _line(it: DecisionRecord, reward: float | None, name: str) -> bytes:
     fields = {
         "id": it.id,
         "number": it.number,

@@ -20,7 +20,7 @@ from fedbandit.agent.disk.journal import STATE_FILE, JournalError, holder_of, lo
 from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.links import TERMS_DIFFER
 from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, in_words, read_tls
-from fedbandit.agent.gossip.transport import Dialler, TurnedAway, Unreachable
+from fedbandit.agent.gossip.transport import Dialler, NeighbourUnreachable, TurnedAway
 from fedbandit.agent.gossip.wire import WireError
 from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning
 from fedbandit.agent.process.clock import SMALL_STEP
@@ -224,7 +224,7 @@ async def _neighbour(config: SiteConfig, tls: TlsFiles | None, insecure: bool, n
     own = wire.encode_terms(terms.terms())
     try:
         theirs = wire.decode_terms(await dialler.call("Compare", own, PATIENCE), len(own) + TERMS_DIFFER)
-    except Unreachable as error:
+    except NeighbourUnreachable as error:
         return Finding("error", about, f"{address}: {_unreached(str(error))}")
     except TurnedAway as error:
         return Finding("error", about, f"{address} refuses this site: {printable(str(error), _LONGEST)}")

@@ -12,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedbandit.agent.core.arms import ArmChange, Arms, ChangeKind
-from fedbandit.agent.core.decisions import DecisionDraws, Request, Retention, draws_for
+from fedbandit.agent.core.decisions import Request, Retention, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_RUN
 from fedbandit.agent.core.notices import warnings_of_forgetting, warnings_of_unlisted
-from fedbandit.agent.core.records import Decision, Forgotten, Life, Step, Stored
+from fedbandit.agent.core.records import DecisionRecord, Forgotten, Life, Step, Stored
 from fedbandit.agent.core.release_guard import Presence, Restored
 from fedbandit.agent.core.site import Outcome, Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
-from fedbandit.agent.gossip.links import Links
+from fedbandit.agent.gossip.links import NeighbourLinks
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import GossipServer, Refusals
 from fedbandit.agent.http.bodies import error_of
@@ -53,7 +53,7 @@ def check_room(folder: Path) -> None:
 
 def written_again(site: Site) -> Step[None]:
     """An event that writes where a decision does, and changes nothing."""
-    nobody = Decision("", 0, 0, 0.0)
+    nobody = DecisionRecord("", 0, 0, 0.0)
     return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
 
 
@@ -106,7 +106,9 @@ class Agent:
         measurement_of(1.0)  # loads the noise library now, not during the first release
         self.feed = Feed(self._watched, self._trouble, "state")
         self._past = Past(self._started, self.feed)
-        self.links = Links(config.name, config.terms, self.site, tls, time.time, self._random, self.feed.exchange)
+        self.links = NeighbourLinks(
+            config.name, config.terms, self.site, tls, time.time, self._random, self.feed.exchange
+        )
         self._server: GossipServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -136,19 +138,19 @@ class Agent:
         """The terms of the federation."""
         return self.config.terms
 
-    async def decide(self) -> Decision:
+    async def decide(self) -> DecisionRecord:
         """Hand out an arm."""
         now = self._clock.now()  # before anything is settled: at this time nothing is due any more
         return await self.site.do(lambda site: site.decide(now, self._draws(site)))
 
-    async def request(self, request: Request) -> tuple[Decision, ...]:
+    async def request(self, request: Request) -> tuple[DecisionRecord, ...]:
         """Hand out the decisions of a request."""
         now = self._clock.now()
         return await self.site.do(
             lambda site: site.decide(now, [self._draws(site) for _ in range(request.count)], request)
         )
 
-    def _draws(self, site: Site) -> DecisionDraws:
+    def _draws(self, site: Site) -> SiteDraws:
         return draws_for(self.terms, self._random, len(site.arms.names))
 
     async def report(self, decision_id: str, reward: float) -> bool:
@@ -166,11 +168,11 @@ class Agent:
         now = self._clock.now()
         await self.site.do(lambda site: site.cancel(decision_id, now))
 
-    async def decision(self, decision_id: str) -> Decision:
+    async def decision(self, decision_id: str) -> DecisionRecord:
         """A decision that is remembered; it is on disk."""
         return await self.site.shown(lambda site: site.decision(decision_id))
 
-    async def log(self, after: int) -> tuple[list[Decision], Mapping[str, float]]:
+    async def log(self, after: int) -> tuple[list[DecisionRecord], Mapping[str, float]]:
         """All decisions beyond a number, and the rewards that are kept."""
         return await self.site.shown(lambda site: site.log(after))
 

@@ -1,6 +1,6 @@
 """Changes the state file of an agent that is not running."""
 
-from fedbandit.agent.core.records import NotANeighbour
+from fedbandit.agent.core.records import NoSuchNeighbour
 from fedbandit.agent.core.release_guard import Restored, records_of_new_life
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
@@ -13,7 +13,7 @@ __all__ = ["change_neighbour", "restore"]
 def change_neighbour(config: SiteConfig, neighbour: str, comes_back: bool) -> None:
     """Record that a neighbour has left or returned."""
     if comes_back and neighbour not in {it.name for it in config.neighbours}:
-        raise NotANeighbour(f"{neighbour} is not among the neighbours in {config.path}")
+        raise NoSuchNeighbour(f"{neighbour} is not among the neighbours in {config.path}")
     journal = _opened(config)
     try:
         site = Site(config.name, config.terms, journal.load())
