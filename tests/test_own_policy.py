@@ -644,7 +644,7 @@ def test_a_claim_needs_noise_and_a_range(written):
 
 def test_a_repeated_call_costs_next_to_nothing(greedy, monkeypatch):
     admit(greedy.Greedy(), SETTING)
-    monkeypatch.setattr("fedbandit.testing.admission.rehearse", None)
+    monkeypatch.setattr("fedbandit.testing.admission.dry_run", None)
     admit(greedy.Greedy(), SETTING)
 
 

@@ -15,7 +15,7 @@ from fedbandit.engine.compiled import NOT_AN_ARM, as_arm, by_value, compilable
 from fedbandit.engine.streams import DecisionDraws
 from fedbandit.policies.protocol import Page, Setting, time_of
 from fedbandit.policies.registry import WrongPage
-from fedbandit.testing.admission import rehearse
+from fedbandit.testing.dry_run import dry_run
 from fedbandit.testing.page_code import ARGUMENTS
 
 __all__ = ["functions_in_words", "in_words", "refuse_changed_code"]
@@ -95,7 +95,7 @@ def _stopped(kind: str, page: Page, setting: Setting, terms: Any, population: An
         words = f"decide returns {arm}, not an arm from 0 to {setting.num_arms - 1} (round {t}, agent {i})"
         return WrongPage(kind, words)
     try:
-        rehearse(kind, page, terms, setting, rounds=min(2 * t + 100, _MOST_ROUNDS_IN_PYTHON))
+        dry_run(kind, page, terms, setting, rounds=min(2 * t + 100, _MOST_ROUNDS_IN_PYTHON))
     except WrongPage as found:
         return found
     return WrongPage(

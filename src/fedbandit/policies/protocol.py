@@ -269,14 +269,16 @@ def highest_draw(means: Sequence[float], spreads: Sequence[float], draws: Any) -
     return highest_drawn(means, spreads, draws.normals)
 
 
-@lru_cache(64)  # sets of beliefs: decisions come far more often than beliefs change
 def _chances(means: tuple[float, ...], spreads: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(chances_of_highest(means, spreads))
 
 
+_remembered = lru_cache(64)(_chances)  # sets of beliefs: decisions come far more often than beliefs change
+
+
 def highest_chance(means: Sequence[float], spreads: Sequence[float], arm: int) -> float:
     """The chance that the arm has the highest of the draws mean + spread z (within 0.01)."""
-    return _chances(tuple(means), tuple(spreads))[arm]
+    return _remembered(tuple(means), tuple(spreads))[arm]
 
 
 def lagging_chance(me: Any, terms: Any, seen: Any, now: Now, arm: int) -> float:

@@ -21,7 +21,7 @@ from fedbandit.engine import streams
 from fedbandit.engine.compiled import SOURCES, compilable, compile_driver, compile_small
 from fedbandit.engine.streams import code_of
 from fedbandit.policies.own_code import digest_of
-from fedbandit.testing.admission import GOLDEN
+from fedbandit.testing.dry_run import GOLDEN
 from fedbandit.world.problem import Problem
 from fedbandit.world.rewards import Own
 

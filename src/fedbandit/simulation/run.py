@@ -287,7 +287,7 @@ def plan_of(
         known = [setting._replace(has_shares=True) for setting in known]
     if (check := getattr(policy, "check", None)) is not None:
         check(known[0])
-    own = admit(policy, known[0])
+    own = admit(policy, *known)
     page, (kind, links) = own.page, links_of(policy, problem, horizon)
     refuse_changed_code(own.functions, partial(WrongPage, kind_of(policy)))
     functions = _own_functions(problem)

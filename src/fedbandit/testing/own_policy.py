@@ -1,11 +1,10 @@
-"""Checks a policy of your own: the same arms in plain Python and compiled, no hidden state, and the epsilon it claims.
+"""Checks a policy of your own: its code, the epsilon it claims, and the same arms in plain Python and compiled.
 
 ``check_policy`` plays the policy on random tapes and says in words what is wrong. Use it in your own tests.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from fedbandit.policies import Policy
 from fedbandit.policies.protocol import LinkRule
 from fedbandit.policies.registry import WrongPage, check_kind, kind_of, label_of
 from fedbandit.simulation.replay import Tape, replay
-from fedbandit.testing.admission import admit, claimed_epsilon, scenes_of
-from fedbandit.testing.coupling import Scene, check_privacy
-from fedbandit.testing.dry_run import Script, Shown, Stage
+from fedbandit.testing.admission import admit, check_epsilon
+from fedbandit.testing.dry_run import DryRun, Script, Shown
 from fedbandit.world.graph import Graph, path
 from fedbandit.world.problem import Problem
 
@@ -38,11 +36,10 @@ def check_policy(
 ) -> None:
     """Raise ``WrongPage`` with a sentence if the policy is not sound.
 
+    * Its functions must keep nothing outside ``me``, and use numbers, ``math``, the rules and each other only.
+    * If it has a finite ``epsilon``, it claims privacy. Then its source must prove that rewards reach others as clamped
+      sums with noise alone, and the noise must be wide enough for epsilon (``testing.information_flow``).
     * On every seed's tape, it must choose the same arms in plain Python and in compiled code.
-    * It must do so again while another copy plays between its rounds: what it keeps stands in ``me``.
-    * If it has a finite ``epsilon``, it claims privacy. Then the proof is executed: one reward is changed, the noise
-      that hides it is shifted, and nothing that others see may move (``outside.coupling``); and the noise must
-      be wide enough for epsilon.
 
     ``reward_range``: the declared range; rewards on the tapes also lie outside, and a private policy must clamp them.
     """
@@ -54,24 +51,18 @@ def check_policy(
     settings = [setting_of(problem, horizon, i) for i in range(world.num_agents)]
     if (check := getattr(policy, "check", None)) is not None:
         check(settings[0])
-    page = admit(policy, settings[0]).page
+    page, kind = admit(policy, *settings).page, kind_of(policy)
+    check_epsilon(policy, settings[0])
     terms = [policy.terms(setting) for setting in settings]
     bring_links = getattr(policy, "links", None)
     rule: LinkRule | None = None if bring_links is None else bring_links(settings[0])
     if rule is not None and rule.presence < 1.0:
         raise InvalidArgument("policy", label_of(policy), "one whose links are present in every round of a test")
-    if claimed_epsilon(policy) < inf and rule is None:
-        for scene in scenes_of(policy, settings[0]):
-            check_privacy(scene, claimed_epsilon(policy))
     for seed in seeds:
         tape = _tape(world, num_arms, horizon, seed, reward_range)
-        scene = Scene(
-            kind_of(policy), page, terms, num_arms, world.edges, _script(tape), horizon, *reward_range, True, rule
-        )
-        plain = _check_hidden_state(scene, _script(_tape(world, num_arms, horizon, seed + 10**6, reward_range)))
-        if claimed_epsilon(policy) < inf:
-            check_privacy(scene, claimed_epsilon(policy))
-        _check_compiled(scene.kind, policy, tape, plain)
+        run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), rule)
+        plain = [run.first_round(), *(run.next_round(t) for t in range(1, horizon + 1))]
+        _check_compiled(kind, policy, tape, plain)
 
 
 def _tape(world: Graph, num_arms: int, horizon: int, seed: int, reward_range: tuple[float, float]) -> Tape:
@@ -93,33 +84,6 @@ def _script(tape: Tape) -> Script:
         normals=lambda t, i: normals[t - 1][i],
         noise=lambda end, i, k: noise[end][i][k],
     )
-
-
-def _stage(scene: Scene, script: Script, strict: bool = False) -> Stage:
-    return Stage(scene.kind, scene.page, scene.terms, scene.num_arms, scene.edges, script, scene.rule, strict)
-
-
-def _check_hidden_state(scene: Scene, other: Script) -> list[Shown]:
-    """Play alone on strict stand-ins, then beside a copy on another tape; the two must agree."""
-    alone = _stage(scene, scene.script, strict=True)
-    shown = [alone.first_round()]
-    alone.try_the_rest(1)
-    for t in range(1, scene.horizon + 1):
-        shown.append(alone.next_round(t))
-        alone.try_the_rest(t + 1)
-    again, beside = _stage(scene, scene.script), _stage(scene, other)
-    for t, expected in enumerate(shown):
-        if t == 0:
-            beside.first_round()
-        else:
-            beside.next_round(t)
-        if (again.first_round() if t == 0 else again.next_round(t)) != expected:
-            raise WrongPage(
-                scene.kind,
-                f"plays differently a second time, beside another copy (round {t}): it keeps something outside me, or "
-                "draws its own random numbers",
-            )
-    return shown
 
 
 def _check_compiled(kind: str, policy: Policy, tape: Tape, plain: list[Shown]) -> None:

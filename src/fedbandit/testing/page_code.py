@@ -1,22 +1,35 @@
-"""Reads an own page without running it: its parts, its functions' code, and a digest of all code that it reaches.
+"""Reads an own page without running it: its parts, its functions' source, and a digest of all code that it reaches.
 
 What the compiler would refuse, or accept and run differently from plain Python, is refused here in words.
 """
 
-import dis
+import ast
 import hashlib
+import inspect
 import math
 from collections.abc import Iterator, Mapping
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, CO_VARKEYWORDS
+from functools import cache, lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, cast, get_args
 
 from fedbandit.checks import closest
+from fedbandit.policies.fed_batch import Others
 from fedbandit.policies.own_code import PACKAGE, builtin_of, digest_of, globals_of, is_own_code
 from fedbandit.policies.protocol import ARMS, Field, Fields, Network, Now, Page
 from fedbandit.policies.registry import WrongPage
 
-__all__ = ["ARGUMENTS", "Reached", "check_code", "check_parts", "check_terms", "known_names", "reached_by"]
+__all__ = [
+    "ARGUMENTS",
+    "Reached",
+    "check_code",
+    "check_parts",
+    "check_terms",
+    "known_names",
+    "named",
+    "reached_by",
+    "source_of",
+    "unknown_name",
+]
 
 ARGUMENTS = {
     "start": ("me", "terms"),
@@ -28,6 +41,8 @@ ARGUMENTS = {
     "announced": ("me", "terms", "arm"),
     "reweigh": ("me", "terms", "elapsed"),
     "believe": ("me", "terms", "seen", "arm"),
+    "recount": ("me", "terms", "arm"),
+    "trust": ("me", "terms", "seen", "arm", "others"),
     "estimate": ("me", "terms", "seen", "arm"),
     "radius": ("me", "terms", "seen", "now", "arm"),
     "margin": ("me", "terms", "seen", "now", "arm"),
@@ -50,26 +65,21 @@ _HINTS = {
     **dict.fromkeys(("numpy", "np"), "a page uses plain numbers and math"),
     **dict.fromkeys(("list", "dict", "set", "sorted", "tuple"), "it keeps what it knows in its fields (KNOWS)"),
 }
-_OPCODES = {
-    "IMPORT_NAME": "has an import: import at the top of the module",
-    "STORE_GLOBAL": "changes a global variable: what an agent knows stands in its fields (KNOWS)",
-    "DELETE_GLOBAL": "changes a global variable: what an agent knows stands in its fields (KNOWS)",
-    "BUILD_LIST": "makes a list: declare a row in KNOWS, such as Number[ARMS]",
-    "LIST_APPEND": "makes a list: declare a row in KNOWS, such as Number[ARMS]",
-    "BUILD_MAP": "makes a dict: declare rows in KNOWS",
-    "BUILD_CONST_KEY_MAP": "makes a dict: declare rows in KNOWS",
-    "BUILD_SET": "makes a set: declare rows in KNOWS",
-    "BEFORE_WITH": f"has a with statement: {_NO_IO}",
-    "PUSH_EXC_INFO": "has a try statement: nothing may fail in compiled code",
-    "RAISE_VARARGS": "raises an error: check parameters in the dataclass, settings in check(setting)",
-    "LOAD_ASSERTION_ERROR": "has an assert: check parameters in the dataclass, settings in check(setting)",
-    "FORMAT_VALUE": "formats a text: a page computes with numbers only",
-    "FORMAT_SIMPLE": "formats a text: a page computes with numbers only",
-    "BUILD_STRING": "formats a text: a page computes with numbers only",
-    "MAKE_FUNCTION": "defines a function (or a comprehension) inside: write it at the top of the module, or a loop",
-    "YIELD_VALUE": "is a generator: it must return its value",
-    "DELETE_SUBSCR": "deletes an entry: rows have a fixed length",
-    "DELETE_ATTR": "deletes a field: they are fixed",
+_REFUSED: Mapping[tuple[type[ast.AST], ...], str] = {
+    (ast.Import, ast.ImportFrom): "has an import: import at the top of the module",
+    (ast.Global, ast.Nonlocal): "changes a global variable: what an agent knows stands in its fields (KNOWS)",
+    (ast.List, ast.ListComp): "makes a list: declare a row in KNOWS, such as Number[ARMS]",
+    (ast.Dict, ast.DictComp): "makes a dict: declare rows in KNOWS",
+    (ast.Set, ast.SetComp): "makes a set: declare rows in KNOWS",
+    (ast.With, ast.AsyncWith): f"has a with statement: {_NO_IO}",
+    (ast.Try, ast.TryStar): "has a try statement: nothing may fail in compiled code",
+    (ast.Raise, ast.Assert): "raises an error: check parameters in the dataclass, settings in check(setting)",
+    (ast.JoinedStr,): "formats a text: a page computes with numbers only",
+    (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp): (
+        "defines a function (or a comprehension) inside: write it at the top of the module, or a loop"
+    ),
+    (ast.Yield, ast.YieldFrom, ast.Await): "is a generator or asynchronous: it must return its value",
+    (ast.Delete,): "deletes an entry: rows and fields are fixed",
 }
 
 
@@ -138,7 +148,7 @@ def _check_function(kind: str, name: str, function: Any) -> None:
         raise WrongPage(kind, f"{name} {words}: it must be a plain function {name}({', '.join(wanted)})")
     code = function.__code__
     given = code.co_varnames[: code.co_argcount]
-    plain = not code.co_kwonlyargcount and not code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
+    plain = not code.co_kwonlyargcount and not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     if len(given) != len(wanted) or not plain or function.__defaults__:
         raise WrongPage(
             kind,
@@ -216,8 +226,48 @@ def _named(function: FunctionType) -> str:
     return f"{function.__module__}:{function.__qualname__}"
 
 
+@cache
+def source_of(function: FunctionType) -> ast.FunctionDef | None:
+    """The syntax tree of a function; None where there is no text, or where another code runs than its text says."""
+    code = function.__code__
+    try:
+        trees, codes = _functions_in("".join(inspect.findsource(code)[0]))
+    except (OSError, SyntaxError):
+        return None
+    return trees.get((code.co_name, code.co_firstlineno)) if code in codes else None
+
+
+@lru_cache(64)
+def _functions_in(text: str) -> tuple[dict[tuple[str, int], ast.FunctionDef], set[CodeType]]:
+    """The functions of a module by name and line, decorated ones left out, and their compiled code."""
+    tree = ast.parse(text)
+    waiting, codes = [compile(tree, "", "exec", dont_inherit=True)], set[CodeType]()
+    while waiting:
+        inner = [constant for constant in waiting.pop().co_consts if isinstance(constant, CodeType)]
+        codes.update(inner)
+        waiting += inner
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not node.decorator_list]
+    return {(node.name, node.lineno): node for node in found}, codes
+
+
+def named(function: FunctionType, node: ast.AST) -> tuple[str, Any]:
+    """A global name, or an attribute of a module or class, as it is written, and its value; "" for anything else."""
+    if isinstance(node, ast.Name):
+        if node.id in function.__code__.co_varnames:
+            return "", None
+        return node.id, function.__globals__.get(node.id, builtin_of(function, node.id))
+    if isinstance(node, ast.Attribute):
+        name, value = named(function, node.value)
+        if name and isinstance(value, (ModuleType, type)):
+            return f"{name}.{node.attr}", getattr(value, node.attr, None)
+    return "", None
+
+
 def check_code(kind: str, page: Page, terms: Any, reached: Reached) -> None:
-    """Refuse code that cannot be compiled, or that keeps or reads anything but its arguments, math and the rules."""
+    """Refuse code that cannot be compiled, or that keeps or reads anything but its arguments, math and the rules.
+
+    Where there is no text, as of functions typed at a prompt, only a dry run tells.
+    """
     for function, name in reached.functions.items():
         where = name if function is getattr(page, name) else f"{name}, in {function.__name__},"
         if function.__closure__:
@@ -230,27 +280,26 @@ def check_code(kind: str, page: Page, terms: Any, reached: Reached) -> None:
                 raise WrongPage(
                     kind, f"{where} has the default {default!r}, which keeps state between calls: use a field of KNOWS"
                 )
-        if function.__code__.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR):
-            raise WrongPage(kind, f"{where} is a generator or asynchronous: it must return its value")
-        _check_instructions(kind, where, function.__code__)
+        if (tree := source_of(function)) is not None:
+            _check_syntax(kind, where, function, tree)
         for used, value in globals_of(function):
             _check_used(kind, where, function, used, value)
     for name, arguments in ARGUMENTS.items():
         function = getattr(page, name)
-        if function in reached.functions and name != "meet":
-            _check_attributes(kind, name, function, arguments, page, terms)
+        if function in reached.functions and name != "meet" and (tree := source_of(function)) is not None:
+            _check_attributes(kind, name, tree, arguments, page, terms)
 
 
-def _check_instructions(kind: str, where: str, code: CodeType) -> None:
-    line: int | None = code.co_firstlineno
-    for step in dis.get_instructions(code):
-        line = step.positions.lineno if step.positions and step.positions.lineno else line
-        if step.opname in _OPCODES:
-            raise WrongPage(kind, f"{where} {_OPCODES[step.opname]} (line {line})")
-        if step.opname == "LOAD_CONST" and isinstance(step.argval, (str, bytes)):
-            raise WrongPage(
-                kind, f"{where} uses the text {step.argval!r}: a page computes with numbers only (line {line})"
-            )
+def _check_syntax(kind: str, where: str, function: FunctionType, tree: ast.FunctionDef) -> None:
+    body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
+    for node in (inner for statement in body for inner in ast.walk(statement)):
+        fault = next((words for types, words in _REFUSED.items() if isinstance(node, types)), "")
+        if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+            fault = f"uses the text {node.value!r}: a page computes with numbers only"
+        if isinstance(node, ast.Attribute) and isinstance(named(function, node.value)[1], FunctionType):
+            fault = f"uses {ast.unparse(node)}, which keeps state between calls: use a field of KNOWS"
+        if fault:
+            raise WrongPage(kind, f"{where} {fault} (line {cast(Any, node).lineno})")
 
 
 def _check_used(kind: str, where: str, function: FunctionType, name: str, value: Any) -> None:
@@ -299,6 +348,7 @@ def known_names(page: Page, terms: Any) -> dict[str, tuple[str, ...]]:
         "seen": (*page.averaged, "n_max"),
         "now": Now._fields,
         "draws": (),
+        "others": Others._fields,
     }
 
 
@@ -310,30 +360,27 @@ def unknown_name(page: Page, terms: Any, argument: str, name: str) -> str:
     for other in ("me", "seen", "terms", "now"):
         if other != argument and name in known[other]:
             return f"reads {argument}.{name}, which is {other}.{name}"
-    owner = {"me": "the page knows", "seen": "the network shows", "terms": "the terms are", "now": "now has"}[argument]
+    owners = {"me": "the page knows", "seen": "the network shows", "terms": "the terms are"}
+    owner = owners.get(argument, f"{argument} has")
     return f"reads {argument}.{name}; {owner} {', '.join(known[argument])}. {closest(name, known[argument])}".rstrip()
 
 
 def _check_attributes(
-    kind: str, name: str, function: FunctionType, arguments: tuple[str, ...], page: Page, terms: Any
+    kind: str, name: str, tree: ast.FunctionDef, arguments: tuple[str, ...], page: Page, terms: Any
 ) -> None:
-    """Check attributes of arguments also in branches that a rehearsal does not take."""
-    code, known = function.__code__, known_names(page, terms)
-    roles = dict(zip(code.co_varnames[: code.co_argcount], arguments, strict=True))
-    before: Any = None
-    for step in dis.get_instructions(code):
-        if step.opname == "CACHE":
-            continue
-        if step.opname.startswith("STORE_FAST"):
-            roles.pop(str(step.argval), None)  # the name now means something else
-        argument = (
-            roles.get(str(before.argval)) if before is not None and before.opname.startswith("LOAD_FAST") else None
-        )
-        attribute = str(step.argval)
-        line = f" (line {step.positions.lineno})" if step.positions else ""
-        if argument in known:
-            if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and attribute not in known[argument]:
-                raise WrongPage(kind, f"{name} {unknown_name(page, terms, argument, attribute)}{line}")
-            if step.opname == "STORE_ATTR" and argument != "me":
-                raise WrongPage(kind, f"{name} writes {argument}.{attribute}: only what me holds may change{line}")
-        before = step
+    """Check attributes of arguments also in branches that a dry run does not take."""
+    known = known_names(page, terms)
+    roles = dict(zip((argument.arg for argument in tree.args.args), arguments, strict=True))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            roles.pop(node.id, None)  # the name may mean something else
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            argument = roles.get(node.value.id)
+            if argument not in known:
+                continue
+            if not isinstance(node.ctx, ast.Load) and argument != "me":
+                words = f"writes {argument}.{node.attr}: only what me holds may change"
+                raise WrongPage(kind, f"{name} {words} (line {node.lineno})")
+            if node.attr not in known[argument]:
+                raise WrongPage(kind, f"{name} {unknown_name(page, terms, argument, node.attr)} (line {node.lineno})")
