@@ -123,7 +123,7 @@ LEAKS = {
         "    return value + 0.001 * me.total[arm], weight\n",
         "published=published",
         "",
-        r"published returns rewards of arm 0 that no noise hides yet",
+        r"published reads me\.total, which holds rewards that no noise hides yet",
     ),
     "the last digits of a mean": (
         "def published(me, terms, arm):\n"
@@ -131,7 +131,7 @@ LEAKS = {
         "    return value + 4e-10 * me.total[arm], weight\n",
         "published=published",
         "",
-        r"published returns rewards of arm 0 that no noise hides yet",
+        r"published reads me\.total, which holds rewards that no noise hides yet",
     ),
     "the last digits, by comparison": (
         "def observe(me, terms, arm, reward, noise):\n"
@@ -140,7 +140,7 @@ LEAKS = {
         "        me.x_mean[arm] += 1e-12\n",
         "observe=observe",
         "",
-        r"publishes numbers of arm \d whose last digits depend on rewards",
+        r"observe compares a reward",
     ),
     "raw sums weigh little in the choice": (
         "def decide(me, terms, seen, now, draws):\n"
@@ -150,7 +150,7 @@ LEAKS = {
         "    return highest(me.belief)\n",
         "decide=decide",
         "",
-        r"decide compares rewards that no noise hides yet",
+        r"decide reads me\.total, which holds rewards that no noise hides yet",
     ),
     "raw sums after many pulls": (
         "def decide(me, terms, seen, now, draws):\n"
@@ -160,7 +160,7 @@ LEAKS = {
         "    return arm\n",
         "decide=decide",
         "",
-        r"decide compares rewards that no noise hides yet",
+        r"decide reads me\.total, which holds rewards that no noise hides yet",
     ),
     "math of a reward": (
         "def observe(me, terms, arm, reward, noise):\n"
@@ -168,7 +168,7 @@ LEAKS = {
         "    me.x_mean[arm] += 1e-3 * sqrt(reward * reward)\n",
         "observe=observe",
         "",
-        r"observe hands rewards that no noise hides yet to a function of math",
+        r"observe hands a reward to sqrt",
     ),
     "only in a federation of five": (
         "def published(me, terms, arm):\n"
@@ -176,7 +176,7 @@ LEAKS = {
         "    return (me.total[arm] if terms.num_agents == 5 else value), weight\n",
         "published=published",
         "",
-        r"published returns rewards of arm 0 that no noise hides yet",
+        r"published reads me\.total, which holds rewards that no noise hides yet",
     ),
     "batch size by reward": (
         "def observe(me, terms, arm, reward, noise):\n"
@@ -185,25 +185,25 @@ LEAKS = {
         "    fed_batch.observe(me, terms, arm, reward, noise)\n",
         "observe=observe",
         "",
-        r"publishes rewards|decides by rewards|noise_due returns",
+        r"observe compares a reward",
     ),
     "noise on the first arm only": (
         "def noise_due(me, terms, arm):\n    return fed_batch.noise_due(me, terms, arm) if arm == 0 else 0\n",
         "noise_due=noise_due",
         "",
-        r"published returns rewards of arm 1 that no noise hides yet",
+        r"observe, in released, adds noise where noise_due may have asked for none",
     ),
     "noise too small": (
         "",
         "",
         "noise_scale=terms.noise_scale / 1.3",
-        r"claims epsilon=1, but spends 1\.3 on reward 1 of arm 0",
+        r"claims epsilon=1, but spends 1\.3 on a reward",
     ),
     "no clamping": (
         "",
         "",
         "low=-inf, high=inf",
-        r"does not clamp rewards to their range 0 to 1; it (publishes|decides)",
+        r"spends inf on a reward: rewards are clamped to -inf to inf",
     ),
     "decides by raw sums": (
         "def decide(me, terms, seen, now, draws):\n"
@@ -211,13 +211,13 @@ LEAKS = {
         "    return arm if me.total[arm] < 1.0 else (arm + 1) % len(me.n)\n",
         "decide=decide",
         "",
-        r"decide compares rewards that no noise hides yet",
+        r"decide reads me\.total, which holds rewards that no noise hides yet",
     ),
     "one draw for all releases": (
         "def noise_due(me, terms, arm):\n    return 1 if me.n[arm] + 1 == me.batch_end[arm] else 0\n",
         "noise_due=noise_due",
         "",
-        r"overlap|noise_due returns 1 at reward",
+        r"noise_due returns 1: return 0, or the number of the next reward",
     ),
     "one interval twice": (
         "def interval(me, terms, arm, end):\n    return 1, 0\n",
@@ -245,12 +245,12 @@ def test_planted_leaks_are_accused(tmp_path, monkeypatch, leak):
 
 
 def test_hidden_state_is_accused(tmp_path, monkeypatch):
-    """A counter that hides in an attribute of a function, where the code alone does not show it."""
+    """A counter that hides in an attribute of a function."""
     text = MODULES["my_policies"].replace("def decide(", "def count():\n    return 0\n\ncount.calls = 0\n\ndef decide(")
     counted = "    count.calls += 1\n    if count.calls % 7 == 0:\n        return 0\n    u = uniform(draws)"
     (tmp_path / "hiding.py").write_text(text.replace("    u = uniform(draws)", counted))
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(WrongPage, match=r"plays differently a second time, beside another copy .* outside me"):
+    with pytest.raises(WrongPage, match=r"decide uses count\.calls, which keeps state between calls"):
         check_policy(importlib.import_module("hiding").EpsilonGreedy())
 
 
