@@ -14,10 +14,11 @@ from functools import partial
 
 import pytest
 
-from fedbandit import AdaPUCB, FedBatch, FedUCB, Problem, graph
+from fedbandit import AdaPUCB, FedBatch, FedUCB, Problem
 from fedbandit.engine.layout import setting_of
 from fedbandit.policies.registry import WrongPage
 from fedbandit.testing.admission import admit, check_epsilon
+from fedbandit.world import graph
 
 SETTING = setting_of(Problem.random(3, 8, graph.path(3), 0, reward_range=(0.0, 1.0)), 1000)
 
