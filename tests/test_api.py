@@ -109,7 +109,7 @@ def test_a_reward_that_is_none_is_refused_with_the_range(served, http, value):
     [
         ("{}", 422, "value"),
         ('{"value": 1, "weight": 2}', 422, "weight"),
-        ('{"Value": 1}', 422, "value"),
+        ('{"Value": 1}', 422, "Value"),
         ("[]", 422, "body"),
         ("0.5", 422, "body"),
         ("null", 422, "body"),
@@ -137,8 +137,8 @@ def test_nothing_is_said_when_asking(served, http, body, status):
     some = "eligible, exclude, key, subject, count"
     for method, path, accepted in (
         ("POST", "/v1/decisions", some if "arm" in body else f"no body, or an object with some of {some}"),
-        ("DELETE", "/v1/neighbours/east", "no body, or {}"),
-        ("PUT", "/v1/neighbours/east", "no body, or {}"),
+        ("DELETE", "/v1/neighbours/east", "left out, or {}"),
+        ("PUT", "/v1/neighbours/east", "left out, or {}"),
     ):
         answer = http.request(method, path, content=body, headers=JSON)
         assert answer.status_code == status

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fedbandit.agent.core.decisions import Expired, Retention
-from fedbandit.agent.http import decisions
+from fedbandit.agent.http import decisions as decision_paths
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.process import runtime
 from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock
@@ -265,12 +265,16 @@ def test_cancelling_after_the_window(tmp_path, monkeypatch):
 # ---------------------------------------------------------------- many rewards
 
 
+def commits_of(served):
+    return served.call(lambda driver: driver.file.execute("SELECT commits FROM agent").fetchone()[0])
+
+
 def test_many_rewards(served, http):
     ids = [it["id"] for it in made(http, count=4)["decisions"]]
     http.delete(f"/v1/decisions/{ids[3]}")
     values = [(ids[0], 1), ("nobody", 0.5), (ids[1], 7.0), (ids[3], 0.5), (ids[2], 0.25), (ids[0], 0.5)]
     body = {"rewards": [{"id": name, "value": value} for name, value in values]}
-    commits = served.rows()["agent"][0][14]
+    commits = commits_of(served)
     answer = http.post("/v1/rewards", json=body)
     assert answer.status_code == 200
     results = answer.json()["results"]
@@ -279,7 +283,7 @@ def test_many_rewards(served, http):
     assert [it["code"] for it in results] == [None, "unknown_decision", "invalid", "cancelled", None, None]
     assert "a number from 0 to 1, not 7.0" in results[2]["message"]
     after = served.rows()
-    assert after["agent"][0][14] == commits + 1, "one transaction"
+    assert commits_of(served) == commits + 1, "one transaction"
     assert http.post("/v1/rewards", json=body).json()["results"] == results
     assert served.rows() == after
     rewarded = {row[0] for row in after["decision"] if row[6]}
@@ -340,7 +344,7 @@ def lines(http, query=""):
 
 
 def test_the_log(tmp_path, monkeypatch):
-    monkeypatch.setattr(decisions, "_CHUNK", 3)
+    monkeypatch.setattr(decision_paths, "_CHUNK", 3)
     with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
         assert lines(http) == []
         told = [made(http, exclude=["none"], subject=f"s{i % 2}") for i in range(8)]
@@ -375,7 +379,7 @@ def test_the_log_with_rewards_that_are_kept(tmp_path):
 
 
 def test_the_log_is_of_one_moment_and_leaves_turns_to_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(decisions, "_CHUNK", 1)
+    monkeypatch.setattr(decision_paths, "_CHUNK", 1)
 
     async def play():
         driver = Driver(tmp_path)
@@ -383,7 +387,7 @@ def test_the_log_is_of_one_moment_and_leaves_turns_to_others(tmp_path, monkeypat
         first = [await driver.decide() for _ in range(20)]
         decisions, rewards = await driver.log(0)
         seen, asked = [], []
-        async for chunk in decisions._lines(decisions, rewards, driver.terms.arms):
+        async for chunk in decision_paths._lines(decisions, rewards, driver.terms.arms):
             seen += [json.loads(line) for line in chunk.splitlines()]
             asked.append(asyncio.create_task(driver.decide()))
             if len(seen) == 1:

@@ -28,7 +28,6 @@ from fedbandit.agent.http.bodies import HttpError
 from fedbandit.agent.http.server import PAGE, PAGE_HEADERS
 from fedbandit.agent.http.snapshot import Past, moment_of, site_state
 from fedbandit.agent.http.state import SiteState
-from fedbandit.agent.process import runtime
 from fedbandit.agent.process.config import ROLES
 from fedbandit.checks import InvalidArgument
 from fedbandit.local.up import OWN
@@ -380,7 +379,7 @@ def test_a_full_disk_is_told_and_the_stream_goes_on(served, http, monkeypatch):
         told = reader.next("problem")[1]["message"]
         assert "journal" in told
         assert str(served.driver.config.data) not in told, "no path"
-        monkeypatch.setattr("fedbandit.agent.process.runtime.check_room", runtime.check_room)
+        monkeypatch.undo()
         served.call(lambda driver: driver.fill_disk(False))
         served.driver.site.problem = None
         play(http, 1)

@@ -27,7 +27,7 @@ from fedbandit.agent.core.notices import Note, warnings_of_arms, warnings_of_net
 from fedbandit.agent.http.state import SiteState, needs_a_person
 from fedbandit.agent.process.config import ROLES
 from fedbandit.cli import app
-from fedbandit.cli.status_view import Seen, fitted, printed, view
+from fedbandit.cli.status_view import AgentStatus, fitted, printed, view
 from live import TERMS, serving
 
 TOKEN = "a-token-that-is-long-enough"  # noqa: S105
@@ -311,7 +311,7 @@ def test_many_arms_are_not_all_shown(state):
 
 
 def test_a_narrow_terminal_wraps_no_number(state):
-    it = Seen("http://127.0.0.1:8400", SiteState.model_validate(state), [], 0.0)
+    it = AgentStatus("http://127.0.0.1:8400", SiteState.model_validate(state), [], 0.0)
     for width in (50, 60, 80, 100, 140):
         lines = list(printed(view([it, it], width), Console(width=width)))
         assert all(len(line) <= width for line in lines)
@@ -326,7 +326,7 @@ def test_a_narrow_terminal_wraps_no_number(state):
 def test_numbers_have_as_many_decimals_as_on_the_page(state):
     arm = {**state["arms"][0], "estimate": 0.0004, "error": 0.0001, "behind": 0.0002, "behind_radius": 0.0001}
     tiny = {**state, "arms": [arm], "federation": {**state["federation"], "low": 0.0, "high": 0.001}, "answer": None}
-    it = Seen("http://127.0.0.1:8400", SiteState.model_validate(tiny), [], 0.0)
+    it = AgentStatus("http://127.0.0.1:8400", SiteState.model_validate(tiny), [], 0.0)
     (row,) = (line for line in printed(view([it], 140), Console(width=140)) if line.startswith(arm["name"]))
     assert "0.000400 \N{PLUS-MINUS SIGN} 0.000100" in row
     assert "0.0200 \N{PLUS-MINUS SIGN} 0.0100" in row
@@ -337,7 +337,7 @@ def test_what_needs_a_person_has_room_in_any_window(state, agents, height):
     """First the promises of privacy are left out, then all but a row for each agent and what needs a person."""
     whole = SiteState.model_validate({**state, "warnings": []})
     every = [
-        Seen(f"http://127.0.0.1:{k}", whole, ["its clock is wrong"] if k == agents - 1 else [], 0.0)
+        AgentStatus(f"http://127.0.0.1:{k}", whole, ["its clock is wrong"] if k == agents - 1 else [], 0.0)
         for k in range(agents)
     ]
     console = Console(width=100, height=height)
@@ -351,7 +351,7 @@ def test_what_needs_a_person_has_room_in_any_window(state, agents, height):
 
 def test_the_name_of_a_policy_keeps_its_capitals(state):
     named = {**state, "privacy": {**state["privacy"], "mechanism": "noise as mypkg:MyPolicy asks for it"}}
-    it = Seen("http://127.0.0.1:8400", SiteState.model_validate(named), [], 0.0)
+    it = AgentStatus("http://127.0.0.1:8400", SiteState.model_validate(named), [], 0.0)
     assert any("Noise as mypkg:MyPolicy asks" in line for line in printed(view([it], 200), Console(width=200)))
 
 

@@ -1,7 +1,4 @@
-"""The commands ``agent``, ``leave``, ``rejoin``, ``confirm``, ``restore`` and ``openapi`` of a live agent.
-
-Heavy imports happen inside commands.
-"""
+"""The commands of a live site: its agent, its arms, its certificates. Heavy imports happen inside commands."""
 
 import logging
 import os
@@ -27,81 +24,17 @@ if TYPE_CHECKING:
     from fedbandit.agent.http.state import ArmChangeBody, ArmsBody
     from fedbandit.agent.process.config import Right, SiteConfig
 
-
-__all__ = ["SITE_FILE", "Config", "arm", "certs", "its_client", "its_config", "live", "plain_errors"]
-
-
-# ---------------------------------------------------------------- The commands ``certs init``, ``certs issue``
+__all__ = ["SITE_FILE", "arm", "certs", "live"]
 
 
-certs = typer.Typer(
-    help="Create a small CA and issue certificates for sites.", no_args_is_help=True, rich_markup_mode=None
-)
-
-_Folder = Annotated[Path, typer.Option(help="Folder of the CA, with ca.crt and ca.key.")]
-
-
-@certs.command()
-@errors_exit_with_2
-def init(
-    folder: _Folder = Path("certs"),
-    name: Annotated[str, typer.Option(help="Name of the CA in certificates.")] = "fedbandit CA",
-    days: Annotated[int, typer.Option(help="Lifetime in days.")] = 3650,
-) -> None:
-    """Create a CA. Never replaces an existing one."""
-    needs("fedbandit certs init", "agent")
-    from fedbandit.agent.gossip.certificates import init as make
-
-    made = make(folder, name, days, datetime.now(UTC))
-    typer.echo(f"wrote {made.certificate}, valid until {made.until:%Y-%m-%d}: every site needs a copy")
-    typer.echo(f"wrote {made.key}: anyone who has it can impersonate any site. No site needs it; keep it offline")
-
-
-@certs.command()
-@errors_exit_with_2
-def issue(
-    name: Annotated[str, typer.Argument(help="The site's name, as in its site.toml.")],
-    folder: _Folder = Path("certs"),
-    days: Annotated[int, typer.Option(help="Lifetime in days; never longer than the CA's.")] = 825,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Output folder. Default: the CA's.")] = None,
-    renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate and its key.")] = False,
-) -> None:
-    """Issue a site's certificate and key, signed by the CA."""
-    needs("fedbandit certs issue", "agent")
-    from fedbandit.agent.gossip.certificates import CA_CERTIFICATE, CA_KEY
-    from fedbandit.agent.gossip.certificates import issue as make
-
-    made = make(folder, name, days, datetime.now(UTC), output, renew)
-    typer.echo(f"wrote {made.certificate} and {made.key}, valid until {made.until:%Y-%m-%d}")
-    typer.echo(
-        f"site {name} needs both and {folder / CA_CERTIFICATE}. Copy the key nowhere else, "
-        f"and keep {folder / CA_KEY} offline"
-    )
-
-
-@certs.command()
-@errors_exit_with_2
-def sign(
-    request: Annotated[Path, typer.Argument(help="The site's certificate request, in PEM form.")],
-    name: Annotated[str, typer.Argument(help="The site's name. The request must be for this name alone.")],
-    folder: _Folder = Path("certs"),
-    days: Annotated[int, typer.Option(help="Lifetime in days; never longer than the CA's.")] = 825,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Output folder. Default: the CA's.")] = None,
-    renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate.")] = False,
-) -> None:
-    """Issue a certificate for the key in a site's request. Nothing but the key is taken from the request."""
-    needs("fedbandit certs sign", "agent")
-    from fedbandit.agent.gossip.certificates import CA_CERTIFICATE
-    from fedbandit.agent.gossip.certificates import sign as make
-
-    made = make(folder, request, name, days, datetime.now(UTC), output, renew)
-    typer.echo(f"wrote {made.certificate}, valid until {made.until:%Y-%m-%d}")
-    typer.echo(f"site {name} needs it and {folder / CA_CERTIFICATE}; it has its key already")
+# ---------------------------------------------------------------- the agent
 
 
 live = typer.Typer()
 
+
 SITE_FILE = Path("site.toml")
+
 
 Config = Annotated[Path, typer.Option("-c", "--config", help="The site's configuration file; see examples/site.toml.")]
 
@@ -230,6 +163,21 @@ def rejoin(
     typer.echo(f"{name} is a neighbour again")
 
 
+def _tell(path: Path, name: str, comes_back: bool) -> None:
+    """Tell the running agent; if none runs, write to its state file."""
+    from fedbandit.agent.client import Unreachable
+
+    site = its_config(path)
+    with plain_errors():
+        try:
+            with its_client(site, path, "neighbours") as client:
+                (client.rejoin if comes_back else client.leave)(name)
+        except Unreachable:
+            from fedbandit.agent.process.stopped import change_neighbour
+
+            change_neighbour(site, name, comes_back)
+
+
 @live.command(short_help="Tell the running agent that it is the one that lives.")
 @errors_exit_with_2
 def confirm(config: Config = SITE_FILE) -> None:
@@ -282,61 +230,11 @@ def openapi() -> None:
     typer.echo(files("fedbandit.agent.http").joinpath("openapi.json").read_text(encoding="utf-8"), nl=False)
 
 
-def _tell(path: Path, name: str, comes_back: bool) -> None:
-    """Tell the running agent; if none runs, write to its state file."""
-    from fedbandit.agent.client import Unreachable
-
-    site = its_config(path)
-    with plain_errors():
-        try:
-            with its_client(site, path, "neighbours") as client:
-                (client.rejoin if comes_back else client.leave)(name)
-        except Unreachable:
-            from fedbandit.agent.process.stopped import change_neighbour
-
-            change_neighbour(site, name, comes_back)
-
-
-def its_config(path: Path) -> "SiteConfig":
-    """Read a site's file; says how to name another one if there is none in this folder."""
-    from fedbandit.agent.process.config import read_config
-
-    if path == SITE_FILE and not path.exists():
-        raise FileError(f"{path}: no such file in this folder: use -c FILE, such as -c /etc/fedbandit/site.toml")
-    return read_config(path)
-
-
-@contextmanager
-def its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Client"]:
-    """A client of the site's running agent, with this right."""
-    from fedbandit.agent.client import Client
-    from fedbandit.agent.process.config import token_with
-
-    # Somebody waits at a terminal, not a web page.
-    with Client(f"http://{site.http}", token_with(site, right), timeout=5.0, deadline=15.0) as client:
-        its_name = client.state().name
-        if its_name != site.name:
-            raise FileError(f"{path}: listen.http: the agent of {its_name!r} listens at {site.http}")
-        yield client
-
-
-@contextmanager
-def plain_errors() -> Generator[None]:
-    """Report refusals of an agent, its file or its client like the caller's own errors."""
-    from fedbandit.agent.client import AgentError
-    from fedbandit.agent.core.records import Refused
-    from fedbandit.agent.disk.journal import JournalError
-
-    try:
-        yield
-    except (AgentError, JournalError, Refused) as error:
-        raise FileError(str(error)) from None
-
-
-# ---------------------------------------------------------------- The commands ``arm list``, ``add``
+# ---------------------------------------------------------------- arms
 
 
 arm = typer.Typer(help="Show and change the arms of a live federation.", no_args_is_help=True, rich_markup_mode=None)
+
 
 Name = Annotated[str, typer.Argument(help="The name of the arm.")]
 
@@ -471,3 +369,111 @@ def _agent(path: Path, right: "Right") -> Generator["Client"]:
             raise FileError(
                 f"{error}. Start {site.name}'s agent first: it knows the arms, and signs and spreads changes"
             ) from None
+
+
+# ---------------------------------------------------------------- certificates
+
+
+certs = typer.Typer(
+    help="Create a small CA and issue certificates for sites.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+_Folder = Annotated[Path, typer.Option(help="Folder of the CA, with ca.crt and ca.key.")]
+
+
+@certs.command()
+@errors_exit_with_2
+def init(
+    folder: _Folder = Path("certs"),
+    name: Annotated[str, typer.Option(help="Name of the CA in certificates.")] = "fedbandit CA",
+    days: Annotated[int, typer.Option(help="Lifetime in days.")] = 3650,
+) -> None:
+    """Create a CA. Never replaces an existing one."""
+    needs("fedbandit certs init", "agent")
+    from fedbandit.agent.gossip.certificates import init as make
+
+    made = make(folder, name, days, datetime.now(UTC))
+    typer.echo(f"wrote {made.certificate}, valid until {made.until:%Y-%m-%d}: every site needs a copy")
+    typer.echo(f"wrote {made.key}: anyone who has it can impersonate any site. No site needs it; keep it offline")
+
+
+@certs.command()
+@errors_exit_with_2
+def issue(
+    name: Annotated[str, typer.Argument(help="The site's name, as in its site.toml.")],
+    folder: _Folder = Path("certs"),
+    days: Annotated[int, typer.Option(help="Lifetime in days; never longer than the CA's.")] = 825,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Output folder. Default: the CA's.")] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate and its key.")] = False,
+) -> None:
+    """Issue a site's certificate and key, signed by the CA."""
+    needs("fedbandit certs issue", "agent")
+    from fedbandit.agent.gossip.certificates import CA_CERTIFICATE, CA_KEY
+    from fedbandit.agent.gossip.certificates import issue as make
+
+    made = make(folder, name, days, datetime.now(UTC), output, renew)
+    typer.echo(f"wrote {made.certificate} and {made.key}, valid until {made.until:%Y-%m-%d}")
+    typer.echo(
+        f"site {name} needs both and {folder / CA_CERTIFICATE}. Copy the key nowhere else, "
+        f"and keep {folder / CA_KEY} offline"
+    )
+
+
+@certs.command()
+@errors_exit_with_2
+def sign(
+    request: Annotated[Path, typer.Argument(help="The site's certificate request, in PEM form.")],
+    name: Annotated[str, typer.Argument(help="The site's name. The request must be for this name alone.")],
+    folder: _Folder = Path("certs"),
+    days: Annotated[int, typer.Option(help="Lifetime in days; never longer than the CA's.")] = 825,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Output folder. Default: the CA's.")] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate.")] = False,
+) -> None:
+    """Issue a certificate for the key in a site's request. Nothing but the key is taken from the request."""
+    needs("fedbandit certs sign", "agent")
+    from fedbandit.agent.gossip.certificates import CA_CERTIFICATE
+    from fedbandit.agent.gossip.certificates import sign as make
+
+    made = make(folder, request, name, days, datetime.now(UTC), output, renew)
+    typer.echo(f"wrote {made.certificate}, valid until {made.until:%Y-%m-%d}")
+    typer.echo(f"site {name} needs it and {folder / CA_CERTIFICATE}; it has its key already")
+
+
+# ---------------------------------------------------------------- what commands share
+
+
+def its_config(path: Path) -> "SiteConfig":
+    """Read a site's file; says how to name another one if there is none in this folder."""
+    from fedbandit.agent.process.config import read_config
+
+    if path == SITE_FILE and not path.exists():
+        raise FileError(f"{path}: no such file in this folder: use -c FILE, such as -c /etc/fedbandit/site.toml")
+    return read_config(path)
+
+
+@contextmanager
+def its_client(site: "SiteConfig", path: Path, right: "Right") -> Generator["Client"]:
+    """A client of the site's running agent, with this right."""
+    from fedbandit.agent.client import Client
+    from fedbandit.agent.process.config import token_with
+
+    # Somebody waits at a terminal, not a web page.
+    with Client(f"http://{site.http}", token_with(site, right), timeout=5.0, deadline=15.0) as client:
+        its_name = client.state().name
+        if its_name != site.name:
+            raise FileError(f"{path}: listen.http: the agent of {its_name!r} listens at {site.http}")
+        yield client
+
+
+@contextmanager
+def plain_errors() -> Generator[None]:
+    """Report refusals of an agent, its file or its client like the caller's own errors."""
+    from fedbandit.agent.client import AgentError
+    from fedbandit.agent.core.records import Refused
+    from fedbandit.agent.disk.journal import JournalError
+
+    try:
+        yield
+    except (AgentError, JournalError, Refused) as error:
+        raise FileError(str(error)) from None

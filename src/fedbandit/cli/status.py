@@ -16,7 +16,7 @@ from fedbandit.extras import needs
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedbandit.cli.status_view import Seen
+    from fedbandit.cli.status_view import AgentStatus
 
 __all__ = ["teller"]
 
@@ -53,7 +53,7 @@ def status(
 
     agents = _agents(urls or [], config, token_file)
 
-    def look() -> "list[Seen]":
+    def look() -> "list[AgentStatus]":
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(min(16, len(agents))) as threads:
@@ -107,7 +107,7 @@ def _console() -> "Console":
     return console
 
 
-def _show(seen: "list[Seen]", console: "Console") -> bool:
+def _show(seen: "list[AgentStatus]", console: "Console") -> bool:
     from fedbandit.cli.status_view import printed, view
 
     for part in printed(view(seen, console.width), console):
@@ -115,7 +115,7 @@ def _show(seen: "list[Seen]", console: "Console") -> bool:
     return any(it.needs for it in seen)
 
 
-def _watch(look: "Callable[[], list[Seen]]") -> bool:
+def _watch(look: "Callable[[], list[AgentStatus]]") -> bool:
     """Until Ctrl-C; whether something needed a person at last."""
     from rich.live import Live
 

@@ -18,7 +18,7 @@ from fedbandit.agent.client import AgentError, Client, Forbidden, Unauthorised
 from fedbandit.agent.http.state import ArmState, NeighbourState, SiteState, needs_a_person
 from fedbandit.checks import printable
 
-__all__ = ["NARROWEST", "Seen", "fitted", "printed", "seen_at", "view"]
+__all__ = ["NARROWEST", "AgentStatus", "fitted", "printed", "seen_at", "view"]
 
 PATIENCE = 5.0
 """Seconds that an agent has to answer: somebody waits at a terminal."""
@@ -39,7 +39,7 @@ NARROWEST = 50
 """Columns that tables need; a narrower terminal wraps lines."""
 
 
-class Seen(NamedTuple):
+class AgentStatus(NamedTuple):
     """What one agent answered: its state, if it did, and what needs a person."""
 
     url: str
@@ -48,19 +48,19 @@ class Seen(NamedTuple):
     at: float
 
 
-def seen_at(url: str, token: str | None) -> Seen:
+def seen_at(url: str, token: str | None) -> AgentStatus:
     """Ask an agent."""
     at = datetime.now(UTC).timestamp()
     with Client(url, token, timeout=PATIENCE, deadline=PATIENCE, retries=0) as client:
         try:
             state = client.state()
         except AgentError as error:
-            return Seen(url, None, [_told(url, error)], at)
+            return AgentStatus(url, None, [_told(url, error)], at)
         try:
             client.ready()
         except AgentError as error:
-            return Seen(url, state, [f"it does not serve: {error}", *needs_a_person(state)], at)
-    return Seen(url, state, needs_a_person(state), at)
+            return AgentStatus(url, state, [f"it does not serve: {error}", *needs_a_person(state)], at)
+    return AgentStatus(url, state, needs_a_person(state), at)
 
 
 def _told(url: str, error: AgentError) -> str:
@@ -79,7 +79,7 @@ def printed(drawn: RenderableType, console: Console) -> Iterator[str]:
     yield from (line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
 
 
-def fitted(seen: Sequence[Seen], console: Console) -> RenderableType:
+def fitted(seen: Sequence[AgentStatus], console: Console) -> RenderableType:
     """As much as has room in a terminal: without the promises of privacy, or only what needs a person."""
     whole = Group(*_agents(seen, console.width))
     for one in (view(seen, console.width), whole):
@@ -88,7 +88,7 @@ def fitted(seen: Sequence[Seen], console: Console) -> RenderableType:
     return Group(*_first_things(seen, console))
 
 
-def _first_things(seen: Sequence[Seen], console: Console) -> Iterator[RenderableType]:
+def _first_things(seen: Sequence[AgentStatus], console: Console) -> Iterator[RenderableType]:
     """What needs a person, and a row for each agent, those first that need one; as far as there is room."""
     pressing = [it for it in seen if it.needs]
     yield Text("There is more: make the window taller, or leave out --watch.")
@@ -98,7 +98,7 @@ def _first_things(seen: Sequence[Seen], console: Console) -> Iterator[Renderable
     yield _overview([*pressing, *(it for it in seen if not it.needs)], console.width)
 
 
-def view(seen: Sequence[Seen], width: int) -> RenderableType:
+def view(seen: Sequence[AgentStatus], width: int) -> RenderableType:
     """All of it for a terminal of so many columns: with several agents, a row for each comes first."""
     parts = _agents(seen, width)
     promises: dict[str, list[str]] = {}
@@ -111,14 +111,14 @@ def view(seen: Sequence[Seen], width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _agents(seen: Sequence[Seen], width: int) -> list[RenderableType]:
+def _agents(seen: Sequence[AgentStatus], width: int) -> list[RenderableType]:
     parts: list[RenderableType] = [] if len(seen) == 1 else [_overview(seen, width)]
     for it in seen:
         parts += [*([Text()] if parts else []), *_agent(it, width)]
     return parts
 
 
-def _overview(seen: Sequence[Seen], width: int) -> Table:
+def _overview(seen: Sequence[AgentStatus], width: int) -> Table:
     counts = ["neighbours >", "decisions >"] if width >= _NARROW else []
     table = _table(width, "agent", "site", "best so far", *counts, "needs a person >")
     for it in seen:
@@ -134,7 +134,7 @@ def _overview(seen: Sequence[Seen], width: int) -> Table:
     return table
 
 
-def _agent(seen: Seen, width: int) -> Iterator[RenderableType]:
+def _agent(seen: AgentStatus, width: int) -> Iterator[RenderableType]:
     state = seen.state
     if state is None:
         yield from (Text(_clean(it), "bold red") for it in seen.needs)

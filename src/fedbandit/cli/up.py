@@ -11,7 +11,7 @@ from fedbandit.cli.errors import errors_exit_with_2
 from fedbandit.extras import needs
 
 if TYPE_CHECKING:
-    from fedbandit.local.up import Run, Setting
+    from fedbandit.local.up import LocalSetting, Run
 
 __all__ = ["FIGURE", "NUMBERS", "show_live", "upper"]
 
@@ -60,7 +60,7 @@ def up(
     show_live(setting_of(problem, graph_of(graph, agents), arms, epsilon, speed, rate, seed), seconds, output, port)
 
 
-def show_live(setting: "Setting", seconds: float | None, output: Path, port: int = 0) -> None:
+def show_live(setting: "LocalSetting", seconds: float | None, output: Path, port: int = 0) -> None:
     """Run a setting, show it during and after the run; exit code 1 if an agent dies."""
     from rich.console import Console
 

@@ -6,7 +6,7 @@ from fedbandit.policies import CentralUCB, FedBatch, FedUCB, GossipUCB, LocalUCB
 from fedbandit.world.problem import Problem
 
 if TYPE_CHECKING:
-    from fedbandit.local.up import Setting
+    from fedbandit.local.up import LocalSetting
     from fedbandit.simulation.result import Result
 
 __all__ = [
@@ -61,13 +61,13 @@ def policies() -> list[Policy]:
     ]
 
 
-def live_setting() -> "Setting":
+def live_setting() -> "LocalSetting":
     """The same means with rewards 0 or 1, for ``fedbandit.local.up.run``."""
-    from fedbandit.local.up import Setting
+    from fedbandit.local.up import LocalSetting
 
     world = Problem.bernoulli(problem().means, problem().graph)
     names, arms = (tuple(f"{word}{i + 1}" for i in range(count)) for word, count in (("hospital-", 3), ("arm ", 5)))
-    return Setting("demo", world, names, arms, epsilon=1.0, speed=LIVE_SPEED, rate=2.0, seed=0)
+    return LocalSetting("demo", world, names, arms, epsilon=1.0, speed=LIVE_SPEED, rate=2.0, seed=0)
 
 
 def reading(result: "Result") -> str:

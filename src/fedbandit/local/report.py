@@ -1,4 +1,4 @@
-"""Summarises a run of ``fedbandit up`` in numbers, tables and words, from its visits and the agents' states.
+"""Summarises a run of ``fedbandit up`` in numbers, tables, words and a figure, from its visits and the agents' states.
 
 An operator may add arms while it runs: they come after the problem's arms, at each site in an order of its own.
 """
@@ -19,8 +19,6 @@ from fedbandit.local.up import FederationShown, GraphShown, Run, SiteShown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from fedbandit.local.up import Run
 
 
 __all__ = [
@@ -331,7 +329,7 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.0f} %"
 
 
-# ---------------------------------------------------------------- Draws the figure of ``fedbandit up``: what each
+# ---------------------------------------------------------------- the figure
 
 
 SPREAD = 0.72

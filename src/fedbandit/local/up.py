@@ -1,6 +1,6 @@
 """Runs a whole federation on this machine with simulated patients: real agent processes, certificates and time.
 
-It uses only the agents' HTTP API. ``report`` summarises a run, ``figure`` draws it.
+It uses only the agents' HTTP API, and serves a page with all sites side by side. ``report`` summarises a run.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ __all__ = [
     "FederationShown",
     "GraphShown",
     "Killed",
+    "LocalSetting",
     "Page",
     "Run",
-    "Setting",
     "SiteShown",
     "Visits",
     "graph_of",
@@ -55,7 +55,102 @@ __all__ = [
 ]
 
 
-# ---------------------------------------------------------------- Serves the page of a whole federation on this
+# ---------------------------------------------------------------- what to run
+
+
+MAX_AGENTS, MAX_ARMS = 64, 100  # an agent is a process of about 100 MB
+
+
+MAX_SPEED, MAX_RATE = 1000.0, 1000.0
+
+
+WINDOW = 1.0
+"""The reward window in seconds: simulated patients report at once, but for a busy machine."""
+
+
+@dataclass(frozen=True)
+class LocalSetting:
+    """What to run. Rewards of the problem are 0 or 1.
+
+    * ``names``, ``arms``: of sites and arms, in the problem's order
+    * ``speed``: patients per second at each site
+    * ``rate``: exchanges per second over each link
+    * ``seed``: of patients and outcomes; agents use the system's randomness, so no two runs are alike
+    """
+
+    title: str
+    problem: Problem
+    names: tuple[str, ...]
+    arms: tuple[str, ...]
+    epsilon: float
+    speed: float
+    rate: float
+    seed: int
+
+    @property
+    def terms(self) -> Federation:
+        """The terms that the sites share."""
+        policy = FedBatch(epsilon=self.epsilon)
+        return Federation(self.title, self.arms, 0.0, 1.0, policy, reward_window=WINDOW)
+
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """The graph's edges; the first of a pair dials."""
+        return [(self.names[i], self.names[j]) for i, j in self.problem.graph.edges]
+
+    def mean(self, site: int, arm: int) -> float:
+        """The chance of success of an arm at a site; of one that was added meanwhile: the average of the others.
+
+        So what an added arm costs is what arms given at random cost, and the best arm stays the best.
+        """
+        means = self.problem.means[site]
+        return float(means[arm] if arm < len(means) else means.mean())
+
+
+def graph_of(text: str, agents: int | None) -> Graph:
+    """A graph such as ``ring`` or ``ring:5``, which must match the number of agents if that is given."""
+    size = 3 if agents is None else whole_number("--agents", agents, 2, MAX_AGENTS)
+    try:
+        graph = parse(text if ":" in text else f"{text}:{size}")
+    except InvalidArgument as error:
+        if error.argument == "graph":
+            raise InvalidArgument("--graph", text, error.accepted, error.hint) from None
+        raise error.at("--graph") from None
+    if agents is not None and graph.num_agents != size:
+        raise InvalidArgument("--graph", text, f"a graph of {size} agents, as --agents says")
+    whole_number("--agents", graph.num_agents, 2, MAX_AGENTS)
+    return graph
+
+
+def setting_of(
+    problem: str, graph: Graph, arms: int | None, epsilon: float, speed: float, rate: float, seed: int
+) -> LocalSetting:
+    """The setting for the options of ``fedbandit up``."""
+    seed = whole_number("--seed", seed, 0, 2**64 - 1)
+    common = (
+        number_between("--epsilon", epsilon, 0.0, 100.0),
+        number_between("--speed", speed, 0.0, MAX_SPEED),
+        number_between("--rate", rate, 0.0, MAX_RATE),
+        seed,
+    )
+    size = graph.num_agents
+    if problem == "hospital":
+        if arms is not None:
+            raise InvalidArgument("--arms", arms, f"left out: the hospital data have {len(SHORT_ARM_NAMES)}")
+        world = hospital_problem("order" if size == 3 else "random", seed, graph, size)
+        return LocalSetting("diabetes", world, _numbered("hospital-", size), SHORT_ARM_NAMES, *common)
+    if problem == "bernoulli":
+        count = whole_number("--arms", 5 if arms is None else arms, 2, MAX_ARMS)
+        world = Problem.random(size, count, graph, seed, "bernoulli")
+        return LocalSetting("bernoulli", world, _numbered("site-", size), _numbered("arm ", count), *common)
+    raise InvalidArgument("--problem", problem, "one of hospital, bernoulli")
+
+
+def _numbered(prefix: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{prefix}{i + 1}" for i in range(count))
+
+
+# ---------------------------------------------------------------- the page
 
 
 OWN = files_in(Path(__file__).parent / "page")
@@ -172,64 +267,26 @@ def _only_get(message: str) -> HttpError:
     return HttpError(405, "method_not_allowed", message, None, "GET", {"Allow": "GET"})
 
 
-MAX_AGENTS, MAX_ARMS = 64, 100  # an agent is a process of about 100 MB
-MAX_SPEED, MAX_RATE = 1000.0, 1000.0
+# ---------------------------------------------------------------- a run
+
+
 IN_FLIGHT = 2
 """Concurrent patients of a site; more wait. The client slows down with the number of connections."""
 
-WINDOW = 1.0
-"""The reward window in seconds: simulated patients report at once, but for a busy machine."""
 
 LOOK_EVERY = 0.5
 """Seconds between polls of the agents."""
 
+
 LAST_ANSWERS = 3.0
 """Seconds that the last patients, and the last poll of an agent, may take."""
+
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Killed(Exception):
     """A second stop signal arrived: the agents were killed."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What to run. Rewards of the problem are 0 or 1.
-
-    * ``names``, ``arms``: of sites and arms, in the problem's order
-    * ``speed``: patients per second at each site
-    * ``rate``: exchanges per second over each link
-    * ``seed``: of patients and outcomes; agents use the system's randomness, so no two runs are alike
-    """
-
-    title: str
-    problem: Problem
-    names: tuple[str, ...]
-    arms: tuple[str, ...]
-    epsilon: float
-    speed: float
-    rate: float
-    seed: int
-
-    @property
-    def terms(self) -> Federation:
-        """The terms that the sites share."""
-        policy = FedBatch(epsilon=self.epsilon)
-        return Federation(self.title, self.arms, 0.0, 1.0, policy, reward_window=WINDOW)
-
-    @property
-    def links(self) -> list[tuple[str, str]]:
-        """The graph's edges; the first of a pair dials."""
-        return [(self.names[i], self.names[j]) for i, j in self.problem.graph.edges]
-
-    def mean(self, site: int, arm: int) -> float:
-        """The chance of success of an arm at a site; of one that was added meanwhile: the average of the others.
-
-        So what an added arm costs is what arms given at random cost, and the best arm stays the best.
-        """
-        means = self.problem.means[site]
-        return float(means[arm] if arm < len(means) else means.mean())
 
 
 @dataclass
@@ -252,54 +309,15 @@ class Visits:
 class Run:
     """A run, during and after: a row of ``visits`` per site, its length in seconds so far, the address of its page."""
 
-    setting: Setting
+    setting: LocalSetting
     federation: LocalFederation
     visits: list[Visits]
     seconds: float = 0.0
     page: str | None = None
 
 
-def graph_of(text: str, agents: int | None) -> Graph:
-    """A graph such as ``ring`` or ``ring:5``, which must match the number of agents if that is given."""
-    size = 3 if agents is None else whole_number("--agents", agents, 2, MAX_AGENTS)
-    try:
-        graph = parse(text if ":" in text else f"{text}:{size}")
-    except InvalidArgument as error:
-        if error.argument == "graph":
-            raise InvalidArgument("--graph", text, error.accepted, error.hint) from None
-        raise error.at("--graph") from None
-    if agents is not None and graph.num_agents != size:
-        raise InvalidArgument("--graph", text, f"a graph of {size} agents, as --agents says")
-    whole_number("--agents", graph.num_agents, 2, MAX_AGENTS)
-    return graph
-
-
-def setting_of(
-    problem: str, graph: Graph, arms: int | None, epsilon: float, speed: float, rate: float, seed: int
-) -> Setting:
-    """The setting for the options of ``fedbandit up``."""
-    seed = whole_number("--seed", seed, 0, 2**64 - 1)
-    common = (
-        number_between("--epsilon", epsilon, 0.0, 100.0),
-        number_between("--speed", speed, 0.0, MAX_SPEED),
-        number_between("--rate", rate, 0.0, MAX_RATE),
-        seed,
-    )
-    size = graph.num_agents
-    if problem == "hospital":
-        if arms is not None:
-            raise InvalidArgument("--arms", arms, f"left out: the hospital data have {len(SHORT_ARM_NAMES)}")
-        world = hospital_problem("order" if size == 3 else "random", seed, graph, size)
-        return Setting("diabetes", world, _numbered("hospital-", size), SHORT_ARM_NAMES, *common)
-    if problem == "bernoulli":
-        count = whole_number("--arms", 5 if arms is None else arms, 2, MAX_ARMS)
-        world = Problem.random(size, count, graph, seed, "bernoulli")
-        return Setting("bernoulli", world, _numbered("site-", size), _numbered("arm ", count), *common)
-    raise InvalidArgument("--problem", problem, "one of hospital, bernoulli")
-
-
-def _numbered(prefix: str, count: int) -> tuple[str, ...]:
-    return tuple(f"{prefix}{i + 1}" for i in range(count))
+Page = tuple[socket.socket, Callable[[Run], FederationShown]]
+"""Where the page of a federation is served, and what it shows."""
 
 
 def new_folder(output: Path) -> Path:
@@ -314,12 +332,8 @@ def new_folder(output: Path) -> Path:
             number += 1
 
 
-Page = tuple[socket.socket, Callable[[Run], FederationShown]]
-"""Where the page of a federation is served, and what it shows."""
-
-
 def run(
-    setting: Setting,
+    setting: LocalSetting,
     folder: Path,
     seconds: float | None,
     began: Callable[[Run], None],
@@ -360,15 +374,15 @@ async def _run(
     return run
 
 
-class _Asked(asyncio.Event):
+class _StopRequest(asyncio.Event):
     """Set by a stop signal; a second one kills."""
 
     is_killed = False
 
 
 @contextmanager
-def _signals(federation: LocalFederation) -> Generator[_Asked]:
-    asked, loop = _Asked(), asyncio.get_running_loop()
+def _signals(federation: LocalFederation) -> Generator[_StopRequest]:
+    asked, loop = _StopRequest(), asyncio.get_running_loop()
 
     def on_signal() -> None:
         if asked.is_set():

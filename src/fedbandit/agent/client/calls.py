@@ -35,6 +35,9 @@ __all__ = [
 ]
 
 
+# ---------------------------------------------------------------- what can go wrong
+
+
 class AgentError(RuntimeError):
     """A failed call, with the agent's message.
 
@@ -120,7 +123,7 @@ _KINDS: dict[str, type[AgentError]] = {
 
 
 class _Detail(BaseModel):
-    """As ``http.schemas.ErrorDetail``; an agent of a later version may know further codes."""
+    """As ``http.bodies.ErrorDetail``; an agent of a later version may know further codes."""
 
     model_config = ConfigDict(strict=True)
     code: str
@@ -129,7 +132,7 @@ class _Detail(BaseModel):
     accepted: str | None = None
 
 
-class _Body(BaseModel):
+class _ErrorAnswer(BaseModel):
     model_config = ConfigDict(strict=True)
     error: _Detail
 
@@ -137,13 +140,13 @@ class _Body(BaseModel):
 def error_of(content: bytes) -> AgentError | None:
     """The error in the body of an unsuccessful response; None: no agent has written it."""
     try:
-        said = _Body.model_validate_json(content).error
+        said = _ErrorAnswer.model_validate_json(content).error
     except ValidationError:
         return None
     return _KINDS.get(said.code, AgentError)(said.message, said.code, said.field, said.accepted)
 
 
-# ---------------------------------------------------------------- The calls of an agent's HTTP API, each
+# ---------------------------------------------------------------- answers
 
 
 _T = TypeVar("_T")
@@ -224,7 +227,7 @@ class ApiCall(Generic[_T]):
 
 
 @dataclass(frozen=True)
-class _Decisions:
+class _DecisionList:
     decisions: list[Decision]
 
 
@@ -238,7 +241,7 @@ class _Counted:
     counted: bool
 
 
-_DECISION, _DECISIONS, _KNOWN = TypeAdapter(Decision), TypeAdapter(_Decisions), TypeAdapter(KnownDecision)
+_DECISION, _DECISIONS, _KNOWN = TypeAdapter(Decision), TypeAdapter(_DecisionList), TypeAdapter(KnownDecision)
 _COUNTED, _RESULTS, _LOGGED = TypeAdapter(_Counted), TypeAdapter(_Results), TypeAdapter(LoggedDecision)
 _OBJECT = TypeAdapter(dict[str, Any])
 

@@ -1,4 +1,4 @@
-"""Checks host, origin, token and size of every HTTP request before it is routed, and then the caller's right.
+"""Checks host, origin, token and size of every HTTP request before it is routed, then the caller's right and the query.
 
 Loopback does not keep browsers out: a page from another server can resolve its own name to 127.0.0.1 (hence the
 check of Host), can post to 127.0.0.1 without permission (hence the check of Origin), and can frame or link to any path
@@ -173,9 +173,10 @@ def check_tokens(tokens: Iterable[str]) -> None:
         raise InvalidArgument("token", "(hidden)", "letters, digits and . _ ~ + / - without spaces")
 
 
-# ---------------------------------------------------------------- Checks the query parameters of a request
+# ---------------------------------------------------------------- query parameters
 
 
+# Unknown parameters are refused: a caller who sends one expects an effect.
 QUERY_OF: Mapping[str, tuple[str, ...]] = {"log": ("after",)}
 """The query parameters of an operation, by its id; others take none."""
 

@@ -1,21 +1,21 @@
-"""The HTTP API of an agent: puts its paths together, and the checks that stand before all of them.
+"""The HTTP API of an agent: what it calls of the agent, its paths, and its OpenAPI document.
 
-Paths are in ``decision_paths`` and ``operator_paths``, bodies in ``schemas``, access control in ``access``.
+``decisions`` has the paths of an application; here are those of operators and viewers. ``access`` stands before all of
+them.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, cast
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from fedbandit.agent import strict_json
 from fedbandit.agent.core.arms import ArmChange, Arms, ChangeKind
 from fedbandit.agent.core.decisions import Request as ArmRequest
 from fedbandit.agent.core.decisions import Retention
@@ -26,15 +26,15 @@ from fedbandit.agent.core.site import Outcome
 from fedbandit.agent.http.access import LOOPBACK, OPEN, RIGHT_FOR, AccessControl, check_right, check_tokens, query_of
 from fedbandit.agent.http.bodies import (
     MEANINGS,
-    Alive,
+    Body,
     HttpError,
-    Ready,
     answer_errors,
     check_type,
     errors,
     expect_nothing,
     path_parameter,
     read_body,
+    read_model,
 )
 from fedbandit.agent.http.decisions import add_decisions, add_log
 from fedbandit.agent.http.events import EventStream, Feed
@@ -51,24 +51,13 @@ from fedbandit.agent.http.state import (
     SiteState,
 )
 from fedbandit.agent.process.config import Right, Rights
-from fedbandit.checks import InvalidArgument, closest, shortened
+from fedbandit.checks import InvalidArgument
 from fedbandit.policies.fed_batch import FedBatch
 
-__all__ = [
-    "FILE",
-    "AcceptRequest",
-    "ChangeRequest",
-    "LocalAgent",
-    "add_arms",
-    "add_lives",
-    "add_neighbours",
-    "describe",
-    "general_document",
-    "make_app",
-]
+__all__ = ["FILE", "AcceptRequest", "ChangeRequest", "LocalAgent", "general_document", "make_app"]
 
 
-# ---------------------------------------------------------------- What the HTTP API calls of an agent.
+# ---------------------------------------------------------------- what the API calls of an agent
 
 
 class LocalAgent(Protocol):
@@ -163,255 +152,6 @@ class LocalAgent(Protocol):
         ...
 
 
-# ---------------------------------------------------------------- Completes the agent's OpenAPI document: the
-
-
-_TAGS: dict[Right | None, str] = {
-    "decide": "application",
-    "report": "application",
-    "view": "viewer",
-    "neighbours": "operator",
-    "lives": "operator",
-    "arms": "operator",
-    "log": "operator",
-    None: "health",
-}
-"""Whose operations they are, by the right that they require."""
-
-
-def describe(app: FastAPI, with_token: bool) -> None:
-    """Fix an application's document, including the answers of access control and router on every path."""
-    routes = app.routes
-    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
-    for path, operations in document["paths"].items():
-        is_open = path in OPEN
-        for operation in operations.values():
-            for status in (400, 401, 403, 405, 413, 421, 422, 500):
-                if status != 401 or (with_token and not is_open):
-                    operation["responses"][str(status)] = {"description": MEANINGS[status], "content": error}
-            right = RIGHT_FOR[operation["operationId"]]
-            operation["tags"] = [_TAGS[right] if is_open or right is not None else "viewer"]
-            if with_token and not is_open:
-                operation["security"] = [{"token": [] if right is None else [right]}]
-    if with_token:
-        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    app.openapi = lambda: document
-
-
-# ---------------------------------------------------------------- The paths that show and change the arms.
-
-
-class _Asked(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class ChangeRequest(_Asked):
-    """What to do with which arm."""
-
-    change: Literal["add", "suspend", "resume", "retire"] = Field(description="What to do.", examples=["suspend"])
-    arm: str = Field(description="Name of the arm.", examples=["glipizide"])
-
-
-class AcceptRequest(_Asked):
-    """The arm whose changes are accepted."""
-
-    arm: str = Field(description="Name of the arm.", examples=["glipizide"])
-    retire: bool = Field(default=False, description="Accept a retirement, too: that is final.")
-
-
-_T = TypeVar("_T", bound=_Asked)
-
-
-async def _asked(request: Request, kind: type[_T], body: str) -> _T:
-    """The body of a request, or the first mistake in it."""
-    check_type(request)
-    raw = await read_body(request.receive)
-    try:
-        strict_json.parse(raw)
-        return kind.model_validate_json(raw)
-    except strict_json.DuplicateKey as error:
-        raise HttpError(
-            422, "invalid", f"{shortened(repr(error.key))} stands twice in the body", "body", body
-        ) from None
-    except ValidationError as error:
-        raise _mistake(error, kind, body) from None
-    except (ValueError, RecursionError):
-        raise HttpError(400, "invalid_json", f"the body is not JSON; it must be like {body}", "body", body) from None
-
-
-def _mistake(error: ValidationError, kind: type[_Asked], body: str) -> HttpError:
-    first = error.errors(include_url=False)[0]
-    if not first["loc"]:
-        return HttpError(422, "invalid", f"the body must be like {body}", "body", body)
-    name = str(first["loc"][0])
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(kind.model_fields)
-        says = f"{shortened(repr(name))} is not a field; there are {known}. {closest(name, kind.model_fields)}"
-        return HttpError(422, "invalid", says.strip(), shortened(name), known)
-    accepted = {"change": "add, suspend, resume or retire", "retire": "true or false"}.get(name, "the name of an arm")
-    if first["type"] == "missing":
-        return HttpError(422, "invalid", f"{name} is missing; it must be {accepted}", name, accepted)
-    says = f"{name} must be {accepted}, not {shortened(repr(first['input']))}"
-    return HttpError(422, "invalid", says, name, accepted)
-
-
-def add_arms(app: FastAPI, agent: LocalAgent) -> None:
-    """Add the paths that show the arms, change one, and accept others' changes."""
-    refusals = errors(400, 404, 409, 413, 415, 422, 503)
-
-    @app.get(
-        "/v1/arms",
-        operation_id="arms",
-        summary="The arms, and who changed them",
-        response_model=ArmsBody,
-        responses=errors(503),
-    )
-    async def arms(_: Request) -> Response:
-        return _json(arms_body(await agent.arms()))
-
-    @app.post(
-        "/v1/arms",
-        operation_id="change_arm",
-        summary="Add, suspend, resume or retire an arm",
-        description="Signed by this site and told to all others. A stop counts at each as soon as it has heard of it; "
-        "to add or resume an arm counts at sites that accept this one's changes, or whose operator accepts it.",
-        status_code=201,
-        response_model=ArmChangeBody,
-        response_description="On disk, and on its way to the neighbours.",
-        responses=refusals,
-        openapi_extra=_takes(ChangeRequest),
-    )
-    async def change_arm(request: Request) -> Response:
-        asked = await _asked(request, ChangeRequest, '{"change": "suspend", "arm": "glipizide"}')
-        try:
-            change = await agent.change_arm(asked.change, asked.arm)
-        except InvalidArgument as error:
-            is_known = asked.change == "add" or asked.arm in (await agent.arms()).names
-            raise _refusal(error, *((409, "arm_refused") if is_known else (404, "unknown_arm"))) from None
-        return _json(change_body(await agent.arms(), change), 201)
-
-    @app.post(
-        "/v1/arms/accept",
-        operation_id="accept_arm",
-        summary="Accept the changes of an arm that wait",
-        description="A retirement is final, and is accepted only with `retire`; until then it suspends.",
-        response_model=ArmsBody,
-        response_description="On disk; the arms as they are now.",
-        responses=refusals,
-        openapi_extra=_takes(AcceptRequest),
-    )
-    async def accept_arm(request: Request) -> Response:
-        asked = await _asked(request, AcceptRequest, '{"arm": "glipizide"}')
-        try:
-            await agent.accept_arm(asked.arm, asked.retire)
-        except InvalidArgument as error:
-            raise _refusal(
-                error, *((404, "unknown_arm") if error.argument == "arm" else (409, "arm_refused"))
-            ) from None
-        return _json(arms_body(await agent.arms()))
-
-    _ = arms, change_arm, accept_arm
-
-
-def _refusal(error: InvalidArgument, status: int, code: Literal["arm_refused", "unknown_arm"]) -> HttpError:
-    """Which names are accepted depends on the arms that there are, not on the request alone."""
-    return HttpError(status, code, str(error), error.argument, error.accepted)
-
-
-def _takes(kind: type[BaseModel]) -> dict[str, object]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
-
-
-def _json(body: BaseModel, status: int = 200) -> Response:
-    return Response(body.model_dump_json(), status, media_type="application/json")
-
-
-# ---------------------------------------------------------------- The paths of an operator: neighbours that leave
-
-
-# ---------------------------------------------------------------- neighbours
-
-
-def add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
-    """Add the paths that drop and readmit a neighbour."""
-    name = path_parameter("name", "The neighbour's name, as in the configuration.", "east")
-    path, extra = "/v1/neighbours/{name}", {"parameters": [name]}
-    refusals = errors(400, 404, 413, 415, 422, 503)
-
-    @app.delete(
-        path,
-        operation_id="leave",
-        summary="Drop a neighbour that has left for good",
-        description="Drops its flow; the others converge to the mean of the remaining sites. Tell all its neighbours.",
-        status_code=204,
-        response_class=Response,
-        response_description="On disk.",
-        responses=refusals,
-        openapi_extra=extra,
-    )
-    async def leave(request: Request) -> Response:
-        await expect_nothing(request)
-        await agent.leave(request.path_params["name"])
-        return Response(status_code=204)
-
-    @app.put(
-        path,
-        operation_id="rejoin",
-        summary="Accept a neighbour that had left",
-        status_code=204,
-        response_class=Response,
-        response_description="On disk.",
-        responses=refusals,
-        openapi_extra=extra,
-    )
-    async def rejoin(request: Request) -> Response:
-        await expect_nothing(request)
-        await agent.rejoin(request.path_params["name"])
-        return Response(status_code=204)
-
-    _ = leave, rejoin
-
-
-# ---------------------------------------------------------------- lives
-
-
-def add_lives(app: FastAPI, agent: LocalAgent) -> None:
-    """Add the paths that confirm a file, or begin a new life with an old one."""
-    refusals = errors(400, 409, 413, 415, 422, 503)
-
-    @app.post(
-        "/v1/confirm",
-        operation_id="confirm",
-        summary="Say that this process lives, and that its data folder is the latest",
-        description="When no neighbour is there to confirm it, or after a second process of this name was stopped.",
-        status_code=204,
-        response_class=Response,
-        response_description="Releases go on.",
-        responses=refusals,
-    )
-    async def confirm(request: Request) -> Response:
-        await expect_nothing(request)
-        await agent.confirm()
-        return Response(status_code=204)
-
-    @app.post(
-        "/v1/restore",
-        operation_id="restore",
-        summary="Begin a new life with an old data folder",
-        description="Drops what another process may have released. What only this process has decided stays.",
-        response_model=RestoredBody,
-        response_description="On disk.",
-        responses=refusals,
-    )
-    async def restore(request: Request) -> Response:
-        await expect_nothing(request)
-        body = RestoredBody(**asdict(await agent.restore()))
-        return Response(body.model_dump_json(), media_type="application/json")
-
-    _ = confirm, restore
-
-
 def make_app(
     agent: LocalAgent, tokens: Mapping[str, Rights] | None = None, hosts: Iterable[str] | None = LOOPBACK
 ) -> FastAPI:
@@ -451,6 +191,12 @@ def make_app(
     return app
 
 
+_DESCRIPTION = """Ask for an arm, use it, report the reward.
+
+Every unsuccessful response is an `ErrorBody`, and has changed nothing. Decisions and rewards are on disk when they
+are acknowledged."""
+
+
 class _Direct(APIRoute):
     """A route that checks the caller's right and query and calls its function, without injection or conversion."""
 
@@ -468,13 +214,19 @@ class _Direct(APIRoute):
         return checked
 
 
-_DESCRIPTION = """Ask for an arm, use it, report the reward.
-
-Every unsuccessful response is an `ErrorBody`, and has changed nothing. Decisions and rewards are on disk when they
-are acknowledged."""
+# ---------------------------------------------------------------- what can be seen
 
 
-# ---------------------------------------------------------------- views
+class Alive(Body):
+    """The process is alive."""
+
+    alive: Literal[True] = True
+
+
+class Ready(Body):
+    """The agent hands out decisions."""
+
+    ready: Literal[True] = True
 
 
 def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
@@ -557,22 +309,233 @@ def _add_watching(app: FastAPI, agent: LocalAgent) -> None:
     _ = history, events, rights
 
 
-# ---------------------------------------------------------------- The OpenAPI document of an agent of any
+# ---------------------------------------------------------------- neighbours, and which file is the latest
+
+
+def add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
+    """Add the paths that drop and readmit a neighbour."""
+    name = path_parameter("name", "The neighbour's name, as in the configuration.", "east")
+    path, extra = "/v1/neighbours/{name}", {"parameters": [name]}
+    refusals = errors(400, 404, 413, 415, 422, 503)
+
+    @app.delete(
+        path,
+        operation_id="leave",
+        summary="Drop a neighbour that has left for good",
+        description="Drops its flow; the others converge to the mean of the remaining sites. Tell all its neighbours.",
+        status_code=204,
+        response_class=Response,
+        response_description="On disk.",
+        responses=refusals,
+        openapi_extra=extra,
+    )
+    async def leave(request: Request) -> Response:
+        await expect_nothing(request)
+        await agent.leave(request.path_params["name"])
+        return Response(status_code=204)
+
+    @app.put(
+        path,
+        operation_id="rejoin",
+        summary="Accept a neighbour that had left",
+        status_code=204,
+        response_class=Response,
+        response_description="On disk.",
+        responses=refusals,
+        openapi_extra=extra,
+    )
+    async def rejoin(request: Request) -> Response:
+        await expect_nothing(request)
+        await agent.rejoin(request.path_params["name"])
+        return Response(status_code=204)
+
+    _ = leave, rejoin
+
+
+def add_lives(app: FastAPI, agent: LocalAgent) -> None:
+    """Add the paths that confirm a file, or begin a new life with an old one."""
+    refusals = errors(400, 409, 413, 415, 422, 503)
+
+    @app.post(
+        "/v1/confirm",
+        operation_id="confirm",
+        summary="Say that this process lives, and that its data folder is the latest",
+        description="When no neighbour is there to confirm it, or after a second process of this name was stopped.",
+        status_code=204,
+        response_class=Response,
+        response_description="Releases go on.",
+        responses=refusals,
+    )
+    async def confirm(request: Request) -> Response:
+        await expect_nothing(request)
+        await agent.confirm()
+        return Response(status_code=204)
+
+    @app.post(
+        "/v1/restore",
+        operation_id="restore",
+        summary="Begin a new life with an old data folder",
+        description="Drops what another process may have released. What only this process has decided stays.",
+        response_model=RestoredBody,
+        response_description="On disk.",
+        responses=refusals,
+    )
+    async def restore(request: Request) -> Response:
+        await expect_nothing(request)
+        body = RestoredBody(**asdict(await agent.restore()))
+        return Response(body.model_dump_json(), media_type="application/json")
+
+    _ = confirm, restore
+
+
+# ---------------------------------------------------------------- arms
+
+
+class ChangeRequest(Body):
+    """What to do with which arm."""
+
+    change: Literal["add", "suspend", "resume", "retire"] = Field(description="What to do.", examples=["suspend"])
+    arm: str = Field(description="Name of the arm.", examples=["glipizide"])
+
+
+class AcceptRequest(Body):
+    """The arm whose changes are accepted."""
+
+    arm: str = Field(description="Name of the arm.", examples=["glipizide"])
+    retire: bool = Field(default=False, description="Accept a retirement, too: that is final.")
+
+
+_ACCEPTED = {
+    "change": "add, suspend, resume or retire",
+    "arm": "the name of an arm",
+    "retire": "true or false",
+}
+
+
+def add_arms(app: FastAPI, agent: LocalAgent) -> None:
+    """Add the paths that show the arms, change one, and accept others' changes."""
+    refusals = errors(400, 404, 409, 413, 415, 422, 503)
+
+    @app.get(
+        "/v1/arms",
+        operation_id="arms",
+        summary="The arms, and who changed them",
+        response_model=ArmsBody,
+        responses=errors(503),
+    )
+    async def arms(_: Request) -> Response:
+        return _json(arms_body(await agent.arms()))
+
+    @app.post(
+        "/v1/arms",
+        operation_id="change_arm",
+        summary="Add, suspend, resume or retire an arm",
+        description="Signed by this site and told to all others. A stop counts at each as soon as it has heard of it; "
+        "to add or resume an arm counts at sites that accept this one's changes, or whose operator accepts it.",
+        status_code=201,
+        response_model=ArmChangeBody,
+        response_description="On disk, and on its way to the neighbours.",
+        responses=refusals,
+        openapi_extra=_takes(ChangeRequest),
+    )
+    async def change_arm(request: Request) -> Response:
+        check_type(request)
+        body = 'an object such as {"change": "suspend", "arm": "glipizide"}'
+        asked = read_model(await read_body(request.receive), ChangeRequest, body, _ACCEPTED)
+        try:
+            change = await agent.change_arm(asked.change, asked.arm)
+        except InvalidArgument as error:
+            is_known = asked.change == "add" or asked.arm in (await agent.arms()).names
+            raise _refusal(error, *((409, "arm_refused") if is_known else (404, "unknown_arm"))) from None
+        return _json(change_body(await agent.arms(), change), 201)
+
+    @app.post(
+        "/v1/arms/accept",
+        operation_id="accept_arm",
+        summary="Accept the changes of an arm that wait",
+        description="A retirement is final, and is accepted only with `retire`; until then it suspends.",
+        response_model=ArmsBody,
+        response_description="On disk; the arms as they are now.",
+        responses=refusals,
+        openapi_extra=_takes(AcceptRequest),
+    )
+    async def accept_arm(request: Request) -> Response:
+        check_type(request)
+        body = 'an object such as {"arm": "glipizide"}'
+        asked = read_model(await read_body(request.receive), AcceptRequest, body, _ACCEPTED)
+        try:
+            await agent.accept_arm(asked.arm, asked.retire)
+        except InvalidArgument as error:
+            raise _refusal(
+                error, *((404, "unknown_arm") if error.argument == "arm" else (409, "arm_refused"))
+            ) from None
+        return _json(arms_body(await agent.arms()))
+
+    _ = arms, change_arm, accept_arm
+
+
+def _refusal(error: InvalidArgument, status: int, code: Literal["arm_refused", "unknown_arm"]) -> HttpError:
+    """Which names are accepted depends on the arms that there are, not on the request alone."""
+    return HttpError(status, code, str(error), error.argument, error.accepted)
+
+
+def _takes(kind: type[BaseModel]) -> dict[str, object]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
+
+
+def _json(body: BaseModel, status: int = 200) -> Response:
+    return Response(body.model_dump_json(), status, media_type="application/json")
+
+
+# ---------------------------------------------------------------- the OpenAPI document
+
+
+_TAGS: dict[Right | None, str] = {
+    "decide": "application",
+    "report": "application",
+    "view": "viewer",
+    "neighbours": "operator",
+    "lives": "operator",
+    "arms": "operator",
+    "log": "operator",
+    None: "health",
+}
+"""Whose operations they are, by the right that they require."""
+
+
+def describe(app: FastAPI, with_token: bool) -> None:
+    """Fix an application's document, including the answers of access control and router on every path."""
+    routes = app.routes
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
+    for path, operations in document["paths"].items():
+        is_open = path in OPEN
+        for operation in operations.values():
+            for status in (400, 401, 403, 405, 413, 421, 422, 500):
+                if status != 401 or (with_token and not is_open):
+                    operation["responses"][str(status)] = {"description": MEANINGS[status], "content": error}
+            right = RIGHT_FOR[operation["operationId"]]
+            operation["tags"] = [_TAGS[right] if is_open or right is not None else "viewer"]
+            if with_token and not is_open:
+                operation["security"] = [{"token": [] if right is None else [right]}]
+    if with_token:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    app.openapi = lambda: document
 
 
 FILE = "openapi.json"
-
-
-class _Nobody:
-    """An agent that is never called."""
-
-    terms = Federation("any", ("any arm", "another arm"), 0.0, 1.0, FedBatch(1.0), max_agents=2)
 
 
 def general_document() -> dict[str, Any]:
     """The document with tokens, and without what differs between federations: range of rewards, names of arms."""
     app = make_app(cast(LocalAgent, _Nobody()), tokens={"any": frozenset()})
     return cast(dict[str, Any], _generalised(app.openapi()))
+
+
+class _Nobody:
+    """An agent that is never called."""
+
+    terms = Federation("any", ("any arm", "another arm"), 0.0, 1.0, FedBatch(1.0), max_agents=2)
 
 
 def _generalised(part: Any) -> Any:

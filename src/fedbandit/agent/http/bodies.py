@@ -1,11 +1,10 @@
-"""Request and response bodies of the HTTP API, except the state: a decision, a reward, an error.
+"""Request bodies and errors of the HTTP API: how a body is read, and what a refusal looks like.
 
-Bodies are parsed strictly: a reward is never NaN or infinity, which some JSON allows, and ``true`` is not 1.
+Bodies are parsed strictly: no key twice, no unknown field, no conversions; ``true`` is not 1, and NaN is no number.
 """
 
-import json
-from collections.abc import Iterable
-from typing import Any, Literal, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar, cast
 
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,7 +15,6 @@ from starlette.routing import Match
 from starlette.types import Receive
 
 from fedbandit.agent import strict_json
-from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import (
     DecisionCancelled,
     DecisionNotFound,
@@ -34,41 +32,29 @@ from fedbandit.agent.disk.journal import JournalError
 from fedbandit.checks import InvalidArgument, closest, shortened
 
 __all__ = [
-    "EXAMPLE_ID",
     "MAX_BODY",
     "MEANINGS",
-    "Alive",
     "Body",
     "Code",
-    "DecisionBody",
     "ErrorBody",
     "ErrorDetail",
     "HttpError",
-    "LateBody",
-    "Ready",
-    "RewardBody",
     "answer_errors",
     "check_fields",
     "check_type",
     "error_of",
     "errors",
     "expect_nothing",
-    "not_json",
     "path_parameter",
     "read_body",
-    "read_nothing",
+    "read_model",
     "read_object",
-    "read_reward",
-    "reward_range",
-    "reward_schema",
     "too_large",
 ]
 
 
-MAX_BODY = 256 * 1024
-"""The most bytes of a body; a reward needs about twenty, and a thousand of them with their ids 100,000."""
+# ---------------------------------------------------------------- errors
 
-EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"
 
 Code = Literal[
     "arm_stopped",
@@ -106,45 +92,6 @@ class Body(BaseModel):
     """A body: no other fields, no conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class DecisionBody(Body):
-    """A decision: use this arm, and report its reward under this id."""
-
-    id: str = Field(description="Report the reward under this id.", examples=[EXAMPLE_ID])
-    arm: int = Field(ge=0, description="Number of the arm, from 0.", examples=[2])
-    name: str = Field(description="Name of the arm.", examples=["glipizide"])
-    propensity: float | None = Field(
-        description="Probability with which this agent gives this arm to this request, given what it remembers: 1 "
-        "where a subject keeps its arm. null: not known.",
-        examples=[0.25],
-    )
-
-
-class RewardBody(Body):
-    """The reward of a decision."""
-
-    value: float = Field(allow_inf_nan=False, description="In the federation's range.", examples=[0.5])
-
-
-class LateBody(Body):
-    """The reward came after its window: it does not count, and need not be reported again."""
-
-    counted: Literal[False] = False
-    code: Literal["too_late"] = "too_late"
-    message: str = "the reward window of this decision is over: the federation's default counts"
-
-
-class Alive(Body):
-    """The process is alive."""
-
-    alive: Literal[True] = True
-
-
-class Ready(Body):
-    """The agent hands out decisions."""
-
-    ready: Literal[True] = True
 
 
 class ErrorDetail(Body):
@@ -185,170 +132,6 @@ class HttpError(Exception):
         return Response(body, self.status, self.headers, media_type="application/json")
 
 
-def reward_range(terms: Federation) -> str:
-    """The accepted rewards, in words."""
-    return f"a number from {terms.low:g} to {terms.high:g}"
-
-
-def reward_schema(terms: Federation) -> dict[str, Any]:
-    """The JSON schema of ``RewardBody``, with the range of this federation."""
-    schema = RewardBody.model_json_schema()
-    schema["properties"]["value"] |= {"minimum": terms.low, "maximum": terms.high, "examples": [terms.high]}
-    return schema
-
-
-def read_reward(raw: bytes, terms: Federation) -> float:
-    """The value in a body; the site checks its range."""
-    body = '{"value": a number}'
-    read_object(raw, ("value",), body, only_twice=True)
-    try:
-        return RewardBody.model_validate_json(raw).value
-    except ValidationError as error:
-        raise _mistake(error, "value", reward_range(terms), body) from None
-
-
-def read_object(raw: bytes, known: Iterable[str], body: str, only_twice: bool = False) -> dict[str, Any]:
-    """The fields of a JSON object; refuses keys that stand twice, and unknown ones with the nearest that is known."""
-    try:
-        found = strict_json.parse(raw)
-    except strict_json.DuplicateKey as error:
-        says = f"{shortened(repr(error.key))} stands twice in the body"
-        raise HttpError(422, "invalid", says, shortened(error.key), body) from None
-    except (ValueError, RecursionError):
-        if only_twice:
-            return {}  # the caller says what else is wrong
-        raise not_json(body) from None
-    if only_twice:
-        return {}
-    if not isinstance(found, dict):
-        raise HttpError(422, "invalid", f"the body must be {body}", "body", body)
-    fields = cast("dict[str, Any]", found)
-    check_fields(fields, known, "")
-    return fields
-
-
-def check_fields(fields: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Refuse unknown fields of an object, with the nearest one that is known."""
-    names = tuple(known)
-    for name in fields:
-        if name not in names:
-            says = f"{shortened(repr(name))} is not a field{f' of {where}' if where else ''}; {_known(name, names)}"
-            raise HttpError(422, "invalid", says, shortened(f"{where}.{name}" if where else name), ", ".join(names))
-
-
-def _known(name: str, names: tuple[str, ...]) -> str:
-    hint = closest(name.lower(), names)
-    listed = f"the only one is {names[0]}" if len(names) == 1 else f"there are {', '.join(names)}"
-    return f"{listed}. {hint}" if hint and len(names) > 1 else listed
-
-
-def read_nothing(raw: bytes) -> None:
-    """Refuse a non-empty body where none is expected."""
-    if not raw:
-        return
-    try:
-        said = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise not_json("no body, or {}") from None
-    if said != {} or not isinstance(said, dict):
-        raise HttpError(422, "invalid", "the body must be left out, or be {}", "body", "no body, or {}")
-
-
-def _mistake(error: ValidationError, name: str, accepted: str, body: str) -> HttpError:
-    """The first error in a body, in the words of this API; pydantic's are about Python."""
-    first = error.errors(include_url=False)[0]
-    kind, place = first["type"], first["loc"]
-    if kind == "json_invalid":
-        return not_json(body)
-    if not place:
-        return HttpError(422, "invalid", f"the body must be {body}", "body", body)
-    if kind == "extra_forbidden":
-        other = str(place[0])
-        says = f"{shortened(repr(other))} is not a field; the only one is {name}"
-        return HttpError(422, "invalid", says, other, body)
-    if kind == "missing":
-        return HttpError(422, "invalid", f"{name} is missing; it must be {accepted}", name, accepted)
-    says = f"{name} must be {accepted}, not {shortened(repr(first['input']))}"
-    return HttpError(422, "invalid", says, name, accepted)
-
-
-def not_json(accepted: str) -> HttpError:
-    """A body that is not JSON."""
-    return HttpError(400, "invalid_json", f"the body is not JSON; it must be {accepted}", "body", accepted)
-
-
-# ---------------------------------------------------------------- Checks that a request has the body that its
-
-
-async def expect_nothing(request: Request) -> None:
-    """Refuse a body."""
-    raw = await read_body(request.receive)
-    if raw:
-        check_type(request)
-        read_nothing(raw)
-
-
-def check_type(request: Request) -> None:
-    """Refuse a body that does not say that it is JSON."""
-    said = request.headers.get("content-type", "")
-    if said.partition(";")[0].strip().lower() != "application/json":
-        accepted = "application/json"
-        message = f"the body must be {accepted}" + (f", not {said}" if said else ", and the request must say so")
-        raise HttpError(415, "unsupported_type", message, "Content-Type", accepted)
-
-
-async def read_body(receive: Receive) -> bytes:
-    """The body of a request; without a declared length, reading stops at the limit."""
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise HttpError(400, "invalid", "the request broke off", "body")  # the caller is gone
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY:
-            raise too_large()
-        if not message.get("more_body", False):
-            return body
-
-
-def too_large() -> HttpError:
-    """Close the connection, because the rest of the body is not read."""
-    accepted = f"at most {MAX_BODY} bytes"
-    return HttpError(
-        413, "too_large", f"the body is too large; it must be {accepted}", "body", accepted, {"Connection": "close"}
-    )
-
-
-MEANINGS = {
-    400: "The body is not JSON, or is incomplete; or a header stands twice.",
-    401: "The token is missing or wrong.",
-    403: "The token lacks the right, or a web page from another origin called.",
-    404: "Not found, or no longer there.",
-    405: "The path does not accept this method.",
-    409: "The state of the agent does not allow it; the message says why.",
-    413: "The body is too large.",
-    415: "The body is not application/json.",
-    421: "The Host header does not name this agent.",
-    422: "The body is JSON, but is not accepted here; or a query parameter is not.",
-    500: "Internal error; see the agent's log.",
-    503: "The agent cannot serve now. Nothing has changed; try again.",
-}
-
-
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error responses of an operation."""
-    return {status: {"model": ErrorBody, "description": MEANINGS[status]} for status in statuses}
-
-
-def path_parameter(name: str, says: str, example: str) -> dict[str, Any]:
-    """A path parameter."""
-    schema = {"type": "string", "minLength": 1}
-    return {"name": name, "in": "path", "required": True, "description": says, "schema": schema, "example": example}
-
-
-# ---------------------------------------------------------------- Gives every error of the HTTP API the same
-
-
 def answer_errors(app: FastAPI) -> None:
     """Give every error the same form."""
 
@@ -367,6 +150,14 @@ def answer_errors(app: FastAPI) -> None:
         return HttpError(404, "not_found", f"there is nothing at {request.url.path}").response()
 
     app.add_exception_handler(HTTPException, not_routed)
+
+
+def _methods(app: FastAPI, request: Request) -> set[str]:
+    found: set[str] = set()
+    for route in app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    return found
 
 
 def error_of(error: Exception) -> HttpError:
@@ -406,9 +197,133 @@ def error_of(error: Exception) -> HttpError:
             return HttpError(500, "internal", "internal error; see the agent's log")
 
 
-def _methods(app: FastAPI, request: Request) -> set[str]:
-    found: set[str] = set()
-    for route in app.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            found |= getattr(route, "methods", None) or set()
-    return found
+MEANINGS = {
+    400: "The body is not JSON, or is incomplete; or a header stands twice.",
+    401: "The token is missing or wrong.",
+    403: "The token lacks the right, or a web page from another origin called.",
+    404: "Not found, or no longer there.",
+    405: "The path does not accept this method.",
+    409: "The state of the agent does not allow it; the message says why.",
+    413: "The body is too large.",
+    415: "The body is not application/json.",
+    421: "The Host header does not name this agent.",
+    422: "The body is JSON, but is not accepted here; or a query parameter is not.",
+    500: "Internal error; see the agent's log.",
+    503: "The agent cannot serve now. Nothing has changed; try again.",
+}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error responses of an operation."""
+    return {status: {"model": ErrorBody, "description": MEANINGS[status]} for status in statuses}
+
+
+def path_parameter(name: str, says: str, example: str) -> dict[str, Any]:
+    """A path parameter."""
+    schema = {"type": "string", "minLength": 1}
+    return {"name": name, "in": "path", "required": True, "description": says, "schema": schema, "example": example}
+
+
+# ---------------------------------------------------------------- bodies
+
+
+MAX_BODY = 256 * 1024
+"""The most bytes of a body; a reward needs about twenty, and a thousand of them with their ids 100,000."""
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The body of a request; without a declared length, reading stops at the limit."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HttpError(400, "invalid", "the request broke off", "body")  # the caller is gone
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            raise too_large()
+        if not message.get("more_body", False):
+            return body
+
+
+def too_large() -> HttpError:
+    """Close the connection, because the rest of the body is not read."""
+    accepted = f"at most {MAX_BODY} bytes"
+    return HttpError(
+        413, "too_large", f"the body is too large; it must be {accepted}", "body", accepted, {"Connection": "close"}
+    )
+
+
+def check_type(request: Request) -> None:
+    """Refuse a body that does not say that it is JSON."""
+    said = request.headers.get("content-type", "")
+    if said.partition(";")[0].strip().lower() != "application/json":
+        accepted = "application/json"
+        message = f"the body must be {accepted}" + (f", not {said}" if said else ", and the request must say so")
+        raise HttpError(415, "unsupported_type", message, "Content-Type", accepted)
+
+
+_NO_BODY = "left out, or {}"
+
+
+async def expect_nothing(request: Request) -> None:
+    """Refuse a body, unless it is an empty object."""
+    raw = await read_body(request.receive)
+    if raw:
+        check_type(request)
+        if _parsed(raw, _NO_BODY):
+            raise HttpError(422, "invalid", f"the body must be {_NO_BODY}", "body", _NO_BODY)
+
+
+def read_object(raw: bytes, known: Iterable[str], body: str) -> dict[str, Any]:
+    """The fields of a JSON object; refuses unknown ones. ``body``: what is accepted, in words."""
+    fields = _parsed(raw, body)
+    check_fields(fields, known, "")
+    return fields
+
+
+def _parsed(raw: bytes, body: str) -> dict[str, Any]:
+    try:
+        found = strict_json.parse(raw)
+    except strict_json.DuplicateKey as error:
+        says = f"{shortened(repr(error.key))} stands twice in the body"
+        raise HttpError(422, "invalid", says, shortened(error.key), body) from None
+    except (ValueError, RecursionError):
+        says = f"the body is not JSON; it must be {body}"
+        raise HttpError(400, "invalid_json", says, "body", body) from None
+    if not isinstance(found, dict):
+        raise HttpError(422, "invalid", f"the body must be {body}", "body", body)
+    return cast("dict[str, Any]", found)
+
+
+_Model = TypeVar("_Model", bound=Body)
+
+
+def read_model(raw: bytes, kind: type[_Model], body: str, accepted: Mapping[str, str]) -> _Model:
+    """A body as a model, or the first mistake in the words of this API: those of pydantic are about Python.
+
+    ``accepted``: what each field must be.
+    """
+    fields = read_object(raw, kind.model_fields, body)
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    is_or_must = "is missing; it must be" if first["type"] == "missing" else "must be"
+    given = "" if first["type"] == "missing" else f", not {shortened(repr(first['input']))}"
+    raise HttpError(422, "invalid", f"{name} {is_or_must} {accepted[name]}{given}", name, accepted[name])
+
+
+def check_fields(fields: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Refuse unknown fields of an object, with the nearest one that is known."""
+    names = tuple(known)
+    for name in fields:
+        if name not in names:
+            says = f"{shortened(repr(name))} is not a field{f' of {where}' if where else ''}; {_known(name, names)}"
+            raise HttpError(422, "invalid", says, shortened(f"{where}.{name}" if where else name), ", ".join(names))
+
+
+def _known(name: str, names: tuple[str, ...]) -> str:
+    hint = closest(name.lower(), names)
+    listed = f"the only one is {names[0]}" if len(names) == 1 else f"there are {', '.join(names)}"
+    return f"{listed}. {hint}" if hint and len(names) > 1 else listed

@@ -1,6 +1,7 @@
-"""Bodies of requests for decisions and of many rewards, and of their answers.
+"""The paths of an application: ask for arms, look at a decision or cancel it, report rewards; and the site's log.
 
-Arms are named or numbered here; the site knows their numbers.
+Decisions and rewards read and write their few bytes by hand, because the framework would cost more time than the agent;
+a test holds them to the OpenAPI document. Arms are named or numbered here; the site knows their numbers.
 """
 
 import asyncio
@@ -20,12 +21,9 @@ from fedbandit.agent.core.records import DecisionRecord
 from fedbandit.agent.core.site import Outcome
 from fedbandit.agent.http.access import query_of
 from fedbandit.agent.http.bodies import (
-    EXAMPLE_ID,
     Body,
     Code,
-    DecisionBody,
     HttpError,
-    LateBody,
     check_fields,
     check_type,
     error_of,
@@ -33,10 +31,8 @@ from fedbandit.agent.http.bodies import (
     expect_nothing,
     path_parameter,
     read_body,
+    read_model,
     read_object,
-    read_reward,
-    reward_range,
-    reward_schema,
 )
 from fedbandit.agent.http.metrics import Metrics
 from fedbandit.checks import InvalidArgument, closest, shortened, whole_number
@@ -45,26 +41,40 @@ if TYPE_CHECKING:
     from fedbandit.agent.http.api import LocalAgent
 
 __all__ = [
+    "EXAMPLE_ID",
     "MAX_REWARDS",
+    "DecisionBody",
     "DecisionsBody",
     "KnownDecisionBody",
+    "LateBody",
     "ResultBody",
     "ResultsBody",
+    "RewardBody",
     "add_decisions",
     "add_log",
     "read_request",
+    "read_reward",
     "read_rewards",
-    "request_schema",
-    "rewards_schema",
 ]
 
 
-MAX_REWARDS = 1000
-"""The most rewards of one body."""
+# ---------------------------------------------------------------- what is sent
 
-_FIELDS = ("eligible", "exclude", "key", "subject", "count")
-_REQUEST = f"no body, or an object with some of {', '.join(_FIELDS)}"
-_REWARDS = '{"rewards": [{"id": a decision\'s id, "value": a number}, ...]}'
+
+EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"
+
+
+class DecisionBody(Body):
+    """A decision: use this arm, and report its reward under this id."""
+
+    id: str = Field(description="Report the reward under this id.", examples=[EXAMPLE_ID])
+    arm: int = Field(ge=0, description="Number of the arm, from 0.", examples=[2])
+    name: str = Field(description="Name of the arm.", examples=["glipizide"])
+    propensity: float | None = Field(
+        description="Probability with which this agent gives this arm to this request, given what it remembers: 1 "
+        "where a subject keeps its arm. null: not known.",
+        examples=[0.25],
+    )
 
 
 class DecisionsBody(Body):
@@ -90,6 +100,14 @@ class KnownDecisionBody(DecisionBody):
     )
 
 
+class LateBody(Body):
+    """The reward came after its window: it does not count, and need not be reported again."""
+
+    counted: Literal[False] = False
+    code: Literal["too_late"] = "too_late"
+    message: str = "the reward window of this decision is over: the federation's default counts"
+
+
 class ResultBody(Body):
     """What came of one reward."""
 
@@ -103,6 +121,15 @@ class ResultsBody(Body):
     """What came of each reward, in the order of the request."""
 
     results: list[ResultBody]
+
+
+# ---------------------------------------------------------------- requests for decisions
+
+
+_FIELDS = ("eligible", "exclude", "key", "subject", "count")
+
+
+_REQUEST = f"no body, or an object with some of {', '.join(_FIELDS)}"
 
 
 def read_request(raw: bytes, names: Callable[[], Sequence[str]]) -> tuple[ArmRequest, bool]:
@@ -149,29 +176,6 @@ def _arm(place: str, given: Any, names: Sequence[str]) -> int:
     raise error
 
 
-def read_rewards(raw: bytes, terms: Federation) -> list[tuple[str, float]]:
-    """Ids and values of a body; the site checks ranges."""
-    fields = read_object(raw, ("rewards",), _REWARDS)
-    given = fields.get("rewards")
-    if not isinstance(given, list) or not 1 <= len(cast("list[Any]", given)) <= MAX_REWARDS:
-        accepted = f"a list of 1 to {MAX_REWARDS} objects with id and value"
-        raise HttpError(422, "invalid", f"rewards must be {accepted}", "rewards", accepted)
-    return [_reward(f"rewards[{i}]", it, terms) for i, it in enumerate(cast("list[Any]", given))]
-
-
-def _reward(place: str, given: Any, terms: Federation) -> tuple[str, float]:
-    if not isinstance(given, dict):
-        raise InvalidArgument(place, given, "an object with id and value")
-    fields = cast("dict[str, Any]", given)
-    check_fields(fields, ("id", "value"), place)
-    name, value = fields.get("id"), fields.get("value")
-    if not isinstance(name, str):
-        raise InvalidArgument(f"{place}.id", name, "the id of a decision")
-    if type(value) not in (int, float) or not abs(cast("float", value)) < float("inf"):
-        raise InvalidArgument(f"{place}.value", value, reward_range(terms))
-    return name, cast("float", value)
-
-
 def request_schema() -> dict[str, Any]:
     """The JSON schema of a request; it names no arms, since they come and go."""
     arms = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]}}
@@ -200,6 +204,62 @@ def request_schema() -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": properties, **neither}
 
 
+# ---------------------------------------------------------------- reports of rewards
+
+
+MAX_REWARDS = 1000
+"""The most rewards of one body."""
+
+
+_REWARDS = '{"rewards": [{"id": a decision\'s id, "value": a number}, ...]}'
+
+
+class RewardBody(Body):
+    """The reward of a decision."""
+
+    value: float = Field(allow_inf_nan=False, description="In the federation's range.", examples=[0.5])
+
+
+def reward_range(terms: Federation) -> str:
+    """The accepted rewards, in words."""
+    return f"a number from {terms.low:g} to {terms.high:g}"
+
+
+def read_reward(raw: bytes, terms: Federation) -> float:
+    """The value in a body; the site checks its range."""
+    return read_model(raw, RewardBody, '{"value": a number}', {"value": reward_range(terms)}).value
+
+
+def read_rewards(raw: bytes, terms: Federation) -> list[tuple[str, float]]:
+    """Ids and values of a body; the site checks ranges."""
+    fields = read_object(raw, ("rewards",), _REWARDS)
+    given = fields.get("rewards")
+    if not isinstance(given, list) or not 1 <= len(cast("list[Any]", given)) <= MAX_REWARDS:
+        accepted = f"a list of 1 to {MAX_REWARDS} objects with id and value"
+        raise HttpError(422, "invalid", f"rewards must be {accepted}", "rewards", accepted)
+    return [_reward(f"rewards[{i}]", it, terms) for i, it in enumerate(cast("list[Any]", given))]
+
+
+def _reward(place: str, given: Any, terms: Federation) -> tuple[str, float]:
+    if not isinstance(given, dict):
+        raise InvalidArgument(place, given, "an object with id and value")
+    fields = cast("dict[str, Any]", given)
+    check_fields(fields, ("id", "value"), place)
+    name, value = fields.get("id"), fields.get("value")
+    if not isinstance(name, str):
+        raise InvalidArgument(f"{place}.id", name, "the id of a decision")
+    if type(value) not in (int, float) or not abs(cast("float", value)) < float("inf"):
+        raise InvalidArgument(f"{place}.value", value, reward_range(terms))
+    return name, cast("float", value)
+
+
+def reward_schema(terms: Federation) -> dict[str, Any]:
+    """The JSON schema of ``RewardBody``, with the range of this federation."""
+    schema = RewardBody.model_json_schema()
+    schema["properties"]["value"] |= {"minimum": terms.low, "maximum": terms.high, "examples": [terms.high]}
+    return schema
+
+
 def rewards_schema(terms: Federation) -> dict[str, Any]:
     """The JSON schema of many rewards."""
     value = {"type": "number", "description": f"{reward_range(terms)}; another is refused alone.".capitalize()}
@@ -214,7 +274,7 @@ def rewards_schema(terms: Federation) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- The paths of an application: ask for arms, look
+# ---------------------------------------------------------------- paths
 
 
 def add_decisions(app: FastAPI, agent: "LocalAgent", metrics: Metrics) -> None:
@@ -318,15 +378,6 @@ def add_decisions(app: FastAPI, agent: "LocalAgent", metrics: Metrics) -> None:
     _ = decide, reward, rewards  # the app keeps them
 
 
-def _result(name: str, outcome: Outcome) -> ResultBody:
-    if outcome is True:
-        return ResultBody(id=name, counted=True)
-    if outcome is False:
-        return ResultBody(id=name, counted=False, code="too_late", message=LateBody().message)
-    detail = error_of(outcome).detail
-    return ResultBody(id=name, counted=False, code=detail.code, message=detail.message)
-
-
 def _add_one(app: FastAPI, agent: "LocalAgent") -> None:
     """Add the paths of one decision."""
     terms = agent.terms
@@ -382,13 +433,24 @@ def _add_one(app: FastAPI, agent: "LocalAgent") -> None:
     _ = decision, cancel
 
 
-# ---------------------------------------------------------------- The path of the log: every decision that is
+def _result(name: str, outcome: Outcome) -> ResultBody:
+    if outcome is True:
+        return ResultBody(id=name, counted=True)
+    if outcome is False:
+        return ResultBody(id=name, counted=False, code="too_late", message=LateBody().message)
+    detail = error_of(outcome).detail
+    return ResultBody(id=name, counted=False, code=detail.code, message=detail.message)
+
+
+# ---------------------------------------------------------------- the log
 
 
 _CHUNK = 200
 """Lines that are made at once: about a millisecond, in which the agent does nothing else."""
 
+
 _MOST = 2**62
+
 
 _LINE = """One JSON object per line, oldest first, all as of one moment:
 

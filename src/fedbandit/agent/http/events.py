@@ -1,4 +1,4 @@
-"""What open streams are told: the newest state, points of the history, exchanges. Nothing waits for a slow reader.
+"""Streams of server-sent events: the newest state, points of the history, exchanges. Nothing waits for a slow reader.
 
 One task reads the state for all streams, while there are any; without readers a feed costs nothing.
 """
@@ -21,23 +21,34 @@ from fedbandit.agent.http.server import CONNECTION
 __all__ = ["MAX_STREAMS", "STALLED", "EventStream", "Feed", "Stream", "timed"]
 
 
+# ---------------------------------------------------------------- what streams are told
+
+
 _Found = TypeVar("_Found")
+
 
 MAX_STREAMS = 16
 """The most open streams: more must not take memory and time from decisions."""
 
+
 EVERY = 0.5
 """Seconds between states, at least."""
+
 
 BUSY = 0.03
 """The largest share of time that reading states and writing them as JSON may take: the larger a federation, the rarer
 its states, so that decisions do not wait for them."""
 
+
 COMMENT_EVERY = 10.0
 """Seconds without news after which a stream sends a comment: so both ends notice that the other is gone."""
 
+
 EXCHANGES_PER_SECOND = 20
+
+
 POINTS_WAITING = 4
+
 
 _LOG = logging.getLogger("fedbandit.agent")
 
@@ -229,11 +240,12 @@ def _message(event: str, data: str) -> bytes:
     return f"event: {event}\ndata: {data}\n\n".encode()
 
 
-# ---------------------------------------------------------------- Sends a stream of server-sent events, and ends
+# ---------------------------------------------------------------- how a stream is sent, and ends
 
 
 STALLED = 20.0
 """Seconds for which a reader may accept nothing; then its place is free."""
+
 
 LAST_WORD = 0.2
 """Seconds that the end of a stream may take to be sent; the agent does not wait longer when it stops."""

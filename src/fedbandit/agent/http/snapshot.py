@@ -247,7 +247,7 @@ def _neighbour_state(site: Site, name: str, status: NeighbourStatus, left: bool)
     )
 
 
-# ---------------------------------------------------------------- What a running agent remembers of its own
+# ---------------------------------------------------------------- the course of a process, for its page
 
 
 class Moment(NamedTuple):
@@ -263,7 +263,7 @@ def moment_of(site: Site, at: float) -> Moment:
 
 
 class Past:
-    """The course of one process."""
+    """Rates of the last minute, and the history: noted once a second, so neither decisions nor rewards wait for it."""
 
     def __init__(self, started: float, feed: Feed) -> None:
         """Nothing has happened; new points go to the feed, too."""

@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 
-class _Shown(BaseModel):
+class _StateModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class FederationState(_Shown):
+class FederationState(_StateModel):
     """The terms that all sites share, and how many sites take part."""
 
     name: str = Field(description="name of the federation")
@@ -58,7 +58,7 @@ class FederationState(_Shown):
     digest: str = Field(description="hash of all the terms; sites with different digests refuse each other")
 
 
-class ArmState(_Shown):
+class ArmState(_StateModel):
     """One arm, as this agent sees it."""
 
     name: str = Field(description="name of the arm")
@@ -108,7 +108,7 @@ class ArmState(_Shown):
     )
 
 
-class AnswerState(_Shown):
+class AnswerState(_StateModel):
     """How far the question is settled: which arm is best. As of the last exchange; where nobody else is there, now."""
 
     leader: str | None = Field(
@@ -129,14 +129,14 @@ class AnswerState(_Shown):
     words: str = Field(description="the same in a sentence or two")
 
 
-class RatesState(_Shown):
+class RatesState(_StateModel):
     """How much is going on, over the last minute of this process."""
 
     decisions_per_minute: float = Field(description="decisions handed out")
     rewards_per_minute: float = Field(description="rewards reported, each once, also those that came too late")
 
 
-class HistoryPoint(_Shown):
+class HistoryPoint(_StateModel):
     """The site at one time; rows have an entry for each arm that it knew then, in the order of their numbers."""
 
     at: float = Field(description="when, in seconds since 1970")
@@ -148,7 +148,7 @@ class HistoryPoint(_Shown):
     rewards: int = Field(description="rewards that count")
 
 
-class HistoryBody(_Shown):
+class HistoryBody(_StateModel):
     """How the numbers moved since this process started."""
 
     started: float = Field(description="when this process started, in seconds since 1970")
@@ -158,7 +158,7 @@ class HistoryBody(_Shown):
     )
 
 
-class RightsBody(_Shown):
+class RightsBody(_StateModel):
     """What the caller may do."""
 
     rights: list[str] = Field(
@@ -166,7 +166,7 @@ class RightsBody(_Shown):
     )
 
 
-class ArmChangeBody(_Shown):
+class ArmChangeBody(_StateModel):
     """A change of an arm, signed by the site that made it."""
 
     id: str = Field(description="hash of the change")
@@ -180,7 +180,7 @@ class ArmChangeBody(_Shown):
     )
 
 
-class ArmStatusBody(_Shown):
+class ArmStatusBody(_StateModel):
     """One arm, and the change that made it what it is."""
 
     name: str = Field(description="name of the arm")
@@ -189,7 +189,7 @@ class ArmStatusBody(_Shown):
     last_change: ArmChangeBody | None = Field(description="the change that made it so; null: it was so from the start")
 
 
-class ArmsBody(_Shown):
+class ArmsBody(_StateModel):
     """The arms of a site, and all changes that it knows."""
 
     version: int = Field(description="how many changes this site knows")
@@ -200,7 +200,7 @@ class ArmsBody(_Shown):
     changes: list[ArmChangeBody] = Field(description="all changes, in the order of their versions")
 
 
-class FlowState(_Shown):
+class FlowState(_StateModel):
     """What a link carries of one arm, towards this site."""
 
     arm: str = Field(description="name of the arm")
@@ -211,7 +211,7 @@ class FlowState(_Shown):
     )
 
 
-class NeighbourState(_Shown):
+class NeighbourState(_StateModel):
     """One link, as this end sees it."""
 
     name: str = Field(description="name of the neighbour")
@@ -246,7 +246,7 @@ class NeighbourState(_Shown):
     moves: float = Field(default=0.0, description="root mean square of that over about the last 20 exchanges")
 
 
-class PrivacyState(_Shown):
+class PrivacyState(_StateModel):
     """The privacy of one reward."""
 
     mechanism: str = Field(description="how rewards are protected, in words")
@@ -255,7 +255,7 @@ class PrivacyState(_Shown):
     promise: str = Field(description="what is promised, in words")
 
 
-class DecisionState(_Shown):
+class DecisionState(_StateModel):
     """Decisions of this site, over all its runs."""
 
     handed_out: int = Field(description="decisions handed out since the data folder was created")
@@ -281,7 +281,7 @@ class DecisionState(_Shown):
     )
 
 
-class RestoredBody(_Shown):
+class RestoredBody(_StateModel):
     """What a new life with an old file has dropped, and kept."""
 
     rewards: int = Field(description="acknowledged rewards that were in no release of the file, and are dropped")
@@ -289,7 +289,7 @@ class RestoredBody(_Shown):
     kept: int = Field(description="decisions that no other process knows; their rewards will count")
 
 
-class SiteState(_Shown):
+class SiteState(_StateModel):
     """One agent."""
 
     name: str = Field(description="name of this site")
@@ -355,11 +355,11 @@ class SiteState(_Shown):
     )
 
 
-# ---------------------------------------------------------------- Says what about an agent needs a person, from
+# ---------------------------------------------------------------- what needs a person
 
 
 def needs_a_person(state: SiteState) -> list[str]:
-    """A line for each thing: warnings that somebody can end, and neighbours that cannot be reached."""
+    """A line for each thing that needs a person: warnings that somebody can end, and neighbours out of reach."""
     if state.needs_person is not None:
         return state.needs_person
     said = [warning for warning in state.warnings if warning not in (*state.warnings_of_terms, *state.notes)]

@@ -28,7 +28,7 @@ from fedbandit.agent.process.config import Address, ConfigError, Neighbour, Site
 from fedbandit.agent.process.runtime import ROOM
 from fedbandit.checks import printable
 
-__all__ = ["Finding", "check"]
+__all__ = ["CheckResult", "check"]
 
 Level = Literal["ok", "warning", "error", "unknown"]
 
@@ -44,7 +44,7 @@ _NOT_LISTENING = {
 }
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """One thing that was looked at. ``unknown``: it could not be."""
 
     level: Level
@@ -52,69 +52,75 @@ class Finding(NamedTuple):
     words: str
 
 
-async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Finding]:
+async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[CheckResult]:
     """Look at everything that a start needs, except the file itself, which was read. ``now`` has a time zone."""
     terms = config.terms
     found = [
-        Finding(
+        CheckResult(
             "ok",
             "configuration",
             f"site {config.name} of the federation {terms.name!r}: {terms.num_arms} arms, {len(config.neighbours)} "
             f"neighbour{'' if len(config.neighbours) == 1 else 's'}, digest {terms.digest()[:8]}",
         )
     ]
-    found += [Finding("warning", "arms", words) for words in remarks_on_names(terms.arms)]
+    found += [CheckResult("warning", "arms", words) for words in remarks_on_names(terms.arms)]
     tls, said = _certificates(config, insecure, now)
     found += _most_sites(config)
     found += [*said, *_tokens(config), *_data(config, now.timestamp())]
     found += _port("listen.http", config.http)
     if config.gossip is None:
-        found.append(Finding("ok", "listen.gossip", "not given: nobody can dial this site, it dials all neighbours"))
+        found.append(
+            CheckResult("ok", "listen.gossip", "not given: nobody can dial this site, it dials all neighbours")
+        )
     else:
         found += _port("listen.gossip", config.gossip)
     found += await asyncio.gather(*(_neighbour(config, tls, insecure, it) for it in config.neighbours))
     if not config.neighbours:
-        found.append(Finding("ok", "neighbours", "none: this site learns alone"))
+        found.append(CheckResult("ok", "neighbours", "none: this site learns alone"))
     else:
-        found.append(Finding("unknown", "their clocks", "an exchange does not tell the time: use NTP at every site"))
+        found.append(
+            CheckResult("unknown", "their clocks", "an exchange does not tell the time: use NTP at every site")
+        )
     return found
 
 
-def _most_sites(config: SiteConfig) -> Iterator[Finding]:
+def _most_sites(config: SiteConfig) -> Iterator[CheckResult]:
     most, allowed = config.most_sites, config.terms.most_agents
     if most is not None and most >= allowed:
-        yield Finding("warning", "most_sites", f"{most} changes nothing: the terms allow {allowed} sites")
+        yield CheckResult("warning", "most_sites", f"{most} changes nothing: the terms allow {allowed} sites")
     elif most is not None:
-        yield Finding("ok", "most_sites", f"more than {most} sites do not make this one surer")
+        yield CheckResult("ok", "most_sites", f"more than {most} sites do not make this one surer")
 
 
 # ---------------------------------------------------------------- files
 
 
-def _certificates(config: SiteConfig, insecure: bool, now: datetime) -> tuple[TlsFiles | None, list[Finding]]:
+def _certificates(config: SiteConfig, insecure: bool, now: datetime) -> tuple[TlsFiles | None, list[CheckResult]]:
     if insecure:
-        return None, [Finding("warning", "certificates", INSECURE)]
+        return None, [CheckResult("warning", "certificates", INSECURE)]
     try:
         tls = read_tls(config, now)
     except ConfigError as error:
         return None, [
-            Finding("error", *_parted(line.removeprefix(f"{config.path}: "), "certificates"))
+            CheckResult("error", *_parted(line.removeprefix(f"{config.path}: "), "certificates"))
             for line in str(error).splitlines()
         ]
     assert config.tls is not None  # noqa: S101 - it was read
     until = "" if tls.until is None else f", until {tls.until:%Y-%m-%d}"
-    found = [Finding("ok", "tls.certificate", f"for {config.name}, signed by the CA, its key fits{until}")]
+    found = [CheckResult("ok", "tls.certificate", f"for {config.name}, signed by the CA, its key fits{until}")]
     if (soon := certificate_warning(tls, now.timestamp())) is not None:
-        found = [Finding("warning", "tls.certificate", f"{soon}: renew it (docs/certificates.md)")]
+        found = [CheckResult("warning", "tls.certificate", f"{soon}: renew it (docs/certificates.md)")]
     last = max(it.not_valid_after_utc for it in certificates_in(tls.ca, config.tls.ca))
     if (days := (last - now).total_seconds() / 86_400.0) <= EXPIRY_WARNING:
-        found.append(Finding("warning", "tls.ca", f"the CA expires in {days:.0f} days, and all certificates with it"))
+        found.append(
+            CheckResult("warning", "tls.ca", f"the CA expires in {days:.0f} days, and all certificates with it")
+        )
     return tls, found
 
 
-def _tokens(config: SiteConfig) -> Iterator[Finding]:
+def _tokens(config: SiteConfig) -> Iterator[CheckResult]:
     if config.token_file is None and not config.role_files:
-        yield Finding("ok", "tokens", "none: every process on this machine has all rights")
+        yield CheckResult("ok", "tokens", "none: every process on this machine has all rights")
         return
     wrong = False
     alone = replace(config, token_file=None, role_files={})
@@ -124,13 +130,13 @@ def _tokens(config: SiteConfig) -> Iterator[Finding]:
             read_tokens(one)
         except ConfigError as error:
             wrong = True
-            yield Finding("error", *_parted(str(error).removeprefix(f"{config.path}: "), about))
+            yield CheckResult("error", *_parted(str(error).removeprefix(f"{config.path}: "), about))
     if wrong:
         return
     try:
-        yield Finding("ok", "tokens", f"{len(read_tokens(config) or ())} can be read, by this user alone")
+        yield CheckResult("ok", "tokens", f"{len(read_tokens(config) or ())} can be read, by this user alone")
     except ConfigError as error:  # each by itself is right
-        yield Finding("error", *_parted(str(error).removeprefix(f"{config.path}: "), "tokens"))
+        yield CheckResult("error", *_parted(str(error).removeprefix(f"{config.path}: "), "tokens"))
 
 
 def _parted(line: str, otherwise: str) -> tuple[str, str]:
@@ -139,62 +145,62 @@ def _parted(line: str, otherwise: str) -> tuple[str, str]:
     return (about, words) if colon and " " not in about else (otherwise, line)
 
 
-def _data(config: SiteConfig, now: float) -> Iterator[Finding]:
+def _data(config: SiteConfig, now: float) -> Iterator[CheckResult]:
     folder = config.data
     # What this user cannot even look into does not exist for it; ``Path.exists`` would raise.
     there = next(it for it in (folder, *folder.absolute().parents) if os.access(it, os.F_OK))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        yield Finding("error", "data", f"{there} is not a folder in which this user can write")
+        yield CheckResult("error", "data", f"{there} is not a folder in which this user can write")
         return
     room = os.statvfs(there)
     if room.f_bavail * room.f_frsize < ROOM:
-        yield Finding("error", "data", f"{there}: the disk is full")
+        yield CheckResult("error", "data", f"{there}: the disk is full")
         return
     path = folder / STATE_FILE
     if (process := holder_of(path)) is not None:
         by = f"process {process}" if process > 0 else "another process"
-        yield Finding("error", "data", f"{path}: {by} has it open. Is this site's agent running?")
+        yield CheckResult("error", "data", f"{path}: {by} has it open. Is this site's agent running?")
         return
     if not folder.exists():
-        yield Finding("ok", "data", f"{folder} does not exist yet: a new life would begin in it")
+        yield CheckResult("ok", "data", f"{folder} does not exist yet: a new life would begin in it")
         return
     try:
         stored = look_at(path, config.name, config.terms)
     except JournalError as error:
-        yield Finding("error", "data", str(error))
+        yield CheckResult("error", "data", str(error))
         return
     if stored is not None:
         site = Site(config.name, config.terms, stored)
         words = f"{path} is whole, and this site's: {site.decided} decisions, {sum(site.releases)} releases"
-        yield Finding("ok", "data", words)
+        yield CheckResult("ok", "data", words)
         yield from _clock(site.clock, now)
         for words in warnings_of_unlisted(site.links, (it.name for it in config.neighbours)):
-            yield Finding("warning", "neighbours", words)
+            yield CheckResult("warning", "neighbours", words)
     elif path.exists():
         words = "it is this site's; the rest is checked when it is opened: a killed process has left its log"
-        yield Finding("unknown", "data", f"{path}: {words}")
+        yield CheckResult("unknown", "data", f"{path}: {words}")
     else:
-        yield Finding("ok", "data", f"{folder} has no state yet: a new life would begin in it")
+        yield CheckResult("ok", "data", f"{folder} has no state yet: a new life would begin in it")
 
 
-def _clock(last: float, now: float) -> Iterator[Finding]:
+def _clock(last: float, now: float) -> Iterator[CheckResult]:
     if now < last - SMALL_STEP:
         behind = f"{(last - now) / 3600.0:.1f} hours"
         then = datetime.fromtimestamp(last, UTC)
-        yield Finding(
+        yield CheckResult(
             "warning",
             "clock",
             f"this machine's clock is {behind} behind the last time in the state, {then:%Y-%m-%d %H:%M} UTC. The "
             "agent's time would go on from there, and open windows last longer",
         )
     else:
-        yield Finding("ok", "clock", "not behind the last time in the state")
+        yield CheckResult("ok", "clock", "not behind the last time in the state")
 
 
 # ---------------------------------------------------------------- the network
 
 
-def _port(about: str, address: Address) -> Iterator[Finding]:
+def _port(about: str, address: Address) -> Iterator[CheckResult]:
     """Bind and release it, as the agent would."""
     try:
         for family, kind, protocol, _, where in socket.getaddrinfo(
@@ -205,38 +211,38 @@ def _port(about: str, address: Address) -> Iterator[Finding]:
                 door.bind(where)
     except OSError as error:
         reason = _NOT_LISTENING.get(error.errno or 0, f"cannot be used: {in_words(error)}")
-        yield Finding("error", about, f"{address} {reason}")
+        yield CheckResult("error", about, f"{address} {reason}")
     else:
-        yield Finding("ok", about, f"{address} is free")
+        yield CheckResult("ok", about, f"{address} is free")
 
 
-async def _neighbour(config: SiteConfig, tls: TlsFiles | None, insecure: bool, neighbour: Neighbour) -> Finding:
+async def _neighbour(config: SiteConfig, tls: TlsFiles | None, insecure: bool, neighbour: Neighbour) -> CheckResult:
     about, address = f"neighbour {neighbour.name}", neighbour.address
     if address is None:
-        return Finding("unknown", about, "it dials this site, so nothing can be tried from here")
+        return CheckResult("unknown", about, "it dials this site, so nothing can be tried from here")
     if tls is None and not insecure:
-        return Finding("unknown", about, "not tried: this site's certificates are wrong")
+        return CheckResult("unknown", about, "not tried: this site's certificates are wrong")
     try:
         await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        return Finding("error", about, f"{address}: {in_words(error)}")
+        return CheckResult("error", about, f"{address}: {in_words(error)}")
     dialler, terms = Dialler(neighbour.name, address, tls), config.terms
     own = wire.encode_terms(terms.terms())
     try:
         theirs = wire.decode_terms(await dialler.call("Compare", own, PATIENCE), len(own) + TERMS_DIFFER)
     except NeighbourUnreachable as error:
-        return Finding("error", about, f"{address}: {_unreached(str(error))}")
+        return CheckResult("error", about, f"{address}: {_unreached(str(error))}")
     except TurnedAway as error:
-        return Finding("error", about, f"{address} refuses this site: {printable(str(error), _LONGEST)}")
+        return CheckResult("error", about, f"{address} refuses this site: {printable(str(error), _LONGEST)}")
     except WireError as error:
-        return Finding("error", about, f"{address} does not speak like an agent: {printable(str(error), _LONGEST)}")
+        return CheckResult("error", about, f"{address} does not speak like an agent: {printable(str(error), _LONGEST)}")
     finally:
         await dialler.close()
     if differences := terms.difference(theirs):
         told = printable("; ".join(differences), _LONGEST)
-        return Finding("error", about, f"the federation differs ('there' is {neighbour.name}): {told}")
+        return CheckResult("error", about, f"the federation differs ('there' is {neighbour.name}): {told}")
     who = "it answers" if tls is None else f"it answers, its certificate is {neighbour.name}'s"
-    return Finding("ok", about, f"{address}: {who}, it knows this site, and has the same terms")
+    return CheckResult("ok", about, f"{address}: {who}, it knows this site, and has the same terms")
 
 
 def _unreached(reason: str) -> str:

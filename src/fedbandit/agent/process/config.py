@@ -1,4 +1,7 @@
-"""What a caller of the HTTP API may do, and which token gives which rights."""
+"""Reads and checks a site's ``site.toml``: names and addresses, the terms of the federation, rights and tokens.
+
+Reading has no side effects: no folder, no socket. ``fedbandit.agent.gossip.tls`` reads the certificates.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -46,30 +49,15 @@ __all__ = [
 ]
 
 
-Right = Literal["decide", "report", "view", "neighbours", "lives", "arms", "log"]
-"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file lives, to
-change arms, to read the log of decisions and rewards."""
-
-Rights = frozenset[Right]
-
-Role = Literal["application", "viewer", "operator"]
-
-ALL_RIGHTS: Rights = frozenset(get_args(Right))
-
-ROLES: Mapping[Role, Rights] = {
-    "application": frozenset({"decide", "report", "view"}),
-    "viewer": frozenset({"view"}),
-    "operator": frozenset({"view", "neighbours", "lives", "arms", "log"}),
-}
-"""All read the state: an application shows the page, and whoever drops a neighbour must see whose agent answers. Only
-an operator reads the log: it has raw rewards."""
-
-
-# ---------------------------------------------------------------- Parses and checks names and addresses of sites
+# ---------------------------------------------------------------- names and addresses
 
 
 _NAME_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # container names have underscores
+
+
 _LONGEST_NAME = 253
 
 
@@ -146,113 +134,33 @@ def _is_ipv6(host: str) -> bool:
     return "%" not in host  # a zone is meaningful only on one machine
 
 
-# ---------------------------------------------------------------- The section ``[federation]`` of a site's file
+# ---------------------------------------------------------------- rights and roles
 
 
-POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
-_DURATION = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) ?(days?|d|hours?|h|minutes?|min|seconds?|s)", re.ASCII)
-_SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+Right = Literal["decide", "report", "view", "neighbours", "lives", "arms", "log"]
+"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file lives, to
+change arms, to read the log of decisions and rewards."""
 
 
-def _duration(value: Any) -> float:
-    """Seconds; 0 is the only number without a unit."""
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found is not None:
-        return float(found[1]) * _SECONDS[found[2][0]]
-    if type(value) in (int, float) and value == 0:
-        return 0.0
-    raise InvalidArgument("", value, "0, or a number of days, hours, minutes or seconds, such as '30 days' or '90 s'")
+Rights = frozenset[Right]
 
 
-class _Shares(Section):
-    control: str | None = None
-    control_share: float = 0.0
-    least_share: float = 0.0
+Role = Literal["application", "viewer", "operator"]
 
 
-class FederationSection(Section):
-    """The section, of which only the types are checked."""
-
-    name: str
-    max_agents: int | None = None
-    arms: list[str]
-    rewards: list[float]
-    reward_window: Annotated[float, BeforeValidator(_duration)] = 0.0
-    default_reward: float | None = None
-    counts: str | None = None
-    max_decisions_per_day: float | None = None
-    shares: _Shares | None = None
-    policy: dict[str, Any] = Field(default_factory=dict[str, Any])
+ALL_RIGHTS: Rights = frozenset(get_args(Right))
 
 
-def read_terms(section: FederationSection, trusted: str, folder: Path) -> tuple[Federation | None, list[str]]:
-    """The terms, or what is wrong with them; mistakes name the fields as in the file.
-
-    ``trusted``: code from outside that the site agrees to run; its files are looked for in ``folder``.
-    """
-    mistakes: list[str] = []
-    policy = None
-    if len(section.rewards) != 2 or not section.rewards[0] < section.rewards[1]:
-        accepted = "two numbers, the lowest and the highest reward"
-        mistakes.append(str(InvalidArgument("federation.rewards", section.rewards, accepted)))
-    try:
-        policy = _policy(section, trusted, folder)
-    except InvalidArgument as error:
-        mistakes.append(str(error))
-    if policy is None or mistakes:
-        return None, mistakes
-    try:
-        return _terms(section, policy, trusted), []
-    except WrongPage as error:
-        return None, [str(error)]
-    except InvalidArgument as error:
-        place = {"low": "rewards[0]", "high": "rewards[1]"}.get(error.argument, error.argument)
-        return None, [str(InvalidArgument(f"federation.{place}", error.value, error.accepted, error.hint))]
+ROLES: Mapping[Role, Rights] = {
+    "application": frozenset({"decide", "report", "view"}),
+    "viewer": frozenset({"view"}),
+    "operator": frozenset({"view", "neighbours", "lives", "arms", "log"}),
+}
+"""All read the state: an application shows the page, and whoever drops a neighbour must see whose agent answers. Only
+an operator reads the log: it has raw rewards."""
 
 
-def _policy(section: FederationSection, trusted: str, folder: Path) -> Policy:
-    given = {"kind": POLICY_KINDS[0]} | section.policy
-    try:
-        if ":" in str(given["kind"]):
-            check_trust(str(given["kind"]), trusted)  # before its code is loaded
-    except InvalidArgument as error:
-        raise error.at("federation") from None
-    return policy_from("federation.policy", given, POLICY_KINDS, folder=folder)
-
-
-def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federation:
-    low, high = section.rewards
-    return Federation(
-        section.name,
-        tuple(section.arms),
-        low,
-        high,
-        policy,
-        trusted,
-        section.reward_window,
-        section.default_reward,
-        None if section.counts is None else checked_counts("counts", section.counts),
-        section.max_decisions_per_day,
-        _shares(section.shares),
-        section.max_agents,
-    )
-
-
-def _shares(section: _Shares | None) -> Shares | None:
-    if section is None:
-        return None
-    try:
-        return Shares(section.control, section.control_share, section.least_share)
-    except InvalidArgument as error:
-        raise error.at("shares") from None
-
-
-# ---------------------------------------------------------------- Reads and checks a site's ``site.toml``.
-
-
-LEAST_TOKEN = 16
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a header can carry, RFC 6750
-MAX_RATE, MAX_HOURS, MAX_KEPT = 1000.0, 1e6, 10**8
+# ---------------------------------------------------------------- what a site's file says
 
 
 class ConfigError(FileError):
@@ -312,6 +220,117 @@ class SiteConfig:
     most_sites: int | None = None
 
 
+# ---------------------------------------------------------------- the terms: [federation]
+
+
+POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) ?(days?|d|hours?|h|minutes?|min|seconds?|s)", re.ASCII)
+
+
+_SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def _duration(value: Any) -> float:
+    """Seconds; 0 is the only number without a unit."""
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        return float(found[1]) * _SECONDS[found[2][0]]
+    if type(value) in (int, float) and value == 0:
+        return 0.0
+    raise InvalidArgument("", value, "0, or a number of days, hours, minutes or seconds, such as '30 days' or '90 s'")
+
+
+class _SharesSection(Section):
+    control: str | None = None
+    control_share: float = 0.0
+    least_share: float = 0.0
+
+
+class FederationSection(Section):
+    """The section, of which only the types are checked."""
+
+    name: str
+    max_agents: int | None = None
+    arms: list[str]
+    rewards: list[float]
+    reward_window: Annotated[float, BeforeValidator(_duration)] = 0.0
+    default_reward: float | None = None
+    counts: str | None = None
+    max_decisions_per_day: float | None = None
+    shares: _SharesSection | None = None
+    policy: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+def read_terms(section: FederationSection, trusted: str, folder: Path) -> tuple[Federation | None, list[str]]:
+    """The terms, or what is wrong with them; mistakes name the fields as in the file.
+
+    ``trusted``: code from outside that the site agrees to run; its files are looked for in ``folder``.
+    """
+    mistakes: list[str] = []
+    policy = None
+    if len(section.rewards) != 2 or not section.rewards[0] < section.rewards[1]:
+        accepted = "two numbers, the lowest and the highest reward"
+        mistakes.append(str(InvalidArgument("federation.rewards", section.rewards, accepted)))
+    try:
+        policy = _policy(section, trusted, folder)
+    except InvalidArgument as error:
+        mistakes.append(str(error))
+    if policy is None or mistakes:
+        return None, mistakes
+    try:
+        return _terms(section, policy, trusted), []
+    except WrongPage as error:
+        return None, [str(error)]
+    except InvalidArgument as error:
+        place = {"low": "rewards[0]", "high": "rewards[1]"}.get(error.argument, error.argument)
+        return None, [str(InvalidArgument(f"federation.{place}", error.value, error.accepted, error.hint))]
+
+
+def _policy(section: FederationSection, trusted: str, folder: Path) -> Policy:
+    given = {"kind": POLICY_KINDS[0]} | section.policy
+    try:
+        if ":" in str(given["kind"]):
+            check_trust(str(given["kind"]), trusted)  # before its code is loaded
+    except InvalidArgument as error:
+        raise error.at("federation") from None
+    return policy_from("federation.policy", given, POLICY_KINDS, folder=folder)
+
+
+def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federation:
+    low, high = section.rewards
+    return Federation(
+        section.name,
+        tuple(section.arms),
+        low,
+        high,
+        policy,
+        trusted,
+        section.reward_window,
+        section.default_reward,
+        None if section.counts is None else checked_counts("counts", section.counts),
+        section.max_decisions_per_day,
+        _shares(section.shares),
+        section.max_agents,
+    )
+
+
+def _shares(section: _SharesSection | None) -> Shares | None:
+    if section is None:
+        return None
+    try:
+        return Shares(section.control, section.control_share, section.least_share)
+    except InvalidArgument as error:
+        raise error.at("shares") from None
+
+
+# ---------------------------------------------------------------- the other sections
+
+
+MAX_RATE, MAX_HOURS, MAX_KEPT = 1000.0, 1e6, 10**8
+
+
 T = TypeVar("T")
 
 
@@ -342,64 +361,73 @@ def _accepts(value: Any) -> Accepts:
 
 
 _Name = Annotated[str, AfterValidator(site_name)]
+
+
 _FileName = Annotated[str, AfterValidator(_file_name)]
+
+
 _Dialled = Annotated[Address, BeforeValidator(_text(address))]
+
+
 _Listened = Annotated[Address, BeforeValidator(_text(listening_address))]
 
 
-class _Tls(Section):
+class _TlsSection(Section):
     certificate: _FileName
     key: _FileName
     ca: _FileName
 
 
-class _Listen(Section):
+class _ListenSection(Section):
     http: _Listened = Address("127.0.0.1", 8400)
     gossip: _Listened | None = None
     token_file: _FileName | None = None
 
 
-class _Tokens(Section):
+class _TokensSection(Section):
     application: _FileName | None = None
     viewer: _FileName | None = None
     operator: _FileName | None = None
 
 
-class _Decisions(Section):
+class _DecisionsSection(Section):
     expire_after_hours: Annotated[float, AfterValidator(lambda v: number_between("", v, 0.0, MAX_HOURS))] = 720.0
     keep: Annotated[int, AfterValidator(lambda v: whole_number("", v, 1, MAX_KEPT))] = 20_000
     keep_rewards: bool = False
 
 
-class _Arms(Section):
+class _ArmsSection(Section):
     accept: Annotated[Accepts, BeforeValidator(_accepts)] = frozenset()
 
 
-class _Neighbour(Section):
+class _NeighbourSection(Section):
     name: _Name
     address: _Dialled | None = None
     rate: Annotated[float, AfterValidator(lambda v: number_between("", v, 0.0, MAX_RATE))] = 1.0
 
 
-class _File(Section):
+class _SiteFile(Section):
     name: _Name
     data: _FileName
     most_sites: Annotated[int, AfterValidator(lambda v: whole_number("", v, 2, 10**6))] | None = None
     trust_policy: str = ""
     federation: FederationSection
-    tls: _Tls | None = None
-    listen: _Listen = _Listen()
-    tokens: _Tokens = _Tokens()
-    decisions: _Decisions = _Decisions()
-    arms: _Arms = _Arms()
-    neighbours: list[_Neighbour] = Field(default_factory=list[_Neighbour])
+    tls: _TlsSection | None = None
+    listen: _ListenSection = _ListenSection()
+    tokens: _TokensSection = _TokensSection()
+    decisions: _DecisionsSection = _DecisionsSection()
+    arms: _ArmsSection = _ArmsSection()
+    neighbours: list[_NeighbourSection] = Field(default_factory=list[_NeighbourSection])
+
+
+# ---------------------------------------------------------------- the file
 
 
 def read_config(path: Path) -> SiteConfig:
     """Read and check a site's file; report all errors at once, unless one hides another."""
     content = read_toml(path, ConfigError)[1]
     try:
-        file = checked(_File, content, path, ConfigError)
+        file = checked(_SiteFile, content, path, ConfigError)
     except ConfigError as error:
         raise ConfigError("\n".join([str(error), *_wrong_terms(content, path)])) from None
     terms, mistakes = read_terms(file.federation, file.trust_policy, path.parent)
@@ -428,13 +456,44 @@ def read_config(path: Path) -> SiteConfig:
     )
 
 
-def changed_at(path: Path) -> tuple[int, int, int]:
-    """What differs once a file was changed; zeros while it is missing."""
+def _wrong_terms(content: dict[str, Any], path: Path) -> Iterator[str]:
+    """What is wrong with the terms of a file whose sections are not valid: for whoever corrects it at once."""
+    alone = {key: content[key] for key in ("federation", "trust_policy") if key in content}
     try:
-        seen = path.stat()
-    except OSError:
-        return 0, 0, 0
-    return seen.st_mtime_ns, seen.st_size, seen.st_ino
+        file = checked(_SiteFile, {"name": "x", "data": "x", **alone}, path, ConfigError)
+    except ConfigError:
+        return  # that was told
+    for mistake in read_terms(file.federation, file.trust_policy, path.parent)[1]:
+        yield f"{path}: {mistake}"
+
+
+def _contradictions(file: _SiteFile) -> Iterator[str]:
+    """Contradictions between sections that are valid by themselves."""
+    listen, application = file.listen, file.tokens.application
+    if not listen.http.is_loopback and listen.token_file is None and application is None:
+        accepted = "a loopback address unless listen.token_file or tokens.application is given"
+        yield str(InvalidArgument("listen.http", str(listen.http), accepted))
+    elif listen.token_file is None and application is None and (file.tokens.viewer or file.tokens.operator):
+        yield "'tokens.application' is missing: with the tokens given nobody could ask for an arm"
+    if listen.gossip == listen.http and listen.http.port != 0:
+        yield str(InvalidArgument("listen.gossip", str(listen.gossip), "different from listen.http"))
+    if file.most_sites is not None and file.most_sites <= len(file.neighbours):
+        accepted = f"at least {1 + len(file.neighbours)}: this site and its neighbours"
+        yield str(InvalidArgument("most_sites", file.most_sites, accepted))
+    names = {file.name}
+    for i, neighbour in enumerate(file.neighbours):
+        if neighbour.name == file.name:
+            yield str(InvalidArgument(f"neighbours[{i}].name", neighbour.name, "different from the site's own"))
+        elif neighbour.name in names:
+            yield str(InvalidArgument(f"neighbours[{i}].name", neighbour.name, "different from the others'"))
+        names.add(neighbour.name)
+        if neighbour.address is None and listen.gossip is None:
+            yield f"'neighbours[{i}].address' is missing: without listen.gossip nobody can dial this site"
+
+
+def _refuse(path: Path, mistakes: list[str]) -> None:
+    if mistakes:
+        raise ConfigError("\n".join(f"{path}: {mistake}" for mistake in mistakes))
 
 
 def check_insecure(config: SiteConfig, insecure: bool) -> None:
@@ -457,6 +516,24 @@ def check_insecure(config: SiteConfig, insecure: bool) -> None:
             if given is not None and not given.is_loopback
         ],
     )
+
+
+def changed_at(path: Path) -> tuple[int, int, int]:
+    """What differs once a file was changed; zeros while it is missing."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return seen.st_mtime_ns, seen.st_size, seen.st_ino
+
+
+# ---------------------------------------------------------------- tokens
+
+
+LEAST_TOKEN = 16
+
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a header can carry, RFC 6750
 
 
 def is_token(text: str) -> bool:
@@ -501,43 +578,3 @@ def _read_token(where: str, path: Path) -> str:
             f"openssl rand -hex 32 > {path}"
         )
     return token.decode("ascii")
-
-
-def _refuse(path: Path, mistakes: list[str]) -> None:
-    if mistakes:
-        raise ConfigError("\n".join(f"{path}: {mistake}" for mistake in mistakes))
-
-
-def _wrong_terms(content: dict[str, Any], path: Path) -> Iterator[str]:
-    """What is wrong with the terms of a file whose sections are not valid: for whoever corrects it at once."""
-    alone = {key: content[key] for key in ("federation", "trust_policy") if key in content}
-    try:
-        file = checked(_File, {"name": "x", "data": "x", **alone}, path, ConfigError)
-    except ConfigError:
-        return  # that was told
-    for mistake in read_terms(file.federation, file.trust_policy, path.parent)[1]:
-        yield f"{path}: {mistake}"
-
-
-def _contradictions(file: _File) -> Iterator[str]:
-    """Contradictions between sections that are valid by themselves."""
-    listen, application = file.listen, file.tokens.application
-    if not listen.http.is_loopback and listen.token_file is None and application is None:
-        accepted = "a loopback address unless listen.token_file or tokens.application is given"
-        yield str(InvalidArgument("listen.http", str(listen.http), accepted))
-    elif listen.token_file is None and application is None and (file.tokens.viewer or file.tokens.operator):
-        yield "'tokens.application' is missing: with the tokens given nobody could ask for an arm"
-    if listen.gossip == listen.http and listen.http.port != 0:
-        yield str(InvalidArgument("listen.gossip", str(listen.gossip), "different from listen.http"))
-    if file.most_sites is not None and file.most_sites <= len(file.neighbours):
-        accepted = f"at least {1 + len(file.neighbours)}: this site and its neighbours"
-        yield str(InvalidArgument("most_sites", file.most_sites, accepted))
-    names = {file.name}
-    for i, neighbour in enumerate(file.neighbours):
-        if neighbour.name == file.name:
-            yield str(InvalidArgument(f"neighbours[{i}].name", neighbour.name, "different from the site's own"))
-        elif neighbour.name in names:
-            yield str(InvalidArgument(f"neighbours[{i}].name", neighbour.name, "different from the others'"))
-        names.add(neighbour.name)
-        if neighbour.address is None and listen.gossip is None:
-            yield f"'neighbours[{i}].address' is missing: without listen.gossip nobody can dial this site"

@@ -1,4 +1,4 @@
-"""What an agent logs to standard error: lines for people, or one JSON object per line for a log collector."""
+"""What a running agent writes to its log: the form of a line, each warning once, what it forgets."""
 
 import json
 import logging
@@ -25,9 +25,14 @@ __all__ = [
 ]
 
 
+# ---------------------------------------------------------------- lines
+
+
 LogFormat = Literal["text", "json"]
 
+
 LogLevel = Literal["debug", "info", "warning", "error"]
+
 
 LEVELS: dict[LogLevel, int] = {
     "debug": logging.DEBUG,
@@ -65,7 +70,7 @@ def begin_log(form: LogFormat, level: LogLevel) -> None:
         logging.captureWarnings(capture=True)
 
 
-# ---------------------------------------------------------------- Logs each warning when it begins and when it
+# ---------------------------------------------------------------- warnings, when they begin and when they end
 
 
 _NUMBER = r"(?<![\w.-])[0-9][0-9.,e+%-]*(?!\w)"  # not one within a name, such as north-2
@@ -125,7 +130,7 @@ class RestartLog:
             self._log.info("%s: nothing needs a restart any more", file)
 
 
-# ---------------------------------------------------------------- Counts decisions that a running agent has
+# ---------------------------------------------------------------- decisions that were forgotten without a reward
 
 
 SAID_EVERY = 60.0

@@ -1,4 +1,7 @@
-"""Tells whether a disk that failed can be written again, and names its errors without paths."""
+"""One running agent: site, journal, links and gossip server in one asyncio loop, from start to stop.
+
+Clocks, random draws and files enter the pure site here. ``serve`` puts the HTTP API in front of it.
+"""
 
 import asyncio
 import logging
@@ -34,36 +37,11 @@ from fedbandit.agent.process.config import ConfigError, SiteConfig, changed_at, 
 from fedbandit.agent.process.logs import ForgottenDecisions, RestartLog, WarningLog
 from fedbandit.privacy.noise import measurement_of
 
-__all__ = ["ROOM", "Agent", "check_room", "in_words", "written_again"]
+__all__ = ["ROOM", "Agent", "check_room"]
 
 
 ROOM = 65_536
 """Bytes that must be free before a full disk counts as writable again."""
-
-
-def check_room(folder: Path) -> None:
-    """Raise ``JournalError`` if there is room for only a few more writes."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, ROOM)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise JournalError(f"{folder}: {reason}") from OSError(reason)
-
-
-def written_again(site: Site) -> Step[None]:
-    """An event that writes where a decision does, and changes nothing."""
-    nobody = DecisionRecord("", 0, 0, 0.0)
-    return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
-
-
-def in_words(error: JournalError) -> str:
-    """The disk's error, without the file's path, which HTTP must not reveal."""
-    return f"the agent's journal: {error.__cause__ or 'it cannot be written'}"
-
-
-# ---------------------------------------------------------------- One running agent: site, journal, links and
-
 
 EXPIRY_EVERY = 1.0
 """Seconds between checks for decisions that are due or have expired; then raw rewards that counted leave the disk."""
@@ -82,7 +60,7 @@ _LOG = logging.getLogger("fedbandit.agent")
 
 
 class Agent:
-    """A running site. ``http.local_agent.LocalAgent`` lists the methods that the HTTP API calls."""
+    """A running site. ``http.api.LocalAgent`` lists the methods that the HTTP API calls."""
 
     def __init__(self, config: SiteConfig, tls: TlsFiles | None) -> None:
         """Open the state; raises ``JournalError`` or ``OSError`` with the reason if that fails."""
@@ -234,8 +212,8 @@ class Agent:
         try:
             await self.site.shown(lambda _: None)
         except JournalError as error:
-            return in_words(error)
-        return None if self.site.problem is None else in_words(self.site.problem)
+            return error_of(error).detail.message
+        return None if self.site.problem is None else error_of(self.site.problem).detail.message
 
     # ---------------------------------------------------------------- running
 
@@ -312,7 +290,7 @@ class Agent:
             self.site.close()  # writes to a deleted file are lost: acknowledge nothing
         if self.site.problem is not None:
             check_room(self.config.data)
-            await self.site.do(written_again)
+            await self.site.do(_written_again)
             self.site.problem = None
 
     async def _watch_configuration(self) -> None:
@@ -414,3 +392,19 @@ class Agent:
         if warning is not None and warning != self._said_of_certificate:
             _LOG.warning("%s", warning)
         self._said_of_certificate = warning
+
+
+def check_room(folder: Path) -> None:
+    """Raise ``JournalError`` if there is room for only a few more writes."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise JournalError(f"{folder}: {reason}") from OSError(reason)
+
+
+def _written_again(site: Site) -> Step[None]:
+    """An event that writes where a decision does, and changes nothing."""
+    nobody = DecisionRecord("", 0, 0, 0.0)
+    return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
