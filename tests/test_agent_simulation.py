@@ -69,6 +69,7 @@ MORE = {  # slow
     *((index, "complete") for index in ("thompson", "ucb", "safe", "kl")),
     ("ucb", "ring"),
     ("safe", "path"),
+    ("kl", "path"),
 }
 
 

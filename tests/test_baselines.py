@@ -50,6 +50,7 @@ def test_coop_ucb2(tape):
     np.testing.assert_array_equal(replay(tape, CoopUCB2()).arms, literal_batch.coop_ucb2(tape))
 
 
+@pytest.mark.slow
 def test_fed1_ucb():
     tape = clear_tape(3000)
     trace = replay(tape, Fed1UCB())
@@ -66,6 +67,7 @@ def test_fed1_ucb_keeps_an_arm_until_its_bound_is_beaten():
     assert (trace.arms[-100:] == 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", [graph.path(4), graph.complete(4)], ids=["path", "complete"])
 def test_gse(on):
     tape = clear_tape(4000, on=on)
@@ -84,6 +86,7 @@ def test_gse_drops_what_neighbours_dropped():
     assert (literal_batch.gse(tape, tells=False) != expected).sum() > 10, "nobody was told of an arm to drop"
 
 
+@pytest.mark.slow
 def test_gse_talks_over_the_edges_that_are_present():
     """Each of 3 edges with probability 0.2: 1.2 messages per round. (6 sd of 2000 rounds: 0.19.)"""
     problem = Problem.random(4, 3, "path", rewards="bernoulli")

@@ -357,6 +357,7 @@ def test_a_rule_that_fails_late_stops_the_run():
             simulate(problem, GossipUCB(), 500, trials=1)
 
 
+@pytest.mark.slow
 def test_a_constant_of_a_rule_that_changes_is_refused(monkeypatch):
     problem = Problem.bernoulli(MEANS, "path:4", edges_per_round=meets_until)
     simulate(problem, GossipUCB(), 10, trials=1)
@@ -453,6 +454,7 @@ def test_two_agents_are_a_federation():
     assert graph.ring(2).edges == graph.path(2).edges
 
 
+@pytest.mark.slow
 def test_one_agent_plays_what_needs_nobody():
     problem = Problem.bernoulli(MEANS[:1], "path:1")
     result = simulate(problem, [LocalUCB(), FedBatch(1.0)], 500, trials=2, checkpoints=5)

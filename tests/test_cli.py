@@ -55,9 +55,6 @@ def test_run_show_plot(good, tmp_path):
     assert ran.exit_code == 0, ran.output
     assert "the ceiling" in ran.output
     assert {p.name for p in folder.iterdir()} == {"result.nc", "regret.png", "experiment.toml"}
-    good.write_text(GOOD.replace("epsilon = 2.0", "epsilon = [1.0, 2.0]"))
-    assert invoke("run", good, "-o", tmp_path / "epsilons", "-q", "--trials", 1).exit_code == 0
-    assert (tmp_path / "epsilons" / "sweep.png").exists(), "regret against epsilon"
     assert (folder / "experiment.toml").read_text() == GOOD
 
     shown = invoke("show", folder)

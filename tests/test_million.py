@@ -274,13 +274,13 @@ def test_what_is_kept_is_checked():
 
 def test_a_large_problem_is_described_by_digests():
     """Not by text: of a million agents and ten arms that has 200 MB."""
-    large = Problem.random(100_001, 2, "ring:100001", edges_per_round="matching")
+    large = Problem.random(100_001, 3, "ring:100001", edges_per_round="matching")
     result = simulate(large, LocalUCB(), 2, trials=1, keep="aggregates")
     assert len(result.dataset.attrs["experiment"]) < 4_000_000
     about = json.loads(result.dataset.attrs["experiment"])
-    assert about["problem"]["means"]["shape"] == [100_001, 2]
+    assert about["problem"]["means"]["shape"] == [100_001, 3]
     assert about["graph"]["edges"]["shape"] == [100_001, 2]
-    other = simulate(Problem.random(100_001, 2, "ring:100001", seed=1, edges_per_round="matching"), LocalUCB(), 2,
+    other = simulate(Problem.random(100_001, 3, "ring:100001", seed=1, edges_per_round="matching"), LocalUCB(), 2,
                      trials=range(1, 2), keep="aggregates")  # fmt: skip
     with pytest.raises(InvalidArgument, match=r"parts\[1\].problem.means.sha256"):
         Result.concat([result, other])

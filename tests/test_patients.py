@@ -172,7 +172,8 @@ def test_the_safe_radius_is_for_weights_that_are_known():
         simulate(problem, FedBatch(1.0, index="ucb", radius="safe"), horizon=10, trials=1)
 
 
-@pytest.mark.parametrize("index", [pytest.param("kl", marks=pytest.mark.slow), "ucb"])
+@pytest.mark.slow
+@pytest.mark.parametrize("index", ["kl", "ucb"])
 def test_every_index_learns_with_a_tiny_site(index):
     problem = Problem.bernoulli(GAP, "complete:3", rates=[1, 1, 0.001], counts="patients")
     result = simulate(problem, FedBatch(1.0, index=index), horizon=20_000, trials=5, seed=2, checkpoints=[20_000])

@@ -9,7 +9,7 @@ from fedbandit.figures.regret import agents_figure
 
 @pytest.fixture(scope="module")
 def result():
-    problem = Problem.random(3, 2, "complete", rewards="bernoulli")
+    problem = Problem.random(3, 3, "complete", rewards="bernoulli")
     return simulate(problem, [GossipUCB(), LocalUCB(), CentralUCB()], 3000, 6)
 
 

@@ -223,13 +223,13 @@ def test_sums_and_noise_are_whole_numbers():
 
 def test_the_tree_is_the_engines():
     """The same rewards and noise give the engine's noisy mean, so that an audit of one is about the other."""
-    world = Tape.random(graph.path(3), 2, 40, seed=3, reward_range=(0.0, 1.0))
+    world = Tape.random(graph.path(3), 3, 40, seed=3, reward_range=(0.0, 1.0))
     rewards = np.round(np.clip(world.rewards, 0, 1) * GRID) / GRID
     drawn = np.round(world.noise * GRID * 6)  # 41 pulls: 6 intervals hold a reward
     tape = Tape(rewards, world.edges, world.picks, world.graph, drawn / (GRID * 6), world.reward_range)
     trace = replay(tape, FedUCB(1.0))
-    ends = [iter(drawn[1:, 0, arm].astype(int)) for arm in (0, 1)]
-    for arm in (0, 1):
+    ends = [iter(drawn[1:, 0, arm].astype(int)) for arm in range(3)]
+    for arm in range(3):
         mechanism = tree(max_pulls=41, noise=lambda _, count, arm=arm: [int(next(ends[arm]))])
         times = [0, *(t for t in range(1, 41) if trace.arms[t - 1, 0] == arm)]
         for t in times:

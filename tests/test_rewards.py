@@ -60,7 +60,9 @@ def drawn(problem, i, arm, count):
 # ---------------------------------------------------------------- any family
 
 
-@pytest.mark.parametrize("family", [pytest.param("student_t", marks=pytest.mark.slow), "empirical", "own"])
+@pytest.mark.parametrize(
+    "family", ["empirical", *(pytest.param(it, marks=pytest.mark.slow) for it in ("student_t", "own"))]
+)
 def test_private_policies_and_threads(family, tmp_path):
     """Privacy needs a declared range; a clamped run is the same on any number of threads, and in its file."""
     with pytest.raises(InvalidArgument, match=r"reward_range must be declared for FedBatch .* unbounded unless"):
@@ -353,9 +355,9 @@ def test_what_a_policy_is_told_of_a_draw():
 
 def test_a_coin_of_ones_own_is_bernoullis():
     """The same bits, the same rewards: the family is only another name."""
-    own = Problem.random(3, 2, "path", rewards=own_draws.coin, reward_range=(0, 1), bounded=True)
+    own = Problem.random(3, 3, "path", rewards=own_draws.coin, reward_range=(0, 1), bounded=True)
     results = [
-        simulate(p, LocalUCB(), 500, 2).dataset for p in (own, Problem.random(3, 2, "path", rewards="bernoulli"))
+        simulate(p, LocalUCB(), 500, 2).dataset for p in (own, Problem.random(3, 3, "path", rewards="bernoulli"))
     ]
     assert results[0].equals(results[1])
 

@@ -104,7 +104,9 @@ def test_decisions_by_share_in_plain_python_and_compiled(policy):
     assert min(min(me.tried) for me in engine.me) > 20
 
 
-@pytest.mark.parametrize("policy", [THOMPSON, KL], ids=["thompson", "kl"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param(THOMPSON, id="thompson"), pytest.param(KL, id="kl", marks=pytest.mark.slow)]
+)
 def test_live_sites_share_as_the_simulator_does(policy):
     """The same arms in every round, on the same tape."""
     world, names = graph.path(3), ("a0", "a1", "a2")
