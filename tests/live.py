@@ -73,7 +73,7 @@ class Driver(Agent):
         file.execute(f"PRAGMA max_page_count = {pages if self._full else 1_000_000}")
 
     def _open_journal(self):
-        journal = SqliteJournal(self.config.data / STATE_FILE, "north", self.terms, epoch=1)
+        journal = SqliteJournal(self.config.data / STATE_FILE, "north", self.terms, incarnation=1)
         self._limit(journal._file)
         return journal
 

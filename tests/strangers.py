@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from fedbandit.agent.core.records import Life, Stored
+from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.certificates import init
@@ -85,7 +85,7 @@ class Door:
     def east(self):
         """The neighbour itself: a real site whose link to north begins now, with a certificate that is right."""
         now = time.time_ns() // 1_000_000
-        site = Site("east", TERMS, Stored(Life(now, 0), now))
+        site = Site("east", TERMS, Stored(Numbering(now, 0), now))
         site.join("north")
         return site
 

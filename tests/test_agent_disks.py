@@ -97,13 +97,13 @@ class TestDisks:
             before = state(federation, "east")
             federation.stop("east")
             shutil.rmtree(federation.state_file("east").parent)
-            begun = len(lines(federation, "east", "a new life begins, with fresh batches"))
+            begun = len(lines(federation, "east", "a new incarnation begins, with fresh batches"))
             federation.start("east")
             federation.wait_ready("east")
-            assert len(lines(federation, "east", "a new life begins, with fresh batches")) == begun + 1
+            assert len(lines(federation, "east", "a new incarnation begins, with fresh batches")) == begun + 1
             come_through(federation, "north", "east", 5)
             after = state(federation, "east")
-            assert after["epoch"] > before["epoch"]
+            assert after["incarnation"] > before["incarnation"]
             assert after["decisions"]["handed_out"] == 0
             assert max(arm["weight"] for arm in after["arms"]) > 0.1, "the neighbour has brought the link back"
             decide_and_reward(federation, "east", 40)
@@ -127,7 +127,7 @@ class TestDisks:
             federation.stop("north")
             federation.start("north")
             federation.wait_ready("north")
-            assert len(lines(federation, "north", "a new life begins")) == 2
+            assert len(lines(federation, "north", "a new incarnation begins")) == 2
 
     @pytest.mark.slow
     def test_a_file_that_is_replaced_under_a_running_agent(self, tmp_path):

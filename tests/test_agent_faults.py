@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbandit.agent.core.records import DecisionRecord, Known, Life, Stored
+from fedbandit.agent.core.records import DecisionRecord, Known, Numbering, Stored
 from fedbandit.agent.core.site import Site, SiteDraws
 from fedbandit.agent.disk.journal import SqliteJournal
 from process_faults import WINDOW, Outcome, Told, federation_terms, run_with_faults
@@ -38,7 +38,7 @@ class TestTheChecksCanFail:
 
     @staticmethod
     def outcome(decisions=(), known=(), told=None, snapshots=()):
-        stored = Stored(Life(1, len(decisions)), born=1)
+        stored = Stored(Numbering(1, len(decisions)), born=1)
         stored.apply([*decisions, *known])
         return Outcome({"north": told or Told()}, {"north": stored}, {}, list(snapshots), 1, 1)
 

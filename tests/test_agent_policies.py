@@ -14,7 +14,7 @@ from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, PrivacyWarni
 from fedbandit.agent.core.bounds import Bounds
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
 from fedbandit.agent.core.messages import MAX_N
-from fedbandit.agent.core.records import DecisionRecord, Life, Released, Stored
+from fedbandit.agent.core.records import DecisionRecord, Numbering, Released, Stored
 from fedbandit.agent.core.site import MAX_EXPIRED, HorizonReached, Site, SiteDraws
 from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
@@ -33,7 +33,7 @@ def silent(epsilon, count):
 
 
 def new_site(terms, name="here", neighbours=("there",), noise=silent, stored=None):
-    site = Site(name, terms, stored or Stored(Life(1, 0), 1), noise)
+    site = Site(name, terms, stored or Stored(Numbering(1, 0), 1), noise)
     for neighbour in neighbours:
         site.join(neighbour)
     return site
@@ -317,12 +317,12 @@ def test_the_file_knows_all_that_memory_does(terms, tmp_path):
         pull(other, 0.9)
         journal.commit(site.receive_offer(other.offer("here").result).records)
         assert journal.load() == site.stored
-    journal.commit(site.receive_offer(replace(other.offer("here").result, to_epoch=9)).records)
+    journal.commit(site.receive_offer(replace(other.offer("here").result, to_incarnation=9)).records)
     journal.close()
     journal = SqliteJournal(path, "here", terms, 77)
     again = Site("here", terms, journal.load(), silent)
     journal.close()
-    assert (again.epoch, again.stored.born, again.links[0].own_epoch) == (5, 5, 10)
+    assert (again.incarnation, again.stored.born, again.links[0].own_incarnation) == (5, 5, 10)
     for seen in ("gossiped", "theta", "radius", "tried", "rewards", "decided"):
         assert getattr(again, seen) == getattr(site, seen)
 
@@ -394,7 +394,7 @@ def test_a_file_with_more_decisions_than_its_tree_has_room_for_is_refused():
     full = new_site(terms)
     for _ in range(2):
         full._player.take([(0, 0.5)], 0.0)
-    stored = replace(full.stored, life=Life(1, 1), decisions={"1-1": DecisionRecord("1-1", 1, 0, 0.0)})
+    stored = replace(full.stored, numbering=Numbering(1, 1), decisions={"1-1": DecisionRecord("1-1", 1, 0, 0.0)})
     with pytest.raises(InvalidArgument, match="decisions of an arm must be at most 2"):
         new_site(terms, stored=stored)
 
@@ -411,7 +411,7 @@ def test_what_no_honest_neighbour_says_is_refused(terms):
     def row(c, x):
         return tuple(x if i == c else 0.0 for i in range(6))
 
-    wrong = [{"flow": row(0, 0.0)[:4], "gossiped": (0.0,) * 4}, {"to_epoch": 2**60}, {"epoch": 2**60}]
+    wrong = [{"flow": row(0, 0.0)[:4], "gossiped": (0.0,) * 4}, {"to_incarnation": 2**60}, {"incarnation": 2**60}]
     for change in wrong:
         field = next(iter(change))
         with pytest.raises(InvalidArgument, match=field):
@@ -567,7 +567,7 @@ def test_an_operator_is_warned():
     site.receive_offer(
         replace(new_site(site.terms, "there", ("here",)).offer("here").result, standings=claimed((11, 11, 10)))
     )
-    assert "this site is slower than others (16 decisions, where 32 have been heard of)" in site.warnings()[0]
+    assert "this site is slower than others (16 decisions, where 32 are known)" in site.warnings()[0]
     while max(site.tried) < 19:
         pull(site)
     assert "19 of the 21 decisions" in site.warnings()[-1]

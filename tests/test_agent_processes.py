@@ -85,7 +85,7 @@ class TestWhatIsRefusedAtTheStart:
 
     @pytest.mark.parametrize("door", [pytest.param("gossip", marks=pytest.mark.slow), "http"])
     def test_a_first_start_whose_port_is_in_use_leaves_nothing(self, stopped, door):
-        """Fails if a new life begins before the ports are bound: corrected terms would be refused afterwards."""
+        """Fails if a new incarnation begins before the ports are bound: corrected terms would be refused afterwards."""
         text, folder = stopped.config("north").read_text(), stopped.folder / "north" / f"first-{door}"
         with socket.create_server(("127.0.0.1", 0)) as taken:
             used = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -95,7 +95,7 @@ class TestWhatIsRefusedAtTheStart:
             path.write_text(text.replace('data = "data"', f'data = "{folder.name}"'))
             code, output = command("agent", "-c", path)
         assert_mistake((code, output), "cannot listen for", f"{used}: Address already in use")
-        assert "new life" not in output
+        assert "new incarnation" not in output
         assert not folder.exists()
 
     @pytest.mark.slow
@@ -194,7 +194,7 @@ class TestStopping:
             measured(f"exchanges come through {took:.2f} s after the restarted agent is ready")
             assert took < 5.0
             after = state(federation, "east")
-            assert after["epoch"] == before["epoch"]
+            assert after["incarnation"] == before["incarnation"]
             assert after["decisions"] == before["decisions"]
             counted = ("name", "own_mean", "pulls", "rewards", "releases")
             assert [[arm[it] for it in counted] for arm in after["arms"]] == [

@@ -44,7 +44,7 @@ from grpc_network import GrpcNetwork
 from sites_on_tape import SitesOnTape, in_memory, tape_on_the_grid
 
 FAULTY_EVENTS = 1500
-UNDERSTOOD = 3  # exchanges over each link after which the sum is right: another life or a return is understood
+UNDERSTOOD = 3  # exchanges over each link after which the sum is right: another incarnation or a return is understood
 NEAR = 0.9  # of what a link may carry
 SWEEPS = 60  # exchanges over each link by which all agree to 1e-6
 
@@ -175,7 +175,7 @@ class Story:
         self.away = None
 
     def on_a_fresh_disk(self, name):
-        """What was acknowledged by an earlier life is gone with its disk."""
+        """What was acknowledged by an earlier incarnation is gone with its disk."""
         self.disks.append(self.network._disks[name])
         self.waiting[name], self.told[name], self.in_doubt[name] = [], {}, {}
         self.expired[name] = [0] * self.network.terms.num_arms
@@ -399,7 +399,10 @@ def check_requests(story, site):
         if it.key:
             same = keys.setdefault(it.key[:12], [])
             same.append(it)
-            is_one = (same[0].key, same[0].at) == (it.key, it.at)  # of one request; a new life may have dropped some
+            is_one = (same[0].key, same[0].at) == (
+                it.key,
+                it.at,
+            )  # of one request; a new incarnation may have dropped some
             assert is_one, f"{name}: a key has two decisions"
         if it.subject:
             before = subjects.get(it.subject)
@@ -501,10 +504,10 @@ def test_the_schedules_have_all_faults():
         refused += network.refused
         repeated += story.repeated
         cancels += story.cancels
-        lives += network._lives
+        lives += network._incarnations
         stored = [network._disks[name].load() for name in network.names]
         releases += sum(fields["releases"] for one in stored for k, fields in one.known.items() if k >= 0)
-        gone += sum(link.epoch > 0 and link.left for one in stored for link in one.links.values())
+        gone += sum(link.incarnation > 0 and link.left for one in stored for link in one.links.values())
     assert any("has left" in reason for reason in refused)
     assert lives > 5 * 10 + 10
     assert releases > 20 * 10
@@ -524,7 +527,7 @@ class AveragesPlainly(Site):
         row, (version, _) = link.register
         link = replace(link, register=(flow.moved(row, self.gossiped, offer.gossiped), (version + 1, self.name)))
         self._stored.apply([link])
-        message = Reply(self.name, offer.sender, self.epoch, 0, self._digest, self.gossiped, link.register[1])
+        message = Reply(self.name, offer.sender, self.incarnation, 0, self._digest, self.gossiped, link.register[1])
         return Step(message, (link,))
 
     def receive_reply(self, answer):
@@ -560,8 +563,8 @@ class Plain(Watched):
 
 
 class TellsTooEarly(Watched):
-    def new_disk(self, epoch):
-        return WritesLater(epoch)
+    def new_disk(self, incarnation):
+        return WritesLater(incarnation)
 
 
 class DrawsAgain(Watched):

@@ -161,15 +161,15 @@ class TestNobodyGetsIn:
             north.wait_ready("north")
 
 
-def test_exchanges_in_which_one_end_speaks_of_another_life_are_not_counted(north, door):
-    """A neighbour that claims to know a later life of this site, again and again, averages nothing."""
+def test_exchanges_in_which_one_end_speaks_of_another_incarnation_are_not_counted(north, door):
+    """A neighbour that claims to know a later incarnation of this site, again and again, averages nothing."""
     door.exchange()
     door.exchange()
     before = neighbour(north, "north", "east")
     for _ in range(5):
         offer = door.east.offer("north").result
         answer = wire.decode_reply(door.call(wire.encode(offer), door.pair))
-        door.call(wire.encode(replace(offer, to_epoch=answer.epoch + 1)), door.pair)
+        door.call(wire.encode(replace(offer, to_incarnation=answer.incarnation + 1)), door.pair)
     after = neighbour(north, "north", "east")
     assert after["unheard"] >= before["unheard"] + 5
     assert after["exchanges"] <= before["exchanges"] + 5

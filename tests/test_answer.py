@@ -11,7 +11,7 @@ from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import simulated_signature
 from fedbandit.agent.core.player import ENOUGH_EXCHANGES, RESTLESS
-from fedbandit.agent.core.records import Life, Stored
+from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.standings import Standing
 from fedbandit.agent.http.snapshot import _arm_states
@@ -285,7 +285,7 @@ def test_a_policy_that_does_not_say_how_sure_it_is():
 def played(policy, rewards=60, counts=None):
     several = None if isinstance(policy, FedBatch) else 2
     terms = Federation("trial", NAMES, 0.0, 1.0, policy, counts=counts, max_agents=several)
-    site = Site("here", terms, Stored(Life(1, 0), 1), lambda epsilon, count: [0] * count)
+    site = Site("here", terms, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count)
     for k in range(rewards):
         decision = site.decide(float(k), SiteDraws((0.3 * (k % 2), 0.0, 0.3 * (k % 3)), 0.5, None)).result
         site.report(decision.id, (0.2, 0.8, 0.4)[decision.arm])
@@ -322,7 +322,9 @@ def test_nothing_is_known_before_the_first_release():
 def pair(terms=None, patients=400, exchanges=200):
     """Two sites that have exchanged what they released; metformin is best."""
     terms = terms or Federation("trial", NAMES, 0.0, 1.0, FedBatch(2.0, first_batch=4))
-    sites = [Site(name, terms, Stored(Life(1, 0), 1), lambda epsilon, count: [0] * count) for name in ("here", "there")]
+    sites = [
+        Site(name, terms, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count) for name in ("here", "there")
+    ]
     sites[0].join("there")
     sites[1].join("here")
     for site in sites:
@@ -461,7 +463,7 @@ def test_invented_sites_can_be_counted_and_claim_no_more_than_time_allows():
         here, _ = pair(terms)
         honest = here.errors
         invented = [Standing(f"x{i}", 1, 1, here._standing.weight, (10**9,) * 3) for i in range(98)]
-        here._standings.hear("there", invented)
+        here._standings.receive("there", invented)
         here._look()
         assert whose in here.answer.words
         most = here._most_decisions

@@ -87,7 +87,7 @@ def test_what_the_other_end_lacks_is_sent_at_once(site):
 
     async def change(spread):
         await site.do(lambda it: it.change_arm("suspend", "A", 0, spread.sign))
-        spread.tell()
+        spread.announce()
 
     def answer(heard):
         return news() if len(heard.known) > len(heard.changes) else news(*heard.changes) if heard.changes else None

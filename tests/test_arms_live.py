@@ -64,7 +64,7 @@ def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
         wait_until(lambda: arms(federation, "south")["waiting"])
         assert "new" not in statuses(federation, "south")
         assert any("arm accept new" in it for it in state(federation, "south")["warnings"])
-        assert lines(federation, "south", "north adds the arm 'new'", "as east tells", "does not count")
+        assert lines(federation, "south", "north adds the arm 'new'", "as east says", "does not count")
         for name in ("north", "east"):
             give(federation, name, 40, lambda arm: float(arm == "new"))
         wait_until(lambda: state(federation, "east")["arms"][2]["estimate"] is not None)
@@ -237,7 +237,7 @@ def test_a_forged_change_in_a_members_file_goes_nowhere(tmp_path):
         federation.start("north")
         federation.wait_ready("north")
         assert statuses(federation, "north")["A"] == "suspended"
-        wait_until(lambda: lines(federation, "east", "refused a change that north tells", "north has signed it"))
+        wait_until(lambda: lines(federation, "east", "refused a change that north sends", "north has signed it"))
         assert change(federation, "north", "suspend", "B")[0] == 201
         wait_until(lambda: statuses(federation, "east")["B"] == "suspended")
         assert statuses(federation, "east")["A"] == "active"

@@ -312,7 +312,7 @@ def test_an_attack_that_the_victim_refuses_is_no_attack(monkeypatch):
     attacker = Attacker(terms)
     ends = (*attacker._ends[:3], 2**60, *attacker._ends[4:])  # for an incarnation that no clock will see
     monkeypatch.setattr(attacker, "_ends", ends)
-    with pytest.raises(RuntimeError, match="the attack failed: to_epoch must be at most"):
+    with pytest.raises(RuntimeError, match="the attack failed: to_incarnation must be at most"):
         play(world, attacker, Site, fixed_noise()[0])
 
 

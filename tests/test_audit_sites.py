@@ -74,7 +74,7 @@ def test_the_runs_go_where_bugs_hide():
     changed = list(changes_of(late))
     assert any(change.after.value is None for change in changed)
     assert any(change.after.value not in (None, -1.0, 3.0) for change in changed)  # out of range, both ways
-    lives = {epoch for epoch, _, _ in base_of(scenarios["missing rewards, lost disk"]).pulls}
+    lives = {incarnation for incarnation, _, _ in base_of(scenarios["missing rewards, lost disk"]).pulls}
     assert len(lives) == 2
 
 

@@ -71,7 +71,7 @@ def assert_found(path, about, level, *words, now=None):
 def make_state(site, name="north", its_terms=None, decided_at=None):
     """A state file of a site that has decided once."""
     site.data.mkdir(mode=0o700, exist_ok=True)
-    journal = SqliteJournal(site.data / STATE_FILE, name, its_terms or terms(), epoch=1)
+    journal = SqliteJournal(site.data / STATE_FILE, name, its_terms or terms(), incarnation=1)
     if decided_at is not None:
         its_site = Site(name, terms(), journal.load())
         draws = SiteDraws((0.0, 0.0), 0.5)
@@ -92,7 +92,7 @@ def test_a_site_that_would_start_and_whose_neighbour_does_not_answer(site):
         "their clocks": "unknown",
     }
     assert "nothing listens there" in seen["neighbour east"].words
-    assert "a new life would begin" in seen["data"].words
+    assert "a new incarnation would begin" in seen["data"].words
     edit(site.path, 'data = "data"', 'data = "data"\nmost_sites = 2')
     assert_found(site.path, "most_sites", "warning", "2 changes nothing: the terms allow 2 sites")
     edit(site.path, "max_agents = 2", "max_agents = 9")
@@ -202,7 +202,7 @@ def test_a_clock_behind_the_last_time_of_the_state(site):
 def test_a_neighbour_that_was_removed_without_leave(site):
     make_state(site)
     for name in ("east", "west"):
-        journal = SqliteJournal(site.data / STATE_FILE, "north", terms(), epoch=1)
+        journal = SqliteJournal(site.data / STATE_FILE, "north", terms(), incarnation=1)
         journal.commit([Link(name, 1, ((0.5, 0.0, 1.0, 0.0), (1, "north")))])
         journal.close()
     assert_found(site.path, "neighbours", "warning", "west is not in the list", "'fedbandit leave west'")
@@ -269,7 +269,7 @@ from processes import terms
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.decisions import DecisionDraws
-journal = SqliteJournal(Path({path!r}), "north", terms(), epoch=1)
+journal = SqliteJournal(Path({path!r}), "north", terms(), incarnation=1)
 site = Site("north", terms(), journal.load())
 journal.commit(site.decide({at}, [DecisionDraws((0.0, 0.0), 0.5)]).records)
 print("open", flush=True)

@@ -22,7 +22,7 @@ from fedbandit.agent.core.decisions import Choice, SiteDraws, choice, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.player import Player
-from fedbandit.agent.core.records import HorizonReached, Life, Stored
+from fedbandit.agent.core.records import HorizonReached, Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.policies import protocol
 from fedbandit.policies.plain import NO_ARM
@@ -113,7 +113,7 @@ def test_all_arms_allowed_is_no_restriction(name):
 
 def alone(terms, counts, seed):
     """A site that nobody has joined yet, with so many rewards of each arm."""
-    source, site = Random(seed), Site("x", terms, Stored(Life(1, 0), 1), silent)
+    source, site = Random(seed), Site("x", terms, Stored(Numbering(1, 0), 1), silent)
     left = list(counts)
     for _ in range(10_000):
         if not any(left):
@@ -144,7 +144,7 @@ def test_a_choice_among_some_arms_is_that_of_a_world_of_these(name, counts, monk
         few = {position: rows[k] for position, k in enumerate(allowed) if k in rows}
         small = terms_of(name, tuple(ARMS[k] for k in allowed))
         released = {(allowed.index(k), level): last for (k, level), last in marks.items() if k in allowed}
-        other = Site("x", small, Stored(Life(1, 0), 1, known={**few, **single}, released=released), silent)
+        other = Site("x", small, Stored(Numbering(1, 0), 1, known={**few, **single}, released=released), silent)
         for t in (3, 50, 10**6):
             monkeypatch.setattr(Player, "now", time_of(t))
             for _ in range(10):
@@ -225,7 +225,7 @@ def compare_frequencies(site, allowed=None, seed=1, error=0.0):
 def believing(theta, spread, **options):
     """A Thompson site with these beliefs."""
     arms = tuple(f"arm {k}" for k in range(len(theta)))
-    site = Site("x", terms_of("thompson", arms, counts="sites", **options), Stored(Life(1, 0), 1), silent)
+    site = Site("x", terms_of("thompson", arms, counts="sites", **options), Stored(Numbering(1, 0), 1), silent)
     player = site._player
     player.me.deviation[:], player.me.releases[:] = spread, [1] * len(arms)
     player.seen.value[:], player.seen.weight[:] = theta, [1.0] * len(arms)

@@ -276,7 +276,7 @@ def test_a_decision_is_asked_for_again_with_its_key(kind, first):
 
 
 @both
-def test_a_new_life_that_may_have_begun_is_not_asked_for_again(kind):
+def test_a_new_incarnation_that_may_have_begun_is_not_asked_for_again(kind):
     with scripted(b"", answer(200, b"{}")) as (url, heard), kind(url) as client:
         with pytest.raises(module.Unreachable):
             client.restore()

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from fedbandit.agent.core.records import DecisionRecord, Forgotten, Life, Released
+from fedbandit.agent.core.records import DecisionRecord, Forgotten, Numbering, Released
 from fedbandit.agent.core.site import Site, SiteDraws
 from fedbandit.agent.disk import secret_files, state_files
 from fedbandit.agent.disk.journal import SCHEMA, JournalError, SqliteJournal, look_at
@@ -185,7 +185,7 @@ class TestTheCounter:
         beside(path, "-commits").write_bytes(before)
         with closing(opened(path)) as journal:
             assert journal.load() == now
-            journal.commit([Life(1, 43)])
+            journal.commit([Numbering(1, 43)])
         assert beside(path, "-commits").read_bytes() != before
 
     def test_it_is_not_ahead_when_a_commit_fails(self, path, stored):
@@ -214,7 +214,7 @@ class TestTheCounter:
             opened(path)
         with closing(opened(path, accept_old=True)) as journal:
             assert journal.load() == stored
-            journal.commit([stored.life])
+            journal.commit([stored.numbering])
         with closing(opened(path)) as journal:
             assert journal.load() == stored
 
@@ -239,7 +239,7 @@ class TestTheCounter:
         with closing(opened(path)) as journal:
             play(journal, 2, start=40)
         with closing(opened(older, accept_old=True)) as journal:
-            journal.commit([stored.life])
+            journal.commit([stored.numbering])
         shutil.copy(path, older)
         with pytest.raises(JournalError, match="another file"):
             opened(older)
@@ -293,7 +293,7 @@ EDITS = [
     "UPDATE agent SET key = x'00'",
     "UPDATE agent SET clock = clock + 1",
     "UPDATE agent SET since = NULL",
-    "UPDATE agent SET epoch = epoch + 1",
+    "UPDATE agent SET incarnation = incarnation + 1",
     "UPDATE agent SET born = born + 1",
     "UPDATE agent SET decisions = decisions - 1",
     "UPDATE agent SET is_stale = 1 - is_stale",
@@ -314,10 +314,10 @@ EDITS = [
     "DELETE FROM released WHERE arm = 0",
     "UPDATE link SET flow = '[]'",
     "UPDATE link SET version = version + 1 WHERE neighbour = 'third'",
-    "UPDATE link SET told = 'a'",
+    "UPDATE link SET seals = 'a'",
     "UPDATE link SET has_left = 1",
     "DELETE FROM link WHERE neighbour = 'there'",
-    "INSERT INTO link SELECT 'more', epoch, flow, version, writer, has_left, own_epoch, told FROM link LIMIT 1",
+    "INSERT INTO link SELECT 'more', incarnation, flow, version, writer, has_left, own_incarnation, seals FROM link",
     "UPDATE decision SET rewarded = 0 WHERE number = 5",
     "UPDATE decision SET played = 1 - played WHERE number = 39",
     "UPDATE decision SET arm = arm + 1 WHERE number = 5",
@@ -327,7 +327,7 @@ EDITS = [
     "DELETE FROM decision WHERE number = 5",
     "UPDATE decision SET id = 'another' WHERE number = 5",
     "DROP TABLE released",
-    "CREATE INDEX more ON link (epoch)",
+    "CREATE INDEX more ON link (incarnation)",
     "PRAGMA user_version = 4",
     "PRAGMA user_version = 3",
     "PRAGMA user_version = 2",
@@ -348,7 +348,7 @@ def test_rows_changed_by_hand_are_refused_with_words(path, stored, edit):
 def test_nothing_is_refused_for_whole_numbers_or_a_negative_zero(path):
     """SQLite gives back other numbers than it was given: they are the same."""
     with closing(opened(path)) as journal:
-        journal.commit([DecisionRecord("a", 1, 0, -0.0), DecisionRecord("b", 2, 0, 7), Life(3, 2)])
+        journal.commit([DecisionRecord("a", 1, 0, -0.0), DecisionRecord("b", 2, 0, 7), Numbering(3, 2)])
         journal.commit([DecisionRecord("b", 2, 0, 7, 1, rewarded=True)])
     with closing(opened(path)) as journal:
         assert journal.load().decisions["b"] == DecisionRecord("b", 2, 0, 7.0, 1.0, rewarded=True)
@@ -507,7 +507,7 @@ def test_nothing_is_acknowledged_once_the_file_is_gone(path, monkeypatch, happen
         play(journal, 3)
         if not is_recent:
             time.sleep(0.05)  # two ticks of the kernel's clock
-            journal.commit([Life(1, 3)])
+            journal.commit([Numbering(1, 3)])
         happens(path)
         with pytest.raises(JournalError, match=words):
             journal.commit([DecisionRecord("lost", 4, 0, 0.0)])
@@ -519,7 +519,7 @@ def test_a_log_that_was_removed_loses_nothing(path):
         play(journal, 10)
         beside(path, "-wal").unlink()
         with pytest.raises(JournalError, match="log"):
-            journal.commit([Life(1, 10)])
+            journal.commit([Numbering(1, 10)])
     assert rewarded(path) == 10
 
 

@@ -120,7 +120,7 @@ def test_what_is_shown_is_on_disk(site):
         await asyncio.sleep(0)  # the event has run; its records wait
         assert Disk.written == 0
         assert await site.shown(lambda it: it.decided) == 1
-        assert site._journal.load().life.decisions == 1
+        assert site._journal.load().numbering.decisions == 1
         await task
 
     asyncio.run(scenario())
@@ -133,7 +133,7 @@ def test_an_event_that_changes_nothing_waits_for_those_that_it_may_tell_of(site)
         first = asyncio.create_task(site.do(decide))
         await asyncio.sleep(0)  # the event has run; its records wait
         assert await site.do(lambda it: Step(it.decided)) == 1
-        assert site._journal.load().life.decisions == 1
+        assert site._journal.load().numbering.decisions == 1
         await first
         alone = site.do(lambda it: Step(it.decided))
         with pytest.raises(StopIteration, match="1"):

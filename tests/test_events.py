@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from fedbandit.agent.core.decisions import Retention, SiteDraws
 from fedbandit.agent.core.history import History, Point, Rates
-from fedbandit.agent.core.records import Life, Stored
+from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.http import events, server
 from fedbandit.agent.http.bodies import HttpError
@@ -275,7 +275,7 @@ def test_a_stream_tells_the_state_at_once_and_what_changes(served, http):
 def test_a_stream_tells_of_each_exchange(served):
     with reading(served.url) as reader:
         reader.next("state")
-        served.call(lambda driver: driver.links._told("east", True, False))
+        served.call(lambda driver: driver.links._exchanged("east", True, False))
         told = reader.next("exchange")[1]
         assert told.pop("at") == pytest.approx(time.time(), abs=60.0)
         assert told == {"neighbour": "east", "began_by_us": True, "completed": False}
@@ -577,7 +577,7 @@ def test_rates_are_those_of_the_last_minute():
 def test_the_rate_of_rewards_counts_each_once():
     """Clients repeat a report whose answer was lost; one that came too late was reported, too."""
     terms = replace(TERMS, reward_window=10.0)
-    site = Site("here", terms, Stored(Life(1, 0), 1), lambda epsilon, count: [0] * count)
+    site = Site("here", terms, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count)
     decisions = [site.decide(float(at), SiteDraws((0.1, 0.0, 0.0), 0.5, None)).result.id for at in (0, 0, 0, 0, 60)]
     past = Past(0.0, SimpleNamespace(point=lambda it: None))
     past.note(moment_of(site, 0.0))
@@ -601,7 +601,7 @@ def test_rates_in_the_state(served, http):
 
 def shown_after_each(rewards):
     """All that viewers see of a site after each reward: history, events, rates and answer, byte for byte."""
-    site = Site("here", TERMS, Stored(Life(1, 0), 1), lambda epsilon, count: [0] * count)
+    site = Site("here", TERMS, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count)
     points, past = [], []
     watched = Past(0.0, SimpleNamespace(point=lambda it: points.append(it.model_dump_json())))
     for k, reward in enumerate(rewards):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedbandit import FedBatch, FewPatientsWarning, InvalidArgument, LocalUCB, Problem, simulate
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.records import Life, Stored
+from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.process import runtime
 from fedbandit.agent.process.config import read_config
@@ -163,13 +163,13 @@ def test_the_caller_of_simulate_is_warned():
 
 
 def test_the_operator_is_warned():
-    few = Site("north", replace(TERMS, policy=FEW), Stored(Life(1, 0), 1))
+    few = Site("north", replace(TERMS, policy=FEW), Stored(Numbering(1, 0), 1))
     for name in ("east", "west"):
         few.join(name)
     (said,) = few.warnings()
     assert said == too_few_patients(400, 0.1, 3, 2)
-    assert Site("north", replace(TERMS, policy=replace(FEW, epsilon=1.0)), Stored(Life(1, 0), 1)).warnings() == ()
-    assert Site("north", TERMS, Stored(Life(1, 0), 1)).warnings() == ()
+    assert Site("north", replace(TERMS, policy=replace(FEW, epsilon=1.0)), Stored(Numbering(1, 0), 1)).warnings() == ()
+    assert Site("north", TERMS, Stored(Numbering(1, 0), 1)).warnings() == ()
 
 
 @pytest.mark.parametrize("policy", [FEW, FedBatch(1.0, expected_decisions=400)], ids=["few", "enough"])

@@ -10,7 +10,7 @@ from broken_sites import ArrivalSite
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core.federation import MAX_WINDOW, Federation
 from fedbandit.agent.core.memory_network import Down, MemoryNetwork
-from fedbandit.agent.core.records import Life, Released, Stored
+from fedbandit.agent.core.records import Numbering, Released, Stored
 from fedbandit.agent.core.site import MAX_SETTLED, DecisionNotFound, Site, SiteDraws
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.process.clock import LASTS, SteadyClock
@@ -35,7 +35,7 @@ def counting():
 
 
 def site_of(terms, noise=None):
-    return Site("here", terms, Stored(Life(1, 0), 1), noise or counting())
+    return Site("here", terms, Stored(Numbering(1, 0), 1), noise or counting())
 
 
 def decided(site, count, start=0.0):
@@ -310,7 +310,7 @@ def test_a_restart_changes_no_release(policy, where):
 
 
 @pytest.mark.parametrize("clock_behind", [False, True])
-def test_a_reward_that_waited_on_a_lost_disk_is_in_no_later_life(clock_behind):
+def test_a_reward_that_waited_on_a_lost_disk_is_in_no_later_incarnation(clock_behind):
     network = MemoryNetwork(WINDOW, [("a", "b")])
     first, second = network.decide("b", DRAWS), network.decide("b", DRAWS)
     network.report("b", first.id, 1.0)
@@ -358,7 +358,7 @@ def test_a_file_knows_all_that_memory_does(tmp_path):
 
 def releases_of(terms, delays, rewards, seconds=80):
     """When something of arm 0 is released, and what, without noise; rewards come after their delays."""
-    site = Site("here", terms, Stored(Life(1, 0), 1), lambda epsilon, count: [0] * count)
+    site = Site("here", terms, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count)
     seen, due = [], []
     for second in range(seconds):
         while site.is_due(float(second)):

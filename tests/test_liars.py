@@ -20,7 +20,7 @@ from fedbandit.agent.core.notices import Note
 from fedbandit.agent.core.player import MIXED
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.core.standings import MAX_EPOCH, MAX_N, STALE, QuietArms, Standing, Standings
+from fedbandit.agent.core.standings import MAX_INCARNATION, MAX_N, STALE, QuietArms, Standing, Standings
 from fedbandit.checks import InvalidArgument
 from test_agent_simulation import SWEEPS, TERMS, WINDOW, Story, Watched, check_releases, check_rewards, until_all_agree
 
@@ -122,7 +122,7 @@ def test_one_forged_message_puts_nobody_out_for_good():
         if told or not hasattr(message, "standings"):
             return message
         told.append(1)
-        forged = tuple(Standing(name, MAX_EPOCH // 2, MAX_N // 2 - 1, 1.0, (12, 12, 12)) for name in HONEST)
+        forged = tuple(Standing(name, MAX_INCARNATION // 2, MAX_N // 2 - 1, 1.0, (12, 12, 12)) for name in HONEST)
         return replace(message, standings=(message.standings[0], *forged))
 
     network.lie = lie
@@ -144,7 +144,7 @@ def test_a_version_that_nobody_exceeds_is_not_believed():
     last = tuple(Standing(f"ghost-{k}", 1, MAX_N // 2 + 1, 1.0, (12, 12, 12)) for k in range(3))
     network.lie = lambda it: replace(it, standings=(*it.standings[:1], *last)) if hasattr(it, "standings") else it
     network.sweep(5)
-    assert not any("ghost-0" in site._standings._heard for site in network.honest())
+    assert not any("ghost-0" in site._standings._received for site in network.honest())
 
 
 @every_policy_and_graph
@@ -276,7 +276,7 @@ def test_a_link_from_before_there_were_limits_is_written_anew():
     huge = (50.0, 0.0, 0.0, 20.0, 0.0, 0.0)
     for name, other, sign in (("a", "b", 1.0), ("b", "a", -1.0)):
         register = tuple(sign * x for x in huge), (7, "b")
-        network._disks[name].commit([Link(other, network.site(other).epoch, register)])
+        network._disks[name].commit([Link(other, network.site(other).incarnation, register)])
     network.restart("a")
     for first, second in (("a", "b"), ("b", "a"), ("a", "b")):
         network.exchange(first, second)
@@ -320,7 +320,7 @@ def test_counts_of_others_that_a_liar_forges_are_answered():
     network.lie = lambda message: replace(message, standings=(*message.standings[:1], *forged))
     network.sweep(6)
     assert network.site("b").n_max == (10**6,) * 3
-    assert any("sites are told of" in text for text in warnings(network).values())
+    assert any("sites are known" in text for text in warnings(network).values())
     network.leave("liar")
     network.sweep(6)
     assert {site.n_max for site in network.honest()} == {before}
@@ -365,7 +365,7 @@ def test_sites_that_are_invented_make_nobody_surer_than_its_operator_allows(term
     said = [it for it in site.warnings() if "97 sites are counted, where most_sites in this site's file is 5" in it]
     assert len(said) == 1
     assert not isinstance(said[0], Note), "it needs a person"
-    assert "liar tells of most of them" in said[0]
+    assert "liar is the source of most of them" in said[0]
     assert not any("most_sites" in it for it in network.site("b").warnings()), "its operator has said nothing"
     network.leave("liar")
     assert not any("most_sites" in it for it in site.warnings())
@@ -474,7 +474,7 @@ def test_an_honest_neighbour_that_was_away_is_not_suspected(terms, is_dialled, h
     """
     network, sweep = away(terms, how, is_dialled)
     before = network.site("north").gossiped
-    assert "east" in network.site("north")._standings._heard, "away for too long: its standing is gone"
+    assert "east" in network.site("north")._standings._received, "away for too long: its standing is gone"
     for _ in range(10):
         sweep(MIXED * 3 // 5)
         said = " ".join(text for name in network.names for text in network.site(name).warnings())
@@ -594,14 +594,14 @@ class LiesAmongFaults(Watched):
                 )
                 for _ in range(source.randrange(12))
             )
-        return replace(message, **changes, **self.lie_about_lives(message))
+        return replace(message, **changes, **self.lie_about_incarnations(message))
 
-    def lie_about_lives(self, message):
+    def lie_about_incarnations(self, message):
         source, changes = self.source, {}
         if source.random() < 0.3:
-            changes["to_epoch"] = message.to_epoch + source.choice([1, 5, 10**6])
+            changes["to_incarnation"] = message.to_incarnation + source.choice([1, 5, 10**6])
         if source.random() < 0.2:
-            changes["epoch"] = message.epoch + source.choice([1, 7])
+            changes["incarnation"] = message.incarnation + source.choice([1, 7])
         if source.random() < 0.5:
             made_up = [None, message.seal, Seal(*(source.randrange(1, 60) for _ in range(6)), True, bytes(16))]
             changes |= {name: source.choice(made_up) for name in ("seal", "most", "other")}

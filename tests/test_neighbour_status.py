@@ -42,20 +42,22 @@ def test_one_who_falls_silent_is_no_longer_reachable_until_it_calls(south, caplo
     assert caplog.messages == [calls, silent, calls, silent]
 
 
-def test_a_new_life_is_logged(south, caplog):
-    south.heard_from(5)
-    south.heard_from(5)
+def test_a_new_incarnation_is_logged(south, caplog):
+    south.received_from(5)
+    south.received_from(5)
     assert caplog.messages == []
-    south.heard_from(9)
-    told = "began a new life: its disk was lost, or it was restored, or has rejoined; its old numbers are replaced"
+    south.received_from(9)
+    told = (
+        "began a new incarnation: its disk was lost, or it was restored, or has rejoined; its old numbers are replaced"
+    )
     assert caplog.messages == [f"south: {told}"]
     assert south.suspicion is None
 
 
-def test_an_earlier_life_is_suspicious(south, caplog):
+def test_an_earlier_incarnation_is_suspicious(south, caplog):
     """Two agents under one name, or an old copy of a data folder: nothing honest goes back."""
-    south.heard_from(9)
-    south.heard_from(5)
+    south.received_from(9)
+    south.received_from(5)
     south.succeeded(1.0)
     assert "two agents have this name" in caplog.messages[0]
     assert "two agents have this name" in south.suspicion
@@ -76,9 +78,9 @@ class TestState:
 
     def test_a_suspicion_is_among_the_warnings(self, agent):
         agent.links.statuses["south"] = status = NeighbourStatus(Neighbour("south", None, 1.0))
-        status.heard_from(9)
-        status.heard_from(5)
-        assert any("earlier life" in warning for warning in asyncio.run(agent.state()).warnings)
+        status.received_from(9)
+        status.received_from(5)
+        assert any("earlier incarnation" in warning for warning in asyncio.run(agent.state()).warnings)
 
     def test_one_that_was_removed_without_leave_is_told_of_until_it_has_left(self, agent):
         """Its flow is still in the sums. One that never sent any, or has left, says nothing."""
@@ -118,7 +120,7 @@ class TestState:
 
 
 def test_exchanges_that_average_nothing_are_not_counted(south, caplog):
-    """One end speaks of another life: after three in turn it is a failure, and it is over with the next that counts."""
+    """One end speaks of another incarnation: three in turn are a failure, which ends with the next that counts."""
     for _ in range(3):
         south.answered(False, 1.0)
     assert (south.exchanges, south.unheard, south.failures, south.reachable) == (0, 3, 1, False)

@@ -199,13 +199,13 @@ def test_restore_drops_what_may_have_been_released_and_keeps_the_rest(network):
     mine = [network.decide("a") for _ in range(3)]
     network.report("a", mine[0].id, 1.0)
     talk(network)
-    epoch = site.epoch
+    incarnation = site.incarnation
     restored = network.restore("a")
     assert (restored.rewards, restored.decisions, restored.kept) == (collected, 1, 3)
     assert collected > 0
     assert (site.doubt, site.released, site.own) == (None, released, own)
     assert site.rewards == released or site.waiting == 0
-    assert site.epoch > epoch
+    assert site.incarnation > incarnation
     with pytest.raises(DecisionNotFound):
         network.report("a", open_before.id, 0.5)
     assert network.report("a", mine[1].id, 0.5)
@@ -230,18 +230,18 @@ def test_what_is_restored_is_what_the_disk_knows(network):
     assert network.site("a").doubt is None
 
 
-def test_a_file_from_before_a_restored_life_is_old(network):
-    """It must not pass for a newer life, whose clock stood behind."""
+def test_a_file_from_before_a_restored_incarnation_is_old(network):
+    """It must not pass for a newer incarnation, whose clock stood behind."""
     snapshot = network.snapshot("a")
     network.restart("a")
     network.restore("a")
     talk(network, 2)
-    lives = {link.neighbour: link.epoch for link in network.site("b").links}
+    lives = {link.neighbour: link.incarnation for link in network.site("b").links}
     network.put_back("a", snapshot)
     network.restart("a")
     talk(network, 2)
     assert network.site("a").doubt.why == "old"
-    assert {link.neighbour: link.epoch for link in network.site("b").links} == lives
+    assert {link.neighbour: link.incarnation for link in network.site("b").links} == lives
     network.restore("a")
     talk(network, 3)
     assert network.site("a").doubt is None
@@ -257,7 +257,7 @@ def test_a_current_file_is_not_restored(network):
     ("policy", "kept"), [(FedUCB(10.0, horizon=200), False), (GossipUCB(), True)], ids=["fed_ucb", "gossip_ucb"]
 )
 def test_restored_trees_begin_anew_and_what_is_not_private_stays(policy, kept):
-    """A later interval of a tree would hold a reward that an earlier life has released in it already."""
+    """A later interval of a tree would hold a reward that an earlier incarnation has released in it already."""
     network = MemoryNetwork(replace(TERMS, policy=policy), PAIR)
     for name in network.names:
         teach(network, name)
@@ -273,7 +273,7 @@ def test_restored_trees_begin_anew_and_what_is_not_private_stays(policy, kept):
     assert sum(network.site("a").rewards) == (40 if kept else 20)
 
 
-def test_a_new_life_in_a_real_file(tmp_path, network):
+def test_a_new_incarnation_in_a_real_file(tmp_path, network):
     """The same records in SQLite: marks begin anew, and what is dropped leaves the file."""
     journal = SqliteJournal(tmp_path / "a.db", "a", TERMS, 5)
     site = Site("a", TERMS, journal.load(), presence=Presence(1))
@@ -287,7 +287,7 @@ def test_a_new_life_in_a_real_file(tmp_path, network):
     assert isinstance(step.records[0], Renewed)
     journal.commit(step.records)
     assert journal.load() == site.stored
-    assert site.epoch == 77
+    assert site.incarnation == 77
     journal.close()
 
 
@@ -332,15 +332,15 @@ def test_a_copy_of_a_running_agent_leaves_nothing_to_release_of_what_both_hold(n
     assert site.rewards == site.released
 
 
-def test_a_new_life_that_could_not_be_written_has_not_begun(tmp_path, network):
+def test_a_new_incarnation_that_could_not_be_written_has_not_begun(tmp_path, network):
     network.restart("a")
     network.decide("a")
     site = network.site("a")
-    presence, before = site._presence, site.stored.life
+    presence, before = site._presence, site.stored.numbering
     disk = network.snapshot("a")
     site.restore(99, 77)
     again = Site("a", TERMS, disk.load(), presence=presence)
-    assert again.stored.life == before
+    assert again.stored.numbering == before
     assert again.doubt.why == "unconfirmed"
     again.restore(99, 78)
     assert again.doubt is None
@@ -377,13 +377,13 @@ def test_a_pause_is_like_a_start(network):
     assert sum(site.releases) > before
 
 
-def test_a_life_that_a_liar_claims_does_not_become_the_sites(network):
+def test_a_incarnation_that_a_liar_claims_does_not_become_the_sites(network):
     site = network.site("a")
-    far = site.epoch + CENTURY // 2
-    site.receive_offer(replace(network.site("b").offer("a").result, to_epoch=far, most=None))
+    far = site.incarnation + CENTURY // 2
+    site.receive_offer(replace(network.site("b").offer("a").result, to_incarnation=far, most=None))
     network.restart("a")
     network.restore("a")
-    assert network.site("a").epoch < far
+    assert network.site("a").incarnation < far
     talk(network, 3)
     assert network.imbalance() <= 1e-12
 
@@ -445,7 +445,7 @@ def exchange(one, other):
 def test_two_processes_of_one_file_both_stop_and_their_neighbour_says_so():
     twins = Twins()
     twins.talk(3)
-    assert {twins.old.doubt.why, twins.new.doubt.why} <= {"twins", "old"}
+    assert {twins.old.doubt.why, twins.new.doubt.why} <= {"split-brain", "old"}
     assert "two processes speak as a" in twins.there.warnings()[0]
 
 
@@ -464,7 +464,7 @@ def test_a_neighbour_that_comes_back_is_not_called_two_processes():
 def test_the_one_that_the_operator_confirms_goes_on():
     twins = Twins()
     twins.talk(3)
-    assert twins.old.doubt.why == "twins"
+    assert twins.old.doubt.why == "split-brain"
     twins.old.confirm(4)
     for _ in range(3):
         exchange(twins.old, twins.there)
@@ -472,7 +472,7 @@ def test_the_one_that_the_operator_confirms_goes_on():
     assert twins.old.doubt is None
     assert not any("two processes" in said for said in twins.there.warnings())
     twins.talk(3)
-    assert twins.old.doubt.why == "twins", "the other lives still"
+    assert twins.old.doubt.why == "split-brain", "the other lives still"
 
 
 def test_two_processes_with_different_files_are_said():
@@ -506,7 +506,7 @@ def test_a_neighbour_can_forge_no_seal(network):
             network.restart("a")
         site = network.site("a")
         true = network.site("b").offer("a").result
-        forged = Seal(site.epoch, 10**6, 10**6, 77, site.run, 0, True, bytes(16))
+        forged = Seal(site.incarnation, 10**6, 10**6, 77, site.run, 0, True, bytes(16))
         for lie in ({"most": forged}, {"other": forged}, {"most": replace(true.most, releases=10**6)}):
             site.receive_offer(replace(network.site("b").offer("a").result, **lie))
             assert (None if site.doubt is None else site.doubt.why) == ("unconfirmed" if restarted else None)
@@ -522,7 +522,7 @@ def test_a_seal_for_another_neighbour_proves_nothing(network):
     network.run()
     network.put_back("a", snapshot)
     network.restart("a")
-    site, of_c = network.site("a"), network.site("c").stored.links["a"].told.most
+    site, of_c = network.site("a"), network.site("c").stored.links["a"].seals.most
     site.receive_offer(replace(network.site("b").offer("a").result, most=of_c))
     assert site.doubt.why == "unconfirmed"
     site.receive_offer(network.site("c").offer("a").result)
@@ -530,11 +530,13 @@ def test_a_seal_for_another_neighbour_proves_nothing(network):
 
 
 def test_a_neighbour_that_names_later_lives_stops_no_other_link(network):
-    """Each of its messages claims to know a later life: only its own link is spoken of."""
+    """Each of its messages claims to know a later incarnation: only its own link is spoken of."""
     for _ in range(30):
         site = network.site("a")
         offer = network.site("b").offer("a").result
-        site.receive_offer(replace(offer, to_epoch=max(site.epoch, site.stored.links["b"].own_epoch) + 1))
+        site.receive_offer(
+            replace(offer, to_incarnation=max(site.incarnation, site.stored.links["b"].own_incarnation) + 1)
+        )
         before = site.stored.links["c"].register[1][0]
         network.exchange("c", "a")
         network.run()
@@ -670,7 +672,7 @@ class StoryOfCopies(Story):
                     self.forget(name)
 
     def forget(self, name):
-        """What a new life has dropped is no longer expected."""
+        """What a new incarnation has dropped is no longer expected."""
         self.restored += 1
         site = self.network.site(name)
         known = site.stored.decisions
@@ -743,7 +745,7 @@ class TrustsItsFile(Presence):
         super().begin(stored)
         self.doubt = None
 
-    def hear(self, *args):
+    def receive(self, *args):
         pass
 
 
@@ -774,7 +776,7 @@ def test_nothing_that_seals_and_holds_is_moved_by_a_reward(network):
                     network.report(name, decision.id, value if name == "a" else 0.5)
             talk(network, 2)
             network.restart("a")
-        return [(it.seal, it.other, it.most, it.to_run, it.epoch, it.stamp) for it in messages]
+        return [(it.seal, it.other, it.most, it.to_run, it.incarnation, it.stamp) for it in messages]
 
     worlds = [told(value) for value in (0.0, 0.5, 1.0)]
     assert worlds[0] == worlds[1] == worlds[2]

@@ -82,7 +82,7 @@ def put_back_at_a(federation, tmp_path):
 
 
 def test_a_backup_that_is_put_back_releases_nothing_until_it_is_restored(put_back_at_a):
-    """It hands out decisions and takes rewards; a new life keeps them, and drops what may have been released."""
+    """It hands out decisions and takes rewards; a new incarnation keeps them, and drops what may have been released."""
     federation = put_back_at_a
     before = releases(federation, "a")
     known = decide_and_reward(federation, "a", 60)
@@ -151,13 +151,15 @@ def test_two_processes_of_one_folder_both_stop_until_the_operator_says_which_one
     copy = federation.folder / "a twin"
     with twin(federation, "a", copy) as other:  # copied while the agent is stopped, as an image would be
         restart(federation, "a")
-        wait_until(lambda: held(federation, "a") in ("twins", "old") and held_at(other) in ("twins", "old"), 30)
+        wait_until(
+            lambda: held(federation, "a") in ("split-brain", "old") and held_at(other) in ("split-brain", "old"), 30
+        )
         wait_until(lambda: any("two processes speak as a" in said for said in state(federation, "b")["warnings"]))
         before = releases(federation, "a")
         decide_and_reward(federation, "a", 60)
         assert releases(federation, "a") == before
     why = held(federation, "a")
-    code, output = command("confirm" if why == "twins" else "restore", "-c", federation.config("a"))
+    code, output = command("confirm" if why == "split-brain" else "restore", "-c", federation.config("a"))
     assert code == 0, output
     wait_until(lambda: releases(federation, "a") > before)
     come_through(federation, "a", "b", 5)

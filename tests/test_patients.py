@@ -19,7 +19,7 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
 from fedbandit.agent.core.messages import Offer
 from fedbandit.agent.core.player import ENOUGH_EXCHANGES, LEAST_ELAPSED
-from fedbandit.agent.core.records import Known, Life, Stored
+from fedbandit.agent.core.records import Known, Numbering, Stored
 from fedbandit.agent.core.site import Site, SiteDraws
 from fedbandit.agent.core.standings import MOST_NUMBERS, Standing, Standings
 from fedbandit.engine.layout import new_population, no_tape, setting_of, with_own_scratch, world_of
@@ -230,7 +230,7 @@ def silent(epsilon, count):
 
 
 def new_site(name="here", neighbours=("there",), terms=TERMS, stored=None):
-    site = Site(name, terms, stored or Stored(Life(1, 0), 1), silent)
+    site = Site(name, terms, stored or Stored(Numbering(1, 0), 1), silent)
     for neighbour in neighbours:
         site.join(neighbour)
     return site
@@ -383,8 +383,8 @@ def test_the_weight_is_on_disk_with_the_release_that_moved_it():
 # ---------------------------------------------------------------- who leaves the answer open
 
 
-def standing(site, *released, weight=1.0, version=1, epoch=1):
-    return Standing(site, epoch, version, weight, released)
+def standing(site, *released, weight=1.0, version=1, incarnation=1):
+    return Standing(site, incarnation, version, weight, released)
 
 
 def test_a_schedule_tells_the_variance():
@@ -441,33 +441,33 @@ def test_every_site_says_so_whoever_it_talks_to():
 
 def test_the_newest_standing_counts_and_nobody_tells_a_site_its_own():
     heard = Standings("here", 4, 2)
-    heard.hear(
+    heard.receive(
         "there", [standing("there", 5, 5, version=2), standing("there", 1, 1, version=1), standing("here", 9, 9)]
     )
-    heard.hear("there", [standing("far", 1, 1, epoch=2), standing("there", 7, 7, 7, version=9)])
+    heard.receive("there", [standing("far", 1, 1, incarnation=2), standing("there", 7, 7, 7, version=9)])
     mine = standing("here", 0, 0)
-    assert heard.all(mine) == [mine, standing("there", 5, 5, version=2), standing("far", 1, 1, epoch=2)]
+    assert heard.all(mine) == [mine, standing("there", 5, 5, version=2), standing("far", 1, 1, incarnation=2)]
 
 
 def test_invented_sites_take_the_room_of_who_tells_of_them():
     """Nobody else's: honest sites are heard of, and there are never more than each neighbour may tell of."""
     heard, mine = Standings("here", 4, 2), standing("here", 0, 0)
     for i in range(20):
-        heard.hear("liar", [standing("liar", 1, 1, version=i), *(standing(f"ghost {i}{k}", 1, 1) for k in range(9))])
-    heard.hear("a", [standing("a", 1, 1), standing("b", 1, 1)])
+        heard.receive("liar", [standing("liar", 1, 1, version=i), *(standing(f"ghost {i}{k}", 1, 1) for k in range(9))])
+    heard.receive("a", [standing("a", 1, 1), standing("b", 1, 1)])
     names = [it.site for it in heard.all(mine)]
     assert {"liar", "a", "b"} <= {*names}
     assert len(names) == 1 + 3 + 2
     assert heard.surplus() == ("liar", 6)
-    assert len({it.site for _ in range(3) for it in heard.tell(mine)}) == 6, "all are told in turn"
-    assert len(heard.tell(mine)) == 4
+    assert len({it.site for _ in range(3) for it in heard.to_send(mine)}) == 6, "all are told in turn"
+    assert len(heard.to_send(mine)) == 4
 
 
 def test_one_that_alone_tells_of_all_sites_is_named_when_it_tells_of_too_many():
     heard = Standings("here", 4, 2)
-    heard.hear("liar", [standing("liar", 1, 1), standing("a", 1, 1), standing("b", 1, 1)])
+    heard.receive("liar", [standing("liar", 1, 1), standing("a", 1, 1), standing("b", 1, 1)])
     assert heard.surplus() is None, "as many as there may be"
-    heard.hear("liar", [standing(f"ghost {k}", 1, 1) for k in range(3)])
+    heard.receive("liar", [standing(f"ghost {k}", 1, 1) for k in range(3)])
     assert heard.surplus() == ("liar", 5)
 
 
@@ -475,11 +475,11 @@ def test_a_site_that_hears_what_it_has_not_said_says_something_newer():
     """So forged standings of other sites, and those from before a restart, are gone as fast as gossip."""
     heard = Standings("here", 3, 2)
     own = heard.state(5, 1.0, (1, 2))
-    heard.hear("liar", [standing("here", 9, 9, epoch=7, version=10**11)])
+    heard.receive("liar", [standing("here", 9, 9, incarnation=7, version=10**11)])
     again = heard.state(5, 1.0, (1, 2))
-    assert (again.epoch, again.version) > (7, 10**11)
+    assert (again.incarnation, again.version) > (7, 10**11)
     assert (own.released, again.released) == ((1, 2), (1, 2))
-    heard.hear("liar", [again])
+    heard.receive("liar", [again])
     assert heard.state(5, 1.0, (1, 2)) == again, "its own word is no news"
 
 
@@ -487,28 +487,28 @@ def test_what_a_site_has_not_renewed_is_dropped_and_not_heard_again():
     heard, mine = Standings("here", 3, 2), standing("here", 0, 0)
     ghost = standing("ghost", 1, 1)
     for version in range(3 * standings.STALE + 5):
-        heard.hear("a", [standing("a", 1, 1, version=version), ghost])
+        heard.receive("a", [standing("a", 1, 1, version=version), ghost])
     assert [it.site for it in heard.all(mine)] == ["here", "a"]
-    heard.hear("a", [standing("ghost", 1, 1, version=2)])
+    heard.receive("a", [standing("ghost", 1, 1, version=2)])
     assert len(heard.all(mine)) == 3, "its site is there after all"
 
 
 def test_who_leaves_takes_along_whom_it_has_told_of():
     heard, mine = Standings("here", 5, 2), standing("here", 0, 0)
-    heard.hear("liar", [standing("liar", 1, 1, version=10**12 // 2), standing("ghost", 9, 9), standing("b", 9, 9)])
-    heard.hear("a", [standing("a", 2, 2), standing("b", 1, 1, version=2)])
+    heard.receive("liar", [standing("liar", 1, 1, version=10**12 // 2), standing("ghost", 9, 9), standing("b", 9, 9)])
+    heard.receive("a", [standing("a", 2, 2), standing("b", 1, 1, version=2)])
     assert heard.counts((0, 0), 100) == (9, 9)
     heard.forget("liar")
     assert heard.counts((0, 0), 100) == (2, 2)
-    weights = {it.site: it.weight for it in heard.tell(mine)}
+    weights = {it.site: it.weight for it in heard.to_send(mine)}
     assert weights == {"here": 1.0, "liar": 0.0, "ghost": 0.0, "a": 1.0, "b": 1.0}, "and others hear it"
 
 
 def test_a_message_has_room_for_some_standings_and_all_are_told_in_turn():
     many = Standings("here", 10_000, 1000)
-    many.hear("other", [standing(f"site {i}", *range(1000)) for i in range(100)])
+    many.receive("other", [standing(f"site {i}", *range(1000)) for i in range(100)])
     own = standing("here", *range(1000))
-    told = [many.tell(own) for _ in range(5)]
+    told = [many.to_send(own) for _ in range(5)]
     assert {len(it) for it in told} == {1 + MOST_NUMBERS // 1000}
     assert len({it.site for message in told for it in message}) == 101
 
@@ -519,7 +519,7 @@ def test_a_message_has_room_for_some_standings_and_all_are_told_in_turn():
         {"site": ""},
         {"site": "x" * 65},
         {"site": "a\nb"},
-        {"epoch": 0},
+        {"incarnation": 0},
         {"version": -1},
         {"weight": float("nan")},
         {"weight": -1.0},
@@ -529,7 +529,7 @@ def test_a_message_has_room_for_some_standings_and_all_are_told_in_turn():
 )
 def test_a_standing_that_no_honest_site_states_is_refused(wrong):
     with pytest.raises(InvalidArgument, match="standing"):
-        Standing(**({"site": "s", "epoch": 1, "version": 1, "weight": 1.0, "released": (1,)} | wrong))
+        Standing(**({"site": "s", "incarnation": 1, "version": 1, "weight": 1.0, "released": (1,)} | wrong))
 
 
 # ---------------------------------------------------------------- gossip that is slower than decisions

@@ -87,12 +87,14 @@ def test_no_reward_is_read_back_with_the_viewers_token(served, http):
 
 
 def test_no_reward_is_read_back_by_guessed_ids(served, http):
-    """With the application's token, and all that a viewer sees: epoch and counts. Every guess is unknown."""
+    """With the application's token, and all that a viewer sees: incarnation and counts. Every guess is unknown."""
     told(http, 20)
     state = http.get("/v1/state", headers=bearer("viewer")).json()
     numbers = range(1, state["decisions"]["handed_out"] + 1)
     guesses = (
-        [f"{state['epoch']:x}-{n}" for n in numbers] + [str(n) for n in numbers] + [f"{n}-{0:032x}" for n in numbers]
+        [f"{state['incarnation']:x}-{n}" for n in numbers]
+        + [str(n) for n in numbers]
+        + [f"{n}-{0:032x}" for n in numbers]
     )
     before = served.rows()
     answers = read_back(http, guesses, "application")

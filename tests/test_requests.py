@@ -15,8 +15,8 @@ from fedbandit.agent.core.records import (
     DecisionNotFound,
     Kept,
     KeyTaken,
-    Life,
     NoArmLeft,
+    Numbering,
     Rewarded,
     StoppedMeanwhile,
     Stored,
@@ -46,7 +46,7 @@ class Stopping(Site):
 
 
 def new_site(terms=TERMS, stored=None, presence=None, **options):
-    stored = stored or Stored(Life(1, 0), 1, key=b"key")
+    stored = stored or Stored(Numbering(1, 0), 1, key=b"key")
     return Stopping("here", terms, stored, lambda _, count: [0] * count, presence, **options)
 
 
@@ -131,7 +131,7 @@ def test_a_key_whose_decision_was_cancelled_is_refused():
 
 
 def test_only_hashes_are_stored_and_two_sites_have_different_ones():
-    one, other = new_site(), new_site(stored=Stored(Life(1, 0), 1, key=b"another"))
+    one, other = new_site(), new_site(stored=Stored(Numbering(1, 0), 1, key=b"another"))
     for site in (one, other):
         ask(site, key="visit 7", subject="Ada Lovelace")
     assert "Ada" not in repr(one.stored)
@@ -224,7 +224,7 @@ def test_several_are_drawn_in_turn():
     one, many = new_site(), new_site()
     single = [one.decide(1.0, DRAWS).result.arm for _ in range(9)]
     assert [it.arm for it in ask(many, count=9)] == single
-    assert many.stored.life == Life(1, 9)
+    assert many.stored.numbering == Numbering(1, 9)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_with_a_window_the_others_count_when_they_are_due_as_if_it_had_never_bee
 
 
 def test_while_nothing_is_released_a_decision_can_be_cancelled_and_nothing_is_played():
-    site = new_site(stored=Stored(Life(1, 1), 1, key=b"key"), presence=Presence(7))
+    site = new_site(stored=Stored(Numbering(1, 1), 1, key=b"key"), presence=Presence(7))
     site.join("there")
     made = ask(site, count=3, eligible=(0,))
     site.report(made[1].id, 1.0)
@@ -352,7 +352,7 @@ def test_while_nothing_is_released_a_decision_can_be_cancelled_and_nothing_is_pl
     assert site.rewards == (1, 0, 0)
 
 
-def test_a_new_life_neither_counts_nor_forgets_what_was_cancelled():
+def test_a_new_incarnation_neither_counts_nor_forgets_what_was_cancelled():
     site = new_site()
     made = ask(site, count=4)
     site.cancel(made[0].id, 1.0)

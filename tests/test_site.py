@@ -18,7 +18,7 @@ from fedbandit.agent.core.bounds import CENTURY
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import Crashed, Down, MemoryJournal, MemoryNetwork
 from fedbandit.agent.core.messages import MAX_COUNT, MAX_VERSION, Offer
-from fedbandit.agent.core.records import DecisionRecord, Forgotten, Known, Life, Released, Stored
+from fedbandit.agent.core.records import DecisionRecord, Forgotten, Known, Numbering, Released, Stored
 from fedbandit.agent.core.site import (
     DecisionNotFound,
     NoSuchNeighbour,
@@ -39,8 +39,8 @@ def silent(epsilon, count):
     return [0] * count
 
 
-def new_site(name="here", terms=TERMS, epoch=1, neighbours=(), noise=silent):
-    site = Site(name, terms, Stored(Life(epoch, 0), epoch), noise)
+def new_site(name="here", terms=TERMS, incarnation=1, neighbours=(), noise=silent):
+    site = Site(name, terms, Stored(Numbering(incarnation, 0), incarnation), noise)
     for neighbour in neighbours:
         site.join(neighbour)
     return site
@@ -112,9 +112,9 @@ def test_time_never_goes_back():
     assert again.clock == again.decide(2.0, DRAWS).result.at == 9.5
 
 
-def test_ids_of_another_life_are_unknown():
+def test_ids_of_another_incarnation_are_unknown():
     """After a lost disk an old id must not name a new decision."""
-    before, after = new_site(epoch=1), new_site(epoch=2)
+    before, after = new_site(incarnation=1), new_site(incarnation=2)
     old, new = before.decide(0.0, DRAWS).result, after.decide(0.0, DRAWS).result
     assert old.number == new.number
     with pytest.raises(DecisionNotFound):
@@ -145,7 +145,7 @@ def test_ids_cannot_be_guessed():
     ids = set()
     for key in (b"", b"k" * 32, b"l" * 32):
         for start in (0.0, 0.5):
-            site = Site("here", TERMS, Stored(Life(1, 0), 1, key=key), silent)
+            site = Site("here", TERMS, Stored(Numbering(1, 0), 1, key=key), silent)
             ids |= {site.decide(start + i, DRAWS).result.id for i in range(50)}
     assert len(ids) == 300
     assert all(re.fullmatch("[1-9][0-9]*-[0-9a-f]{32}", name) for name in ids)
@@ -208,8 +208,8 @@ def test_a_site_is_private():
 # ---------------------------------------------------------------- neighbours
 
 
-def pair(epoch=1):
-    return new_site("here", neighbours=["there"], epoch=epoch), new_site("there", neighbours=["here"])
+def pair(incarnation=1):
+    return new_site("here", neighbours=["there"], incarnation=incarnation), new_site("there", neighbours=["here"])
 
 
 def exchange(one, other):
@@ -275,8 +275,8 @@ def test_an_illegal_message_cannot_be_made(data):
     legal = {
         "sender": "a",
         "receiver": "b",
-        "epoch": 1,
-        "to_epoch": 0,
+        "incarnation": 1,
+        "to_incarnation": 0,
         "federation": "",
         "flow": (0.0,) * 6,
         "stamp": (1, "a"),
@@ -286,8 +286,8 @@ def test_an_illegal_message_cannot_be_made(data):
     bad_row = st.sampled_from([(nan,) * 6, (inf,) * 6, (1e13,) * 6, ("x",) * 6])
     bad = {
         "sender": st.sampled_from([None, 3]),
-        "epoch": st.sampled_from([0, -1, 1.5, nan, MAX_COUNT + 1, "1"]),
-        "to_epoch": st.sampled_from([-1, nan, MAX_COUNT + 1]),
+        "incarnation": st.sampled_from([0, -1, 1.5, nan, MAX_COUNT + 1, "1"]),
+        "to_incarnation": st.sampled_from([-1, nan, MAX_COUNT + 1]),
         "flow": bad_row,
         "gossiped": st.one_of(bad_row, st.just((0.0,) * 5)),
         "stamp": st.sampled_from([(-1, "a"), (1, "c"), (0, "a"), (1, ""), (MAX_VERSION + 1, "a")]),
@@ -297,7 +297,7 @@ def test_an_illegal_message_cannot_be_made(data):
         Offer(**{**legal, field: data.draw(bad[field])})
 
 
-# ---------------------------------------------------------------- epochs
+# ---------------------------------------------------------------- incarnations
 
 
 def test_messages_from_before_a_lost_disk_are_not_heard():
@@ -306,26 +306,26 @@ def test_messages_from_before_a_lost_disk_are_not_heard():
     old_offer = there.offer("here").result
     exchange(there, here)
     old_answer = there.receive_offer(here.offer("there").result).result
-    reborn = new_site("there", neighbours=["here"], epoch=2)
+    reborn = new_site("there", neighbours=["here"], incarnation=2)
     exchange(reborn, here)
     held = deepcopy(here.stored)
     assert here.receive_reply(old_answer).records == ()
     answer = here.receive_offer(old_offer).result
     assert here.stored == held
-    assert (answer.epoch, answer.to_epoch) == (1, 2), "it says which life it knows"
+    assert (answer.incarnation, answer.to_incarnation) == (1, 2), "it says which incarnation it knows"
 
 
-def test_messages_for_an_earlier_life_are_not_heard():
+def test_messages_for_an_earlier_incarnation_are_not_heard():
     here, there = pair()
     teach(there, 0.75)
     exchange(here, there)
     for_the_old = there.offer("here").result
     answer_to_the_old = there.receive_offer(here.offer("there").result).result
-    reborn = new_site("here", neighbours=["there"], epoch=2)
+    reborn = new_site("here", neighbours=["there"], incarnation=2)
     assert reborn.receive_reply(answer_to_the_old).records == ()
     answer = reborn.receive_offer(for_the_old).result
     assert reborn.gossiped == (0.0,) * 6
-    assert (answer.epoch, answer.stamp) == (2, (0, "")), "it says which life this is"
+    assert (answer.incarnation, answer.stamp) == (2, (0, "")), "it says which incarnation this is"
 
 
 def test_neighbours_bring_the_links_of_a_lost_disk_back():
@@ -334,8 +334,8 @@ def test_neighbours_bring_the_links_of_a_lost_disk_back():
     teach(here, 0.25)
     teach(there, 0.75)
     exchange(here, there)
-    reborn = new_site("there", neighbours=["here"], epoch=2)
-    exchange(here, reborn)  # meant for the old life: only tells that there is a new one
+    reborn = new_site("there", neighbours=["here"], incarnation=2)
+    exchange(here, reborn)  # meant for the old incarnation: only tells that there is a new one
     exchange(here, reborn)
     assert reborn.own == (0.0,) * 6
     for c in range(6):
@@ -345,15 +345,15 @@ def test_neighbours_bring_the_links_of_a_lost_disk_back():
 
 @pytest.mark.parametrize("dials", ["here", "reborn"])
 def test_a_clock_that_stands_behind_does_not_block_a_link(dials):
-    """A new life whose epoch is below the one that neighbours know moves above it when told."""
+    """A new incarnation whose incarnation is below the one that neighbours know moves above it when told."""
     here = new_site("here", neighbours=["there"])
-    there = new_site("there", neighbours=["here"], epoch=50)
+    there = new_site("there", neighbours=["here"], incarnation=50)
     teach(here, 0.25)
     exchange(here, there)
-    reborn = new_site("there", neighbours=["here"], epoch=3)
+    reborn = new_site("there", neighbours=["here"], incarnation=3)
     for _ in range(3):
         exchange(*((here, reborn) if dials == "here" else (reborn, here)))
-    assert (reborn.epoch, reborn.links[0].own_epoch) == (3, 51)
+    assert (reborn.incarnation, reborn.links[0].own_incarnation) == (3, 51)
     for c in range(6):
         assert abs(here.gossiped[c] - reborn.gossiped[c]) < 1e-15
         assert abs(here.gossiped[c] + reborn.gossiped[c] - here.own[c]) < 1e-15
@@ -395,7 +395,7 @@ def test_who_comes_back_is_heard_its_old_messages_are_not(dials):
     here.leave("there")
     here.join("there")
     held = deepcopy(here.stored)
-    for message in (late, replace(late, to_epoch=0)):  # also one that does not say for which life it is
+    for message in (late, replace(late, to_incarnation=0)):  # also one that does not say for which incarnation it is
         here.receive_offer(message)
         assert here.stored == held
     for _ in range(3):
@@ -403,27 +403,27 @@ def test_who_comes_back_is_heard_its_old_messages_are_not(dials):
     assert here.gossiped == there.gossiped == (0.375, 0.375, 0.375, 0.5, 0.5, 0.5)
 
 
-def test_an_epoch_cannot_be_pushed_out_of_range():
-    """However often a neighbour claims to know a later life: it moves its own link's, and no further than a century."""
+def test_an_incarnation_cannot_be_pushed_out_of_range():
+    """However often a neighbour claims to know a later one: it moves its own link's, no further than a century."""
     here, there, third = (
         new_site(name, neighbours={"here", "there", "third"} - {name}) for name in ("here", "there", "third")
     )
     before = deepcopy(here.stored)
     offer = there.offer("here").result
-    for wrong in ({"to_epoch": MAX_COUNT}, {"to_epoch": 2 + CENTURY}, {"epoch": 2 + 2 * CENTURY}):
-        with pytest.raises(InvalidArgument, match="epoch must be at most"):
+    for wrong in ({"to_incarnation": MAX_COUNT}, {"to_incarnation": 2 + CENTURY}, {"incarnation": 2 + 2 * CENTURY}):
+        with pytest.raises(InvalidArgument, match="incarnation must be at most"):
             here.receive_offer(replace(offer, **wrong))
         assert here.stored == before
     for _ in range(5):
-        life = max(here.epoch, here.stored.links["there"].own_epoch)
-        here.receive_offer(replace(there.offer("here").result, to_epoch=min(life + CENTURY // 2, 1 + CENTURY)))
-    life = here.stored.links["there"].own_epoch
-    assert (here.epoch, life) == (1, 2 + CENTURY)
-    with pytest.raises(InvalidArgument, match="to_epoch must be at most"):
-        here.receive_offer(replace(there.offer("here").result, to_epoch=life + 1))
+        life = max(here.incarnation, here.stored.links["there"].own_incarnation)
+        here.receive_offer(replace(there.offer("here").result, to_incarnation=min(life + CENTURY // 2, 1 + CENTURY)))
+    life = here.stored.links["there"].own_incarnation
+    assert (here.incarnation, life) == (1, 2 + CENTURY)
+    with pytest.raises(InvalidArgument, match="to_incarnation must be at most"):
+        here.receive_offer(replace(there.offer("here").result, to_incarnation=life + 1))
     exchange(here, third)
     exchange(third, here)
-    assert (third.stored.links["here"].epoch, third.epoch) == (1, 1)
+    assert (third.stored.links["here"].incarnation, third.incarnation) == (1, 1)
 
 
 def test_a_link_that_a_lie_has_locked_begins_anew():
@@ -450,19 +450,19 @@ def test_a_link_that_a_lie_has_locked_begins_anew():
 
 def test_a_clock_at_1970_hears_those_of_today():
     today = 1_800_000_000_000
-    here, there = new_site("here", neighbours=["there"]), new_site("there", neighbours=["here"], epoch=today)
+    here, there = new_site("here", neighbours=["there"]), new_site("there", neighbours=["here"], incarnation=today)
     teach(there, 0.75)
     exchange(here, there)
     assert here.gossiped == there.gossiped == (0.375, 0.375, 0.375, 0.5, 0.5, 0.5)
-    here.receive_offer(replace(there.offer("here").result, to_epoch=today - 5))
-    assert here.links[0].own_epoch == today - 4
+    here.receive_offer(replace(there.offer("here").result, to_incarnation=today - 5))
+    assert here.links[0].own_incarnation == today - 4
 
 
 # ---------------------------------------------------------------- the journal
 
 
-def open_journal(path, name="here", terms=TERMS, epoch=1):
-    return SqliteJournal(path, name, terms, epoch)
+def open_journal(path, name="here", terms=TERMS, incarnation=1):
+    return SqliteJournal(path, name, terms, incarnation)
 
 
 def drive(site, journal, rounds=12):
@@ -486,7 +486,7 @@ def drive(site, journal, rounds=12):
         do(site.receive_offer(other.offer("here").result))
         if i == 8:
             do(site.expire(4.0, NEVER))
-    do(site.receive_offer(replace(other.offer("here").result, to_epoch=7)))
+    do(site.receive_offer(replace(other.offer("here").result, to_incarnation=7)))
     return states
 
 
@@ -497,12 +497,12 @@ def test_the_file_knows_all_that_memory_does(tmp_path):
     drive(site, journal)
     assert journal.load() == site.stored
     journal.close()
-    journal = open_journal(path, epoch=99)
+    journal = open_journal(path, incarnation=99)
     again = Site("here", TERMS, journal.load(), silent)
     journal.close()
     assert again.stored == site.stored
     assert (again.gossiped, again.tried, again.theta) == (site.gossiped, site.tried, site.theta)
-    assert (again.epoch, again.links[0].own_epoch) == (1, 8), "the epoch given is for a new file only"
+    assert (again.incarnation, again.links[0].own_incarnation) == (1, 8), "the incarnation given is for a new file only"
 
 
 def test_a_torn_last_write_is_dropped(tmp_path):
@@ -676,12 +676,12 @@ def test_the_hash_tells_terms_apart(arms, high):
 @pytest.mark.parametrize("where", ["before", "torn", "after"])
 def test_a_disk_in_memory_fails_where_it_is_told(where):
     disk = MemoryJournal(1)
-    disk.commit([Life(1, 1)])
+    disk.commit([Numbering(1, 1)])
     disk.crash_at_next_write = where
     disk.commit([])
     with pytest.raises(Crashed):
-        disk.commit([Life(1, 2)])
-    assert disk.load().life == Life(1, 2 if where == "after" else 1)
+        disk.commit([Numbering(1, 2)])
+    assert disk.load().numbering == Numbering(1, 2 if where == "after" else 1)
 
 
 def test_who_is_down_does_not_answer():
@@ -725,7 +725,7 @@ class SiteAndJournal(RuleBasedStateMachine):
 
     def restart(self):
         self.journal.close()
-        self.journal = open_journal(f"{self.folder.name}/here.db", terms=self.terms, epoch=1000)
+        self.journal = open_journal(f"{self.folder.name}/here.db", terms=self.terms, incarnation=1000)
         self.site = Site("here", self.terms, self.journal.load(), self.noise)
 
     @rule(target=ids)
@@ -798,9 +798,9 @@ class SiteAndJournal(RuleBasedStateMachine):
         step = (self.other.receive_offer if isinstance(message, Offer) else self.other.receive_reply)(message)
         return step.result or message
 
-    @rule(epoch=st.integers(1, 5))
-    def the_other_loses_its_disk(self, epoch):
-        self.other = new_site("there", self.terms, neighbours=["here"], epoch=epoch)
+    @rule(incarnation=st.integers(1, 5))
+    def the_other_loses_its_disk(self, incarnation):
+        self.other = new_site("there", self.terms, neighbours=["here"], incarnation=incarnation)
 
     @rule()
     def the_other_leaves_and_comes_back(self):

@@ -9,7 +9,7 @@ import pytest
 from fedbandit import FedBatch, FedUCB, GossipUCB
 from fedbandit.agent.core.federation import MAX_AGENTS, Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
-from fedbandit.agent.core.records import Life, Stored
+from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.standings import STALE, Standing
 from fedbandit.privacy.mechanism import COUNTED, Mechanism, terms_in_steps
@@ -112,13 +112,13 @@ def test_after_a_restart_neighbours_count_at_once_and_all_with_the_first_answer(
 
 
 def test_a_liar_that_invents_sites_reaches_the_bound_and_no_further():
-    site = Site("here", replace(TERMS, max_agents=8), Stored(Life(1, 0), 1))
+    site = Site("here", replace(TERMS, max_agents=8), Stored(Numbering(1, 0), 1))
     site.join("liar")
     invented = [Standing(f"x{i}", 1, 0, 1.0, (10**9,) * 3) for i in range(50)]
-    site._standings.hear("liar", invented)
+    site._standings.receive("liar", invented)
     site._look()
     assert site.num_agents == 8
-    site._standings.hear("other", [Standing(f"y{i}", 1, 0, 1.0, (0,) * 3) for i in range(8)])
+    site._standings.receive("other", [Standing(f"y{i}", 1, 0, 1.0, (0,) * 3) for i in range(8)])
     assert any("where the terms allow 8" in said for said in site.warnings())
 
 
@@ -129,7 +129,7 @@ def test_one_site_too_many_is_said_and_works():
     network = MemoryNetwork(replace(TERMS, max_agents=3), RING)
     play(network, "0123", 60)
     assert counted(network) == dict.fromkeys("0123", 3)
-    assert all("4 sites are told of, where the terms allow 3" in str(network.site(n).warnings()) for n in "0123")
+    assert all("4 sites are known, where the terms allow 3" in str(network.site(n).warnings()) for n in "0123")
     sweep(network, 60)
     assert network.imbalance() <= 1e-12
     assert network.disagreement() < 1e-6

@@ -114,9 +114,9 @@ def test_a_run_starts_afresh_and_the_files_of_the_earlier_one_stay(tmp_path):
 def decisions_on_disk(folder, name, terms):
     from fedbandit.agent.disk.journal import SqliteJournal
 
-    journal = SqliteJournal(folder / name / "data" / "state.sqlite", name, terms, epoch=1)
+    journal = SqliteJournal(folder / name / "data" / "state.sqlite", name, terms, incarnation=1)
     try:
-        return journal.load().life.decisions
+        return journal.load().numbering.decisions
     finally:
         journal.close()
 
@@ -258,7 +258,7 @@ def state_of(name, own, estimates):
     return SiteState(
         name=name,
         version="",
-        epoch=1,
+        incarnation=1,
         started=0.0,
         insecure=False,
         federation=federation,

@@ -28,8 +28,8 @@ def offers(draw):
     return Offer(
         sender="north",
         receiver="east",
-        epoch=draw(st.integers(1, 2**41)),
-        to_epoch=draw(st.integers(0, 2**41)),
+        incarnation=draw(st.integers(1, 2**41)),
+        to_incarnation=draw(st.integers(0, 2**41)),
         federation=draw(st.text(alphabet="0123456789abcdef", min_size=64, max_size=64)),
         flow=draw(rows),
         stamp=(version, draw(NAMES) if version else ""),
@@ -41,8 +41,8 @@ def an_offer(**changes):
     fields = {
         "sender": "north",
         "receiver": "east",
-        "epoch": 5,
-        "to_epoch": 0,
+        "incarnation": 5,
+        "to_incarnation": 0,
         "federation": "ab",
         "flow": (0.25, -0.5, 1.0, 0.0),
         "stamp": (3, "east"),
@@ -59,7 +59,15 @@ class TestRoundTrip:
     @given(offers())
     def test_an_answer_comes_out_as_it_went_in(self, offer):
         answer = Reply(
-            *(offer.sender, offer.receiver, offer.epoch, offer.to_epoch, offer.federation, offer.flow, offer.stamp),
+            *(
+                offer.sender,
+                offer.receiver,
+                offer.incarnation,
+                offer.to_incarnation,
+                offer.federation,
+                offer.flow,
+                offer.stamp,
+            ),
         )
         assert decode_reply(wire.encode(answer)) == answer
 
@@ -149,8 +157,8 @@ class TestRefusals:
 
     def test_a_count_beyond_all_time_is_refused(self):
         form = pb.Offer.FromString(wire.encode(an_offer()))
-        form.epoch = MAX_COUNT + 1
-        with pytest.raises(WireError, match="epoch"):
+        form.incarnation = MAX_COUNT + 1
+        with pytest.raises(WireError, match="incarnation"):
             decode_offer(form.SerializeToString())
 
     def test_rows_of_different_length_are_refused(self):

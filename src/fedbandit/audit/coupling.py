@@ -153,7 +153,7 @@ def transcript_of(scenario: Scenario, attacker: Attacker, open_site: OpenSite, s
         nonlocal seen
         decided = None if decision is None else (decision.id, decision.arm, decision.at)
         run.seconds.append(Visible(decided, tuple(attacker.messages[seen:]), _state(site), _counts(site)))
-        run.pulls.append((site.epoch, site.rewards, site.tried))
+        run.pulls.append((site.incarnation, site.rewards, site.tried))
         seen = len(attacker.messages)
 
     try:
@@ -173,7 +173,7 @@ def _state(site: Site) -> tuple[object, ...]:
     return (
         *(site.own, site.own_means, site.gossiped, site.theta, site.radius),
         *(site.releases, site.released, site.rewards, site.tried, site.n_max, site.decided, site.remembered),
-        *(site.epoch, site.privacy(), site.errors, site.belief),
+        *(site.incarnation, site.privacy(), site.errors, site.belief),
     )
 
 

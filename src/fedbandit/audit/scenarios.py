@@ -47,7 +47,7 @@ class Reading(NamedTuple):
 
     pulls: tuple[int, ...]  # of each arm: decisions made so far, which the attacker sees
     own: tuple[float, ...]  # the victim's own row: means, then weights
-    header: tuple[object, ...]  # epochs, version, standings
+    header: tuple[object, ...]  # incarnations, version, standings
     version: int = 0  # of the link
 
 
@@ -115,7 +115,7 @@ class Attacker(Site):
 
     def _read(self, message: Message, own: Iterable[float]) -> None:
         self.messages.append(message)
-        header = type(message), message.epoch, message.to_epoch, message.stamp, message.standings
+        header = type(message), message.incarnation, message.to_incarnation, message.stamp, message.standings
         self.view.append(Reading(tuple(self._pulls), tuple(own), header, message.stamp[0]))
 
 

@@ -198,10 +198,10 @@ def confirm(config: Config = SITE_FILE) -> None:
     typer.echo(f"{site.name}: confirmed; releases go on, unless a neighbour objects ('held' in the state)")
 
 
-@live.command(short_help="Begin a new life with an old data folder, such as a backup.")
+@live.command(short_help="Begin a new incarnation with an old data folder, such as a backup.")
 @errors_exit_with_2
 def restore(config: Config = SITE_FILE) -> None:
-    """Begin a new life with an old data folder: a backup that was put back, a copy, a rolled-back image.
+    """Begin a new incarnation with an old data folder: a backup that was put back, a copy, a rolled-back image.
 
     Rewards that it holds and has not released are dropped: another process may have released them. At a running agent,
     what was decided since its start stays: so start it first, and look at 'held' in its state. At a stopped one, only
@@ -218,7 +218,7 @@ def restore(config: Config = SITE_FILE) -> None:
                 restored = Restored(**client.restore().model_dump())
         except Unreachable:
             restored = restore_stopped(site)
-    typer.echo(f"{site.name}: a new life has begun: {restored.in_words()}")
+    typer.echo(f"{site.name}: a new incarnation has begun: {restored.in_words()}")
 
 
 @live.command(short_help="Print the OpenAPI document of an agent's HTTP API.")

@@ -429,5 +429,5 @@ def confirm() -> ApiCall[None]:
 
 
 def restore() -> ApiCall[RestoredBody]:
-    """Let the agent begin a new life with an old data folder."""
+    """Let the agent begin a new incarnation with an old data folder."""
     return ApiCall("POST", "/v1/restore", _model(RestoredBody), repeats=False)

@@ -51,7 +51,7 @@ class Estimates(NamedTuple):
     * ``weights``: the share of the federation in each estimate
     * ``is_mixed``: whether what sites had released had spread
     * ``own``: what this site had released
-    * ``num_agents``: N, as heard
+    * ``num_agents``: N, as received
     """
 
     theta: tuple[float | None, ...]
@@ -81,7 +81,7 @@ def errors_of(
     """The typical error of each estimate: the deviation of the index, and more where other sites know less.
 
     ``terms`` are those of the page, ``step`` one of its units as a reward. ``most_sites``: more are not believed
-    (``believed_sites``).
+    (``standings.believed``).
     """
     more = sqrt(it.num_agents / at_most(it.num_agents, most_sites))
     errors: list[float | None] = []

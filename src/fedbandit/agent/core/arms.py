@@ -222,7 +222,7 @@ class ArmChange:
     * ``by``: the site that made it; ``at``: when, in milliseconds since 1970 by its clock
     * ``federation``: the hash of the terms
     * ``lifts``: the ids of the stops that a *resume* ends: those that its site knew. So nobody undoes a stop that he
-      has not heard of
+      does not know
     * ``certificates``, ``signature``: its proof
     """
 
@@ -375,7 +375,7 @@ class Arms:
         """Changes that wait for the operator: those that would change something here.
 
         Not an arm that is there already, nor a resume of which no stop is in force here. If a stop that it lifts is
-        heard of later, it waits from then on.
+        received later, it waits from then on.
         """
         stops = {(it.change.arm, it.change.id) for it in _in_force(self.changes)}
 

@@ -55,7 +55,7 @@ LARGEST_RATE = 100.0
 fast."""
 
 CENTURY = 36525 * 24 * 3600 * 1000
-"""100 years in milliseconds, the unit of epochs."""
+"""100 years in milliseconds, the unit of incarnations."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,16 @@ class Bounds:
         """The most decisions for an arm that a site can have had in so many seconds; a day at least."""
         return min(int(self.rate * max(elapsed, DAY)), self.n_max)
 
-    def check(self, message: Message, born: int, epoch: int) -> None:
-        """Refuse what no honest neighbour says to a site that was ``born`` at one epoch and is now in another.
+    def check(self, message: Message, born: int, incarnation: int) -> None:
+        """Refuse what no honest neighbour says to a site that was ``born`` at one incarnation and is now in another.
 
         The lengths of rows are ``messages.check_lengths``'s.
         """
-        # An epoch is the time at which a file was made, or one more than a neighbour knew. A clock may stand at 1970,
-        # and then all others are half a century ahead. ``to_epoch`` can move the life of this end of the link, which
-        # the other end must then believe: so it believes twice as much, whenever it was born itself.
-        _check_epoch("to_epoch", message.to_epoch, max(born + CENTURY, epoch))
-        _check_epoch("epoch", message.epoch, born + 2 * CENTURY)
+        # An incarnation is the time at which a file was made, or one more than a neighbour knew. A clock may stand at
+        # 1970, and then all others are half a century ahead. ``to_incarnation`` can move that of this end of the link,
+        # which the other end must then believe: so it believes twice as much, whenever its own file was made.
+        _check_incarnation("to_incarnation", message.to_incarnation, max(born + CENTURY, incarnation))
+        _check_incarnation("incarnation", message.incarnation, born + 2 * CENTURY)
 
 
 def _limits(low: float, width: float, weight: float, noise: float, num_agents: int, margin: float) -> Limits:
@@ -124,9 +124,9 @@ def _limits(low: float, width: float, weight: float, noise: float, num_agents: i
     return Limits(low, weight * width * (margin * cut + noisy), weight * margin * cut)
 
 
-def _check_epoch(name: str, epoch: int, most: int) -> None:
-    if epoch > most:
-        raise InvalidArgument(name, epoch, f"at most {most}: no clock is so far ahead")
+def _check_incarnation(name: str, incarnation: int, most: int) -> None:
+    if incarnation > most:
+        raise InvalidArgument(name, incarnation, f"at most {most}: no clock is so far ahead")
 
 
 # ---------------------------------------------------------------- the watch
@@ -286,7 +286,7 @@ class LinkWatch:
             if share > 1.0 - 1e-6:
                 yield (
                     f"the link to {name} is at its bound for {arm}: {name}, a site behind it, or another neighbour "
-                    f"brings what honest sites do not. 'fedbandit leave' removes all that a neighbour has told."
+                    f"brings what honest sites do not. 'fedbandit leave' removes all that a neighbour has sent."
                 )
             elif seen.heavy > patience:
                 yield (
@@ -296,7 +296,7 @@ class LinkWatch:
             if seen.jump is not None:
                 yield (
                     f"the numbers of {arms[seen.jump[0]]} that come from {name} jumped by {seen.jump[1]:.2g} ranges "
-                    f"although nobody has released any. If a site has just left, returned, begun a new life or "
+                    f"although nobody has released any. If a site has just left, returned, begun a new incarnation or "
                     f"accepted the arm, that is expected and ends by itself; otherwise {name}, or a site behind it, "
                     f"may be wrong or lie."
                 )

@@ -346,7 +346,7 @@ class Federation:
 
     def terms(self) -> dict[str, Any]:
         """The terms in plain text, numbers, lists and mappings, fit for JSON; without those that are not given."""
-        plain = asdict(self) | {
+        plain: dict[str, Any] = asdict(self) | {
             "default_reward": self.missing_reward,
             "counts": self.counted,
             "max_agents": self.most_agents,

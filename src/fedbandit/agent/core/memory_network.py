@@ -19,7 +19,7 @@ from fedbandit.agent.core.arms import Accepts, ArmChange, ChangeKind, Proof, Sig
 from fedbandit.agent.core.decisions import Request, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Offer, Reply
-from fedbandit.agent.core.records import DecisionRecord, Life, Record, Released, Renewed, Stored
+from fedbandit.agent.core.records import DecisionRecord, Numbering, Record, Released, Renewed, Stored
 from fedbandit.agent.core.release_guard import Presence, Restored
 from fedbandit.agent.core.site import Refused, Site, Step
 from fedbandit.checks import InvalidArgument, instance, whole_number
@@ -70,9 +70,9 @@ class MemoryJournal:
     checksum is wrong, and it is dropped when the disk is read, as SQLite does), or *after* it, before anybody is told.
     """
 
-    def __init__(self, epoch: int) -> None:
-        """An empty disk, on which a life begins. ``key`` should be another for each disk."""
-        self._epoch = whole_number("epoch", epoch, 1, 2**62)
+    def __init__(self, incarnation: int) -> None:
+        """An empty disk, on which an incarnation begins. ``key`` should be another for each disk."""
+        self._incarnation = whole_number("incarnation", incarnation, 1, 2**62)
         self.key = b""
         self._transactions: list[tuple[bool, tuple[Record, ...]]] = []
         self._marks: dict[tuple[int, int], int] = {}
@@ -81,14 +81,14 @@ class MemoryJournal:
     def load(self) -> Stored:
         """What the committed records add up to; a torn last transaction is dropped for good."""
         self._transactions = [(whole, records) for whole, records in self._transactions if whole]
-        stored = Stored(Life(self._epoch, 0), self._epoch, key=self.key)
+        stored = Stored(Numbering(self._incarnation, 0), self._incarnation, key=self.key)
         for _, records in self._transactions:
             stored.apply(records)
         return stored
 
     def copy(self) -> "MemoryJournal":
         """A snapshot of the disk."""
-        other = type(self)(self._epoch)
+        other = type(self)(self._incarnation)
         other.key, other._marks = self.key, dict(self._marks)
         other._transactions = list(self._transactions)
         return other
@@ -192,7 +192,7 @@ class MemoryNetwork:
         self.accepts: dict[str, Accepts] = {}
         self._sent = 0
         self.patience = 10.0
-        self._lives = self._runs = 0
+        self._incarnations = self._runs = 0
         self._confirmed: dict[str, float] = {}  # since when a neighbour has confirmed an agent, and not all have
         for name in dict.fromkeys(name for link in self.links for name in link):
             self.restart(name)
@@ -276,7 +276,7 @@ class MemoryNetwork:
     # ---------------------------------------------------------------- arms
 
     def change_arm(self, name: str, kind: ChangeKind, arm: str) -> ArmChange:
-        """An agent's operator changes an arm; its neighbours are told at once."""
+        """An agent's operator changes an arm; its neighbours receive that at once."""
         at, sign = int(1000 * self.now), simulated_signature(name)
         change = self._do(name, lambda site: site.change_arm(kind, arm, at, sign))
         self._send_arms(name, self.site(name).neighbours)
@@ -292,15 +292,15 @@ class MemoryNetwork:
             if known:
                 self.send(SignedChanges(name, neighbour, known))
 
-    def _receive_arms(self, news: SignedChanges) -> None:
-        genuine = [it for it in news.changes if is_signed(it)]
-        self.refused += [f"a forged change of {it.by}" for it in news.changes if it not in genuine]
-        name, accepts = news.receiver, self.accepts.get(news.receiver, frozenset())
+    def _receive_arms(self, sent: SignedChanges) -> None:
+        genuine = [it for it in sent.changes if is_signed(it)]
+        self.refused += [f"a forged change of {it.by}" for it in sent.changes if it not in genuine]
+        name, accepts = sent.receiver, self.accepts.get(sent.receiver, frozenset())
         new = self._do(name, lambda site: site.receive_changes(genuine, accepts))
         if new:
-            self._send_arms(name, [other for other in self.site(name).neighbours if other != news.sender])
-        if self.site(name).arms.changes.keys() - {it.id for it in news.changes}:
-            self._send_arms(name, [news.sender])
+            self._send_arms(name, [other for other in self.site(name).neighbours if other != sent.sender])
+        if self.site(name).arms.changes.keys() - {it.id for it in sent.changes}:
+            self._send_arms(name, [sent.sender])
 
     # ---------------------------------------------------------------- messages
 
@@ -361,7 +361,7 @@ class MemoryNetwork:
             self._disks[name].crash_at_next_write = at_next_write
 
     def lose_disk(self, name: str, clock_behind: bool = False) -> None:
-        """Kill an agent and wipe its disk; with ``clock_behind`` others will think that its next life is an old one."""
+        """Kill an agent and wipe its disk; with ``clock_behind`` its next incarnation seems an old one to others."""
         self.crash(name)
         self._disks[name] = self._new_disk(behind=clock_behind)
 
@@ -379,9 +379,9 @@ class MemoryNetwork:
         self._do(name, lambda site: site.confirm(self._next_run()))
 
     def restore(self, name: str) -> Restored:
-        """The operator lets an agent begin a new life with an old file."""
-        self._lives += 1
-        return self._do(name, lambda site: site.restore(self._lives, self._next_run()))
+        """The operator lets an agent begin a new incarnation with an old file."""
+        self._incarnations += 1
+        return self._do(name, lambda site: site.restore(self._incarnations, self._next_run()))
 
     def restart(self, name: str) -> None:
         """Start an agent from its disk, or on an empty one if it has none; a running one is killed first."""
@@ -399,14 +399,14 @@ class MemoryNetwork:
         """A site as its disk knows it. A test may plant another one here."""
         return Site(name, self.terms, disk.load(), self._noise, Presence(self._next_run()))
 
-    def new_disk(self, epoch: int) -> MemoryJournal:
+    def new_disk(self, incarnation: int) -> MemoryJournal:
         """An empty disk. A test may plant another one here."""
-        return MemoryJournal(epoch)
+        return MemoryJournal(incarnation)
 
     def _new_disk(self, behind: bool = False) -> MemoryJournal:
-        self._lives += 1
-        disk = self.new_disk(1 if behind else self._lives)
-        disk.key = f"disk {self._lives}".encode()
+        self._incarnations += 1
+        disk = self.new_disk(1 if behind else self._incarnations)
+        disk.key = f"disk {self._incarnations}".encode()
         return disk
 
     def _next_run(self) -> int:

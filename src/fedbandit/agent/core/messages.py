@@ -23,20 +23,20 @@ __all__ = [
     "MAX_N",
     "MAX_RUN",
     "MAX_VERSION",
-    "NOTHING_TOLD",
+    "NO_SEALS",
     "TAG_SIZE",
+    "HeldSeals",
     "Message",
     "Offer",
     "Reply",
     "Seal",
-    "Told",
     "aligned",
     "as_text",
     "check_lengths",
     "from_text",
+    "has_averaged",
     "is_genuine",
     "sealed",
-    "was_heard",
     "widened",
 ]
 
@@ -56,17 +56,17 @@ _NUMBERS = struct.Struct("<qqqqqq?")
 class Seal:
     """How far a site was when it sent a message over a link.
 
-    * ``epoch``: its life on this link
+    * ``incarnation``: its own, on this link
     * ``releases``: how often it had released anything
     * ``version``: how often the link had been written, as it knew
     * ``run``: the process that sent it
-    * ``other``: another process of the site's name, of which the neighbour had told it; 0: of none
+    * ``other``: another process of the site's name, as the neighbour said; 0: none
     * ``parent``: the process that had opened the file before it; 0: none
     * ``sure``: its file had been confirmed, so that it may have released
     * ``tag``: 128 bits that only the site's key tells
     """
 
-    epoch: int
+    incarnation: int
     releases: int
     version: int
     run: int
@@ -77,7 +77,7 @@ class Seal:
 
     def __post_init__(self) -> None:
         """Refuse what no site seals."""
-        whole_number("seal.epoch", self.epoch, 1, MAX_RUN)
+        whole_number("seal.incarnation", self.incarnation, 1, MAX_RUN)
         whole_number("seal.releases", self.releases, 0, MAX_RUN)
         whole_number("seal.version", self.version, 0, MAX_RUN)
         whole_number("seal.run", self.run, 1, MAX_RUN)
@@ -88,13 +88,13 @@ class Seal:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Where it lies in the life of a file: each number only grows."""
-        return self.epoch, self.releases, self.version
+        """Where it lies in the history of a file: each number only grows."""
+        return self.incarnation, self.releases, self.version
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """All that the tag is for."""
-        return self.epoch, self.releases, self.version, self.run, self.other, self.parent, self.sure
+        return self.incarnation, self.releases, self.version, self.run, self.other, self.parent, self.sure
 
 
 def sealed(
@@ -115,7 +115,7 @@ def _tag(key: bytes, neighbour: str, numbers: tuple[int, ...]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HeldSeals:
     """The seals that a neighbour has given: the latest, the last one of another run, and the furthest sure one."""
 
     latest: Seal | None = None
@@ -131,32 +131,32 @@ class Told:
         """The last seal of another run than this one."""
         return self.other if self.run == run else self.latest
 
-    def hear(self, seal: Seal) -> "Told":
+    def receive(self, seal: Seal) -> "HeldSeals":
         """After one more. One that was overtaken by a later one of its run changes nothing."""
         latest, other = self.latest, self.other
         if latest is not None and latest.run != seal.run:
             other = latest
         elif latest is not None and seal.place < latest.place:
             return self
-        return Told(seal, other, self.hear_late(seal).most)
+        return HeldSeals(seal, other, self.receive_late(seal).most)
 
-    def hear_late(self, seal: Seal) -> "Told":
+    def receive_late(self, seal: Seal) -> "HeldSeals":
         """After one of a process that another has followed."""
         is_most = seal.sure and (self.most is None or seal.place > self.most.place)
-        return Told(self.latest, self.other, seal) if is_most else self
+        return HeldSeals(self.latest, self.other, seal) if is_most else self
 
 
-NOTHING_TOLD = Told()
+NO_SEALS = HeldSeals()
 
 
-def as_text(told: Told) -> str:
-    """What a neighbour told, for a file: three seals in hexadecimal, with commas; empty where there is none."""
-    return ",".join(map(_as_text, (told.latest, told.other, told.most)))
+def as_text(seals: HeldSeals) -> str:
+    """Seals for a file: three of them in hexadecimal, with commas; empty where there is none."""
+    return ",".join(map(_as_text, (seals.latest, seals.other, seals.most)))
 
 
-def from_text(text: str) -> Told:
+def from_text(text: str) -> HeldSeals:
     """What ``as_text`` wrote."""
-    return Told(*map(_from_text, text.split(","))) if text else NOTHING_TOLD
+    return HeldSeals(*map(_from_text, text.split(","))) if text else NO_SEALS
 
 
 def _as_text(seal: Seal | None) -> str:
@@ -170,13 +170,13 @@ def _from_text(text: str) -> Seal | None:
         return None
     content = bytes.fromhex(text)
     if len(content) != _NUMBERS.size + TAG_SIZE:
-        raise InvalidArgument("told", f"{len(content)} bytes", f"{_NUMBERS.size + TAG_SIZE} bytes")
-    epoch, releases, version, run, other, parent, sure = _NUMBERS.unpack(content[: _NUMBERS.size])
-    return Seal(epoch, releases, version, run, other, parent, sure, content[_NUMBERS.size :])
+        raise InvalidArgument("seals", f"{len(content)} bytes", f"{_NUMBERS.size + TAG_SIZE} bytes")
+    incarnation, releases, version, run, other, parent, sure = _NUMBERS.unpack(content[: _NUMBERS.size])
+    return Seal(incarnation, releases, version, run, other, parent, sure, content[_NUMBERS.size :])
 
 
 MAX_COUNT = 2**62
-"""The largest epoch. Which ones a site believes is ``bounds``'."""
+"""The largest incarnation. Which ones a site believes is ``bounds``'."""
 
 MAX_VERSION = 10**15
 """The largest version of a link: an exchange in every millisecond for 30,000 years."""
@@ -186,14 +186,14 @@ MAX_VERSION = 10**15
 class Message:
     """One end's copy of a link on its way to the other.
 
-    * ``epoch``: the life of the sender, which a lost disk ends
-    * ``to_epoch``: the life of the receiver that it is meant for, 0 if the sender knows of none
+    * ``incarnation``: the sender's, which a lost disk ends
+    * ``to_incarnation``: that of the receiver for which it is meant, 0 if the sender knows of none
     * ``federation``: the hash of the terms
     * ``flow``, ``stamp``: the register of the link (``fedbandit.rules.flow``)
     * ``standings``: how much each site has released, or decided where the consistency rule holds (Algorithm 1, line 5),
       as far as the sender knows
     * ``seal``: how far the sender is, for the receiver to keep; None in a simulation without faults
-    * ``to_run``: the process of the receiver that the sender heard last, 0 if of none
+    * ``to_run``: the process of the receiver that last sent anything to the sender; 0: none
     * ``arms``: the names of the arms that the sender knows besides those of the terms, in the order of its rows
     * ``arms_version``: how many changes of the arms the sender knows
     * ``other``, ``most``: seals that the receiver gave: the last of another run than that one, and the furthest
@@ -201,8 +201,8 @@ class Message:
 
     sender: str
     receiver: str
-    epoch: int
-    to_epoch: int
+    incarnation: int
+    to_incarnation: int
     federation: str
     flow: tuple[float, ...]
     stamp: Stamp
@@ -218,8 +218,10 @@ class Message:
         """Refuse what no honest neighbour sends."""
         for name, value in (("sender", self.sender), ("receiver", self.receiver), ("federation", self.federation)):
             instance(name, value, str, "text")
-        self._hold("epoch", self.epoch, whole_number("epoch", self.epoch, 1, MAX_COUNT))
-        self._hold("to_epoch", self.to_epoch, whole_number("to_epoch", self.to_epoch, 0, MAX_COUNT))
+        self._hold("incarnation", self.incarnation, whole_number("incarnation", self.incarnation, 1, MAX_COUNT))
+        self._hold(
+            "to_incarnation", self.to_incarnation, whole_number("to_incarnation", self.to_incarnation, 0, MAX_COUNT)
+        )
         self._hold("flow", self.flow, _row("flow", self.flow))
         version, writer = self.stamp
         instance("stamp[1]", writer, str, "text")
@@ -266,9 +268,9 @@ class Reply(Message):
     """The end of an exchange: the register as the one who was asked holds it now, on its disk."""
 
 
-def was_heard(offer: Offer, answer: Reply) -> bool:
-    """Whether an exchange averaged anything: each end knew the life of the other."""
-    return answer.to_epoch == offer.epoch and offer.to_epoch in (0, answer.epoch)
+def has_averaged(offer: Offer, answer: Reply) -> bool:
+    """Whether an exchange averaged anything: each end knew the incarnation of the other."""
+    return answer.to_incarnation == offer.incarnation and offer.to_incarnation in (0, answer.incarnation)
 
 
 def _row(name: str, row: Sequence[float]) -> tuple[float, ...]:
@@ -349,5 +351,5 @@ def _picked(counts: Sequence[int], here: Sequence[int]) -> tuple[int, ...]:
 
 
 def _standing(it: Standing, num_arms: int, here: Sequence[int]) -> Standing:
-    """One of another length stays as it is, and is not heard."""
+    """One of another length stays as it is, and is left out."""
     return it if len(it.released) != num_arms else replace(it, released=_picked(it.released, here))

@@ -180,8 +180,8 @@ def warnings_of_network(arms: Sequence[str], holdout: Holdout | None, unrest: fl
     return tuple(said)
 
 
-def warnings_of_processes(doubt: Doubt | None, namesakes: Iterable[str], twins: Iterable[str]) -> tuple[str, ...]:
-    """Why nothing is released here, and which names two processes bear, as far as neighbours tell."""
+def warnings_of_processes(doubt: Doubt | None, namesakes: Iterable[str], split: Iterable[str]) -> tuple[str, ...]:
+    """Why nothing is released here, and which names two processes bear, as far as neighbours show."""
     said: list[str] = []
     match doubt:
         case Doubt("unconfirmed"):
@@ -193,20 +193,21 @@ def warnings_of_processes(doubt: Doubt | None, namesakes: Iterable[str], twins: 
         case Doubt("old", _, proof):
             said.append(
                 f"this data folder is old: {proof}. Nothing is released. If another process uses the later one, stop "
-                "this one. If the later one is lost, begin a new life with this one: 'fedbandit restore'."
+                "this one. If the later one is lost, begin a new incarnation with this one: 'fedbandit restore'."
             )
-        case Doubt("twins", by):
+        case Doubt("split-brain", by):
             said.append(
-                f"another process uses a copy of this data folder: {by} hears both. Neither releases anything. Stop "
-                "one of them, then tell the other: 'fedbandit confirm'."
+                f"another process uses a copy of this data folder: {by} receives messages of both. Neither releases "
+                "anything. Stop one of them, then tell the other: 'fedbandit confirm'."
             )
         case _:
             pass
     said += [
-        f"{by} hears another process that has the name of this site, and another data folder. Stop one of them."
+        f"{by} receives messages of another process that has the name of this site, and another data folder. Stop one "
+        "of them."
         for by in sorted(namesakes)
     ]
-    said += [f"two processes speak as {name}: its operator should stop one of them." for name in sorted(twins)]
+    said += [f"two processes speak as {name}: its operator should stop one of them." for name in sorted(split)]
     return tuple(said)
 
 
@@ -226,28 +227,28 @@ def warnings_of_claims(
     terms: Federation, beyond: Iterable[tuple[str, str, int]], most: int, surplus: tuple[str, int] | None
 ) -> Iterator[str]:
     """What sites claim and cannot be: counts ``beyond`` the ``most`` decisions that time allows, sites too many."""
-    for site, teller, count in beyond:
-        told = "" if teller == site else f" (as {teller} tells)"
+    for site, source, count in beyond:
+        who = "" if source == site else f" (as {source} says)"
         yield (
-            f"{site} claims {count} decisions for an arm{told}, where time allows {most}, and counts as that: it began "
+            f"{site} claims {count} decisions for an arm{who}, where time allows {most}, and counts as that: it began "
             "long before this site, or it lies."
         )
     if surplus is not None:
-        teller, sites = surplus
+        source, sites = surplus
         yield (
-            f"{sites} sites are told of, where the terms allow {terms.most_agents}; {teller} tells of most. There are "
-            "too many sites; or it, or a site behind it, is wrong or lies."
+            f"{sites} sites are known, where the terms allow {terms.most_agents}; {source} is the source of most. "
+            "There are too many sites; or it, or a site behind it, is wrong or lies."
         )
 
 
 def warnings_of_unbelieved(found: tuple[str, int, int] | None) -> Iterator[str]:
-    """More sites than the operator of this one knows: who tells of most, how many, and where the bound is."""
+    """More sites than the operator of this one knows: the source of most, how many, and where the bound is."""
     if found is not None:
-        teller, sites, most = found
+        source, sites, most = found
         yield (
             f"{sites} sites are counted, where most_sites in this site's file is {most}: the answer is no surer than "
-            f"{most} sites make it. {teller} tells of most of them. If the federation has grown, raise most_sites; if "
-            "not, it, or a site behind it, invents sites."
+            f"{most} sites make it. {source} is the source of most of them. If the federation has grown, raise "
+            "most_sites; if not, it, or a site behind it, invents sites."
         )
 
 
@@ -266,11 +267,11 @@ def _warnings_of_policy(
         return (*([] if few is None else [few]), *said)
     if not terms.catches_up:
         return tuple(said)
-    here, heard = sum(tried), sum(n_max)
+    here, known = sum(tried), sum(n_max)
     started = here > terms.num_arms * num_agents  # before, the difference that the rule allows says nothing
-    if started and heard >= 2 * here:
+    if started and known >= 2 * here:
         said[-1] = (
-            f"this site is slower than others ({here} decisions, where {heard} have been heard of), and the "
+            f"this site is slower than others ({here} decisions, where {known} are known), and the "
             f"consistency rule of {kind} makes it chase their counts instead of choosing good arms. fed_batch "
             "has no such rule."
         )

@@ -163,7 +163,7 @@ class Player:
 
     @property
     def known(self) -> dict[int, dict[str, Any]]:
-        """What the journal has been told: of each arm that had a reward, and of the single numbers."""
+        """What the journal holds: of each arm that had a reward, and of the single numbers."""
         rows = {k: self._own.kept(k) for k in range(self.num_arms) if self.me.n[k] > 0}
         return rows if self._single is None else {**rows, NO_ARM: self._single}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from fedbandit.agent.core.arms import ArmChanged
-from fedbandit.agent.core.messages import NOTHING_TOLD, Told
+from fedbandit.agent.core.messages import NO_SEALS, HeldSeals
 from fedbandit.rules.flow import Register
 
 __all__ = [
@@ -21,10 +21,10 @@ __all__ = [
     "Kept",
     "KeyTaken",
     "Known",
-    "Life",
     "Link",
     "NoArmLeft",
     "NoSuchNeighbour",
+    "Numbering",
     "Opened",
     "OtherFederation",
     "Record",
@@ -41,10 +41,10 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Life:
-    """The epoch of this agent, which a lost disk ends, and how many decisions it has handed out."""
+class Numbering:
+    """The incarnation of this agent, which a lost disk ends, and the number of its last decision."""
 
-    epoch: int
+    incarnation: int
     decisions: int
 
 
@@ -59,8 +59,8 @@ class DecisionRecord:
     * ``rewarded``: a reward came in time, and counts
     * ``cancelled``: it was not used: it has no slot any more, and takes no reward
     * ``propensity``: the probability with which its request got this arm; None: not known
-    * ``key``, ``subject``: hashes of those of its request (``requests``); empty: it had none
-    * ``eligible``: the arms among which it was chosen (``requests.as_bits``); empty: all that there were
+    * ``key``, ``subject``: hashes of those of its request (``decisions.key_tag``); empty: it had none
+    * ``eligible``: the arms among which it was chosen (``decisions.as_bits``); empty: all that there were
     """
 
     id: str
@@ -146,20 +146,21 @@ class Released:
 
 @dataclass(frozen=True)
 class Link:
-    """One end of a link: the register, and the least epoch of the neighbour whose messages are heard.
+    """One end of a link: the register, and the least incarnation of the neighbour whose messages are taken.
 
-    * ``left``: the neighbour has left for good. Its flow is dropped; its epoch is kept: its old messages stay refused
-    * ``own_epoch``: the life of this end, where it is later than the site's: a life belongs to a link, so that what one
+    * ``left``: the neighbour has left for good. Its flow is dropped; its incarnation is kept, so that its old messages
+      stay refused
+    * ``own_incarnation``: that of this end, where it is later than the site's: each link has its own, so that what one
       neighbour says of it moves no other link
-    * ``told``: the seals that the neighbour gave
+    * ``seals``: those that the neighbour gave
     """
 
     neighbour: str
-    epoch: int
+    incarnation: int
     register: Register
     left: bool = False
-    own_epoch: int = 0
-    told: Told = NOTHING_TOLD
+    own_incarnation: int = 0
+    seals: HeldSeals = NO_SEALS
 
 
 @dataclass(frozen=True)
@@ -171,24 +172,26 @@ class Opened:
 
 @dataclass(frozen=True)
 class Renewed:
-    """A new life begins with an old file: what is known and released is told anew, in the records that follow."""
+    """A new incarnation begins with an old file: the records that follow say anew what is known and released."""
 
 
-Record = Life | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Link | Renewed | Opened | ArmChanged
+Record = (
+    Numbering | SiteTimes | DecisionRecord | Forgotten | Kept | Known | Released | Link | Renewed | Opened | ArmChanged
+)
 
 
 @dataclass
 class Stored:
     """All that survives: the last record of everything that has a name.
 
-    * ``born``: the epoch with which the file was made: the one time that no neighbour can move
+    * ``born``: the incarnation with which the file was made: the one time that no neighbour can move
     * ``key``: makes the ids of decisions; each file has its own, and only one in memory may do without
     * ``run``: the process that opened the file last; 0: none of this version
     * ``kept``: rewards that the site keeps for its log, by the id of the decision
     * ``known``: the fields of each arm; ``released``: the last pull released of each arm and level
     """
 
-    life: Life
+    numbering: Numbering
     born: int
     times: SiteTimes = SiteTimes(0.0, 0)
     key: bytes = b""
@@ -204,8 +207,8 @@ class Stored:
         """Take in records, in their order."""
         for record in records:
             match record:
-                case Life():
-                    self.life = record
+                case Numbering():
+                    self.numbering = record
                 case SiteTimes():
                     self.times = record
                 case DecisionRecord():

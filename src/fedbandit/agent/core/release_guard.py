@@ -5,11 +5,11 @@ second time, with other noise. So after a start, and after a pause, nothing is r
 that the file is current, or the operator has (``Presence``). All of this is in memory alone: a process that starts
 again asks again.
 
-With a file that is old a site can begin a new incarnation (``records_of_new_life``). What its rewards were released in
-since it was copied, nobody can tell. So rewards that it holds and that are in none of its own releases are dropped, and
-never released again: those of open batches, those that wait for their window, and those of decisions that are still
-open. What it has released stays the site's own, as others know it. What was decided after the start of the present
-process, or since it found that another has a copy of its file, stays as it is.
+With a file that is old a site can begin a new incarnation (``records_of_new_incarnation``). Nobody can tell in what its
+rewards were released since it was copied. So rewards that it holds and that are in none of its own releases are
+dropped, and never released again: those of open batches, those that wait for their window, and those of decisions that
+are still open. What it has released stays the site's own, as others know it. What was decided after the start of the
+present process, or since it found that another has a copy of its file, stays as it is.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Message, Seal, is_genuine
-from fedbandit.agent.core.records import Forgotten, Known, Life, Link, Record, Refused, Released, Renewed, Stored
+from fedbandit.agent.core.records import Forgotten, Known, Link, Numbering, Record, Refused, Released, Renewed, Stored
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import NO_ARM
 from fedbandit.rules import flow
 
-__all__ = ["Doubt", "FileIsCurrent", "FileIsOld", "Presence", "Restored", "SealPlace", "records_of_new_life"]
+__all__ = ["Doubt", "FileIsCurrent", "FileIsOld", "Presence", "Restored", "SealPlace", "records_of_new_incarnation"]
 
 
 SealPlace = tuple[int, int, int]
@@ -45,17 +45,17 @@ class Doubt:
 
     * ``unconfirmed``: no neighbour has confirmed the file since the start, or since a pause
     * ``old``: a neighbour has shown a seal of this file from a later time
-    * ``twins``: another process of this name has spoken to a neighbour since this one started
+    * ``split-brain``: another process of this name has spoken to a neighbour since this one started
 
     ``by`` is that neighbour; ``proof`` says in words what it has shown.
     """
 
-    why: Literal["unconfirmed", "old", "twins"]
+    why: Literal["unconfirmed", "old", "split-brain"]
     by: str = ""
     proof: str = ""
 
 
-_RANK = {"unconfirmed": 0, "twins": 1, "old": 2}
+_RANK = {"unconfirmed": 0, "split-brain": 1, "old": 2}
 
 
 class Presence:
@@ -70,14 +70,14 @@ class Presence:
         self.parent = 0
         """The run of the process that opened the file before; 0: none."""
         self.others: dict[str, int] = {}
-        """Another process of this name, of which a neighbour has told."""
+        """Another process of this name, as a neighbour says."""
         self.namesakes: set[str] = set()
-        """Neighbours that tell of a process with this name and another file. They may err, so nothing is held."""
-        self.last_epochs: dict[str, int] = {}
-        """For each neighbour, the latest life in which a process is known to have used this file."""
+        """Neighbours that know a process with this name and another file. They may err, so nothing is held."""
+        self.last_incarnations: dict[str, int] = {}
+        """For each neighbour, the latest incarnation in which a process is known to have used this file."""
         self._runs = {run}
         self._is_fresh = True  # it has been in doubt since its start
-        self._before: tuple[int, Doubt | None] = 0, None  # the last new life, and the doubt that it ended
+        self._before: tuple[int, Doubt | None] = 0, None  # the last new incarnation, and the doubt that it ended
         self._has_spoken = False
         self._confirmed_by: set[str] = set()
         self._answered: set[str] = set()
@@ -85,12 +85,12 @@ class Presence:
     def begin(self, stored: Stored) -> None:
         """Look at the file when it is opened first; the process remembers the rest when it has to open it again."""
         if self.first is not None:
-            epoch, doubt = self._before
-            if stored.life.epoch < epoch:  # a new life that could not be written has not begun
+            incarnation, doubt = self._before
+            if stored.numbering.incarnation < incarnation:  # a new incarnation that could not be written has not begun
                 self.doubt, self._before = doubt, (0, None)
             return
-        self.first, self.parent = stored.life.decisions, stored.run
-        self._has_spoken = any(link.epoch > 0 for link in stored.links.values())
+        self.first, self.parent = stored.numbering.decisions, stored.run
+        self._has_spoken = any(link.incarnation > 0 for link in stored.links.values())
         if self.first == 0:  # nothing in it can have been released
             self._trust()
 
@@ -99,7 +99,7 @@ class Presence:
 
     # ---------------------------------------------------------------- what neighbours show
 
-    def hear(
+    def receive(
         self, message: Message, mine: SealPlace, key: bytes, neighbours: Callable[[], Collection[str]], decided: int
     ) -> None:
         """Take in what a neighbour shows; ``mine`` is the place of the seal that this site would give it now."""
@@ -124,16 +124,16 @@ class Presence:
     def _examine(self, seal: Seal, mine: SealPlace, by: str, decided: int) -> None:
         """A genuine seal of another process, or of this one from a time that it does not know.
 
-        The second is of a machine whose memory was rolled back, too. If the other process was told of this one, if its
+        The second is of a machine whose memory was rolled back, too. If the other process knew of this one, if its
         file was last opened by this one, or if this one was sure already, both may hold the same decisions.
         """
-        self.last_epochs[by] = max(self.last_epochs.get(by, 0), seal.epoch)
+        self.last_incarnations[by] = max(self.last_incarnations.get(by, 0), seal.incarnation)
         knows_this = not self._runs.isdisjoint({seal.run, seal.other, seal.parent})
         is_later = seal.place > mine and (seal.run in self._runs or seal.other not in self._runs)
-        if (seal.epoch, seal.releases) > mine[:2] or is_later:
+        if (seal.incarnation, seal.releases) > mine[:2] or is_later:
             self._doubt(Doubt("old", by, _proof(seal, mine, by)), knows_this, decided)
         elif seal.other == self.run:
-            self._doubt(Doubt("twins", by), knows_this, decided)
+            self._doubt(Doubt("split-brain", by), knows_this, decided)
 
     def _doubt(self, found: Doubt, knows_this: bool, decided: int) -> None:
         is_first = self.doubt is None or self.doubt.why == "unconfirmed"
@@ -152,10 +152,10 @@ class Presence:
 
     def forget(self, neighbour: str) -> None:
         """A neighbour has left."""
-        for told in (self._answered, self._confirmed_by, self.namesakes):
-            told.discard(neighbour)
+        for known in (self._answered, self._confirmed_by, self.namesakes):
+            known.discard(neighbour)
         self.others.pop(neighbour, None)
-        self.last_epochs.pop(neighbour, None)
+        self.last_incarnations.pop(neighbour, None)
 
     def is_waiting(self, neighbours: Collection[str]) -> Literal["for one", "for some", "for none", "no"]:
         """For whom a process waits before it releases: no neighbour, not all, or all have answered; or not at all."""
@@ -166,7 +166,7 @@ class Presence:
         return "for none" if self._answered.issuperset(neighbours) else "for some"
 
     def go_on(self) -> None:
-        """Some neighbour has confirmed, and the driver has waited for the others, and for a twin that may live."""
+        """Some neighbour has confirmed, and the driver has waited for the others, and for another process."""
         if self.doubt is not None and self.doubt.why == "unconfirmed" and self._confirmed_by:
             self._trust()
 
@@ -185,18 +185,20 @@ class Presence:
         if self.doubt is None:
             return
         if self.doubt.why == "old":
-            raise FileIsOld(f"the file is old: {self.doubt.proof}. 'fedbandit restore' begins a new life with it")
+            raise FileIsOld(
+                f"the file is old: {self.doubt.proof}. 'fedbandit restore' begins a new incarnation with it"
+            )
         self._rename(run)
         self._trust()
 
     def check_restore(self) -> None:
-        """Refuse to begin a new life with a file that is known to be current."""
+        """Refuse to begin a new incarnation with a file that is known to be current."""
         if self.run and self.doubt is None:
             raise FileIsCurrent("the file is current: there is nothing to restore")
 
-    def renewed(self, run: int, epoch: int) -> None:
-        """A new life has begun: all that it can release was collected by this process."""
-        self._before = epoch, self.doubt
+    def renewed(self, run: int, incarnation: int) -> None:
+        """A new incarnation has begun: all that it can release was collected by this process."""
+        self._before = incarnation, self.doubt
         self._rename(run)
         self._trust()
 
@@ -211,12 +213,12 @@ class Presence:
 
 def _proof(seal: Seal, mine: SealPlace, by: str) -> str:
     """Why a seal shows that a file is old, in words."""
-    epoch, releases, _ = mine
-    if seal.epoch > epoch:
-        return f"{by} has heard a later life of this site, which began with this folder"
+    incarnation, releases, _ = mine
+    if seal.incarnation > incarnation:
+        return f"{by} knows a later incarnation of this site, which began with this folder"
     if seal.releases > releases:
         return f"{by} knows of {seal.releases} releases, it has {releases}"
-    return f"{by} has heard from it at a later time"
+    return f"{by} has received a message of it from a later time"
 
 
 # ---------------------------------------------------------------- a new incarnation with an old file
@@ -224,7 +226,7 @@ def _proof(seal: Seal, mine: SealPlace, by: str) -> str:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a new life has dropped.
+    """What a new incarnation has dropped.
 
     * ``rewards``: that were acknowledged and are in no release of the file
     * ``decisions``: that were open, and whose reward can no longer be reported
@@ -243,13 +245,13 @@ class Restored:
         )
 
 
-def records_of_new_life(
-    stored: Stored, terms: Federation, epoch: int, first: int, lives: Mapping[str, int]
+def records_of_new_incarnation(
+    stored: Stored, terms: Federation, incarnation: int, first: int, incarnations: Mapping[str, int]
 ) -> tuple[tuple[Record, ...], Restored]:
     """The records that begin it, and what they drop; decisions up to the number ``first`` are not this process's.
 
-    ``lives``: the next life on each link, which may be later than the site's: what one neighbour says of it moves no
-    other link.
+    ``incarnations``: the next one on each link, which may be later than the site's: what one neighbour says of it moves
+    no other link.
     """
     unplayed = [it for it in stored.decisions.values() if it.is_open]
     doubtful = [it for it in unplayed if it.number <= first]
@@ -258,11 +260,11 @@ def records_of_new_life(
     dropped = collected - sum(fields["n"] for arm, fields in known.items() if arm != NO_ARM)
     records: list[Record] = [
         Renewed(),
-        Life(epoch, stored.life.decisions),
+        Numbering(incarnation, stored.numbering.decisions),
         *(Forgotten(it.id) for it in doubtful),
         *(Known(arm, fields) for arm, fields in known.items()),
         *(Released(arm, level, last) for (arm, level), last in stored.released.items() if arm in known),
-        *(_without_flow(link, lives[link.neighbour]) for link in stored.links.values()),
+        *(_without_flow(link, incarnations[link.neighbour]) for link in stored.links.values()),
     ]
     rewarded = sum(it.reward is not None for it in doubtful)
     kept = len(unplayed) - len(doubtful)
@@ -282,6 +284,8 @@ def _known_by_releases(stored: Stored, terms: Federation) -> Iterator[tuple[int,
             yield arm, fields if arm == NO_ARM else {**fields, "n": fields["released"], "total": 0}
 
 
-def _without_flow(link: Link, own_epoch: int) -> Link:
+def _without_flow(link: Link, own_incarnation: int) -> Link:
     """The neighbour brings the flow back, as after a lost disk."""
-    return Link(link.neighbour, link.epoch, flow.empty(len(link.register[0]) // 2), link.left, own_epoch, link.told)
+    return Link(
+        link.neighbour, link.incarnation, flow.empty(len(link.register[0]) // 2), link.left, own_incarnation, link.seals
+    )

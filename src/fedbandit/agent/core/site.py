@@ -3,7 +3,7 @@
 No I/O, clock or randomness: times, draws and the source of noise are arguments. The algorithm is the policy's page,
 which ``player`` plays; privacy is in ``fedbandit.privacy.mechanism``. The driver:
 
-* commits ``step.records``, then uses ``step.result``: nothing is told before it is on disk
+* commits ``step.records``, then uses ``step.result``: nothing is sent before it is on disk
 * may continue after ``Refused`` and ``InvalidArgument``: nothing has changed
 * discards the site and loads it from the journal if a commit fails, or if an event raises anything else
 """
@@ -43,11 +43,11 @@ from fedbandit.agent.core.decisions import decision_id as id_of
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import (
     MAX_COUNT,
+    HeldSeals,
     Message,
     Offer,
     Reply,
     Seal,
-    Told,
     aligned,
     check_lengths,
     is_genuine,
@@ -73,10 +73,10 @@ from fedbandit.agent.core.records import (
     HorizonReached,
     Kept,
     KeyTaken,
-    Life,
     Link,
     NoArmLeft,
     NoSuchNeighbour,
+    Numbering,
     Opened,
     OtherFederation,
     Record,
@@ -88,7 +88,7 @@ from fedbandit.agent.core.records import (
     Stored,
     WindowOver,
 )
-from fedbandit.agent.core.release_guard import Doubt, Presence, Restored, records_of_new_life
+from fedbandit.agent.core.release_guard import Doubt, Presence, Restored, records_of_new_incarnation
 from fedbandit.agent.core.standings import Standing, Standings
 from fedbandit.checks import InvalidArgument, closest, finite_number, shortened, whole_number
 from fedbandit.policies import FedBatch
@@ -176,7 +176,7 @@ class Site:
         self._digest, self._bounds, self._is_built_in = terms.digest(), Bounds.of(terms), is_built_in(terms.policy)
         self._presence = presence or Presence()
         self._presence.begin(stored)
-        self._twins: set[str] = set()  # neighbours of whom two processes have spoken
+        self._split: set[str] = set()  # neighbours of whom two processes have spoken
         self._past_runs: dict[str, deque[int]] = {}  # processes of neighbours that others have followed
         self._take_over(stored)
 
@@ -184,7 +184,7 @@ class Site:
         name, terms, noise = self.name, self.terms, self._noise
         self._arms = Arms.of(terms.arms, stored.arm_changes)
         num_arms = len(self._arms.names)
-        expected = [link.neighbour for link in stored.links.values() if link.epoch > 0 and not link.left]
+        expected = [link.neighbour for link in stored.links.values() if link.incarnation > 0 and not link.left]
         most = self._bounds.weight, expected, self._most_sites
         self._standings = Standings(name, terms.most_agents, num_arms, *most)
         self._has_standings = isinstance(terms.policy, FedBatch) or terms.catches_up
@@ -205,7 +205,7 @@ class Site:
         self._player.look(self.gossiped, range(num_arms))
 
     def _count(self) -> None:
-        """Tell the page how many sites take part, and what they have released, as far as has been heard."""
+        """Tell the page how many sites take part, and what they have released, as far as is known here."""
         player, num_agents = self._player, self.num_agents
         if num_agents != self._counted:
             self._counted = num_agents
@@ -231,13 +231,13 @@ class Site:
         return self._arms.stopped
 
     @property
-    def epoch(self) -> int:
-        """The life of this site."""
-        return self._stored.life.epoch
+    def incarnation(self) -> int:
+        """When this site began, as a number: a lost disk ends an incarnation."""
+        return self._stored.numbering.incarnation
 
     @property
     def num_agents(self) -> int:
-        """N: the sites that take part, as far as has been heard, this one among them.
+        """N: the sites that take part, as far as is known here, this one among them.
 
         A policy from outside plays with the number with which it was rehearsed.
         """
@@ -247,7 +247,7 @@ class Site:
     def doubt(self) -> Doubt | None:
         """Why nothing is released now; None: it is.
 
-        A file that never had a link has told nobody anything.
+        A site that never had a link has sent nobody anything.
         """
         doubt = self._presence.doubt
         return None if doubt is not None and doubt.why == "unconfirmed" and not self._stored.links else doubt
@@ -310,7 +310,7 @@ class Site:
     @property
     def decided(self) -> int:
         """Decisions handed out since the file was made."""
-        return self._stored.life.decisions
+        return self._stored.numbering.decisions
 
     @property
     def pending(self) -> int:
@@ -329,7 +329,7 @@ class Site:
 
     @property
     def clock(self) -> float:
-        """The largest time that this site was told of: it never goes back.
+        """The largest time that this site has seen: it never goes back.
 
         After a restart it is the largest at which a decision was made, or anything settled: a file keeps no time that
         depends on when a reward came.
@@ -473,7 +473,7 @@ class Site:
         beyond = self._standings.beyond(self._most_decisions) if self.terms.catches_up else []
         flows = {link.neighbour: link.register[0] for link in self._stored.links.values() if not link.left}
         return (
-            *warnings_of_processes(self.doubt, self._presence.namesakes, self._twins),
+            *warnings_of_processes(self.doubt, self._presence.namesakes, self._split),
             *said,
             *warnings_of_arms(self._arms, self.terms.shares),
             *warnings_of_network(self._arms.names, self.holdout, self._player.unrest),
@@ -507,9 +507,9 @@ class Site:
     def _standing(self) -> Standing:
         player = self._player
         if self.terms.catches_up:
-            return self._standings.state(self.epoch, 1.0, player.announced)
+            return self._standings.state(self.incarnation, 1.0, player.announced)
         weight = max(getattr(player.me, "share", 1.0), LEAST_WEIGHT)  # 0 says that a site has left
-        return self._standings.state(self.epoch, weight, player.released)
+        return self._standings.state(self.incarnation, weight, player.released)
 
     # ---------------------------------------------------------------- decisions and rewards
 
@@ -539,19 +539,19 @@ class Site:
         allowed = self._allowed(request)
         subject = subject_tag(self._stored.key, request.subject) if request.subject is not None else b""
         chosen = self._chosen(drawn, allowed, subject)
-        at, before = self._tick(at), self._stored.life.decisions
-        life = Life(self.epoch, before + len(chosen))
+        at, before = self._tick(at), self._stored.numbering.decisions
+        numbering = Numbering(self.incarnation, before + len(chosen))
         eligible = b"" if allowed is None else as_bits(allowed)
         made: list[DecisionRecord] = []
         for number, (arm, propensity) in enumerate(chosen, before + 1):
-            name = id_of(self._stored.key, self.run, life.epoch, number, at)
+            name = id_of(self._stored.key, self.run, numbering.incarnation, number, at)
             state = None, False, False, False, False
             made.append(DecisionRecord(name, number, arm, at, *state, propensity, key, subject, eligible))
         if self._since is None:
             self._since = at
         times = self._stored.times
         is_later = self._since != times.since
-        records = *made, life, *([replace(times, since=self._since)] if is_later else [])
+        records = *made, numbering, *([replace(times, since=self._since)] if is_later else [])
         self._stored.apply(records)
         for decision in made:
             self._slots.add(decision)
@@ -812,82 +812,79 @@ class Site:
         link = self._stored.links.get(neighbour)
         if link is not None and not link.left:
             return Step(None)
-        epoch, own = (0, 0) if link is None else (link.epoch, self._life(link) + 1)  # its seals are of another link
-        return self._linked(None, Link(neighbour, epoch, flow.empty(self._player.num_arms), own_epoch=own))
+        incarnation, own = (
+            (0, 0) if link is None else (link.incarnation, self._incarnation(link) + 1)
+        )  # its seals are of another link
+        return self._linked(None, Link(neighbour, incarnation, flow.empty(self._player.num_arms), own_incarnation=own))
 
     def leave(self, neighbour: str) -> Step[None]:
-        """A neighbour has left for good: drop its flow, refuse what it said in this life. Idempotent."""
+        """A neighbour has left for good: drop its flow, refuse what it said in this incarnation. Idempotent."""
         if any(link.left for link in self.links if link.neighbour == neighbour):
             return Step(None)
         link = self._link(neighbour)
-        least = min(link.epoch + 1, MAX_COUNT)
+        least = min(link.incarnation + 1, MAX_COUNT)
         self._standings.forget(neighbour)
-        self._twins.discard(neighbour)
+        self._split.discard(neighbour)
         self._past_runs.pop(neighbour, None)
         self._presence.forget(neighbour)
         self._watch.forget(neighbour)
-        gone = Link(neighbour, least, flow.empty(self._player.num_arms), left=True, own_epoch=link.own_epoch)
+        gone = Link(
+            neighbour, least, flow.empty(self._player.num_arms), left=True, own_incarnation=link.own_incarnation
+        )
         return self._linked(None, gone)
 
     def offer(self, neighbour: str) -> Step[Offer]:
         """Begin an exchange. Nothing changes until its answer."""
         link = self._link(neighbour)
-        ends = self.name, neighbour, self._life(link), link.epoch, self._digest
-        besides = self._besides(link, link.told.run)
+        ends = self.name, neighbour, self._incarnation(link), link.incarnation, self._digest
+        besides = self._besides(link, link.seals.run)
         return Step(Offer(*ends, *link.register, self.gossiped, **besides))
 
     def receive_offer(self, offer: Offer) -> Step[Reply]:
-        """Answer an offer: average with it, or say what is newer than it, or that it is from or for another life."""
-        link, own = self._outlived(self._heard(offer), offer), self.own
+        """Answer an offer: average with it, or say what is newer, or that it is from or for another incarnation."""
+        link, own = self._outlived(self._checked(offer), offer), self.own
         offer = self._aligned(link, offer)
-        if offer.epoch >= link.epoch:
+        if offer.incarnation >= link.incarnation:
             register, rest = link.register, self._rest(link, own)
-            if offer.to_epoch in (0, self._life(link)):
+            if offer.to_incarnation in (0, self._incarnation(link)):
                 offered, there, limits = (offer.flow, offer.stamp), offer.gossiped, self._bounds.limits
                 register = flow.answer(register, rest, offered, there, self.name, limits)
             link = self._witnessed(link, register, offer)
-            self._hear(offer)
-        ends = self.name, offer.sender, self._life(link), link.epoch, self._digest
+            self._standings.receive(offer.sender, offer.standings)
+        ends = self.name, offer.sender, self._incarnation(link), link.incarnation, self._digest
         besides = self._besides(link, 0 if offer.seal is None else offer.seal.run)
         return self._changed(Reply(*ends, *link.register, **besides), link, own)
 
-    def receive_reply(self, answer: Reply) -> Step[None]:
-        """End an exchange: adopt what is newer. An answer from or to another life is not heard."""
-        link, own = self._outlived(self._heard(answer), answer), self.own
-        answer = self._aligned(link, answer)
-        if answer.epoch >= link.epoch and answer.to_epoch == self._life(link):
-            answered = answer.flow, answer.stamp
-            register = flow.adopt(link.register, answered, self.name, self._bounds.limits)
-            link = self._witnessed(link, register, answer)
-            self._hear(answer)
+    def receive_reply(self, reply: Reply) -> Step[None]:
+        """End an exchange: adopt what is newer. A reply from or to another incarnation is left out."""
+        link, own = self._outlived(self._checked(reply), reply), self.own
+        reply = self._aligned(link, reply)
+        if reply.incarnation >= link.incarnation and reply.to_incarnation == self._incarnation(link):
+            replied = reply.flow, reply.stamp
+            register = flow.adopt(link.register, replied, self.name, self._bounds.limits)
+            link = self._witnessed(link, register, reply)
+            self._standings.receive(reply.sender, reply.standings)
         return self._changed(None, link, own)
 
     def _besides(self, link: Link, run: int) -> dict[str, Any]:
         """What every message over a link carries besides the register; ``run``: the neighbour's process it is for."""
         return {
-            "standings": self._told,
+            "standings": self._standings.to_send(self._standing) if self._has_standings else (),
             "seal": self._seal(link) if self.run else None,
             "to_run": run,
-            "other": link.told.beside(run),
-            "most": link.told.most,
+            "other": link.seals.beside(run),
+            "most": link.seals.most,
             "arms": self._arms.added,
             "arms_version": self._arms.version,
         }
 
-    @property
-    def _told(self) -> tuple[Standing, ...]:
-        return self._standings.tell(self._standing) if self._has_standings else ()
-
-    def _hear(self, message: Message) -> None:
-        self._standings.hear(message.sender, message.standings)
-
-    def _life(self, link: Link) -> int:
-        """The epoch of this end of a link."""
-        return max(link.own_epoch, self.epoch)
+    def _incarnation(self, link: Link) -> int:
+        """The incarnation of this end of a link."""
+        return max(link.own_incarnation, self.incarnation)
 
     def _place(self, link: Link) -> tuple[int, int, int]:
         """How far this site is, as a seal says it."""
-        return self._life(link), sum(self.releases), link.register[1][0]
+        return self._incarnation(link), sum(self.releases), link.register[1][0]
 
     def _seal(self, link: Link) -> Seal:
         place, other = self._place(link), self._presence.others.get(link.neighbour, 0)
@@ -895,24 +892,24 @@ class Site:
         return sealed(self._stored.key, link.neighbour, place, self.run, other, parent, is_sure)
 
     def _witnessed(self, link: Link, register: flow.Register, message: Message) -> Link:
-        """The link after a message: another register, and what its seal tells."""
-        told = link.told if message.seal is None else self._told_by(link, message.seal)
-        return Link(link.neighbour, message.epoch, register, link.left, link.own_epoch, told)
+        """The link after a message: another register, and its seal."""
+        seals = link.seals if message.seal is None else self._seals_after(link, message.seal)
+        return Link(link.neighbour, message.incarnation, register, link.left, link.own_incarnation, seals)
 
-    def _told_by(self, link: Link, seal: Seal) -> Told:
-        told, name = link.told, link.neighbour
-        if seal.run == told.run:
-            return told.hear(seal)
+    def _seals_after(self, link: Link, seal: Seal) -> HeldSeals:
+        seals, name = link.seals, link.neighbour
+        if seal.run == seals.run:
+            return seals.receive(seal)
         past = self._past_runs.setdefault(name, deque(maxlen=PAST_RUNS))
-        if told.other is not None and told.other.run not in past:
-            past.append(told.other.run)
+        if seals.other is not None and seals.other.run not in past:
+            past.append(seals.other.run)
         if seal.run in past:
-            if seal.other != told.run:  # it came late, from a process that another has followed
-                return told.hear_late(seal)
-            self._twins.add(name)  # that process lives still: it has been told of the one that followed
+            if seal.other != seals.run:  # it came late, from a process that another has followed
+                return seals.receive_late(seal)
+            self._split.add(name)  # that process lives still: it knows of the one that followed
         else:
-            self._twins.discard(name)  # one that has just started, or that its operator has confirmed
-        return told.hear(seal)
+            self._split.discard(name)  # one that has just started, or that its operator has confirmed
+        return seals.receive(seal)
 
     def _link(self, neighbour: str) -> Link:
         link = self._stored.links.get(neighbour)
@@ -925,7 +922,7 @@ class Site:
         others = [other.register[0] for other in self._stored.links.values() if other.neighbour != link.neighbour]
         return flow.gossiped(own, others)
 
-    def _heard(self, message: Message) -> Link:
+    def _checked(self, message: Message) -> Link:
         """The link of a message that is meant for this site, understood here, and possible."""
         link = self._link(message.sender)
         if message.federation != self._digest:
@@ -933,9 +930,9 @@ class Site:
         if message.receiver != self.name:
             raise InvalidArgument("receiver", message.receiver, self.name)
         check_lengths(message, self.terms.num_arms)
-        self._bounds.check(message, self._stored.born, self._life(link))
+        self._bounds.check(message, self._stored.born, self._incarnation(link))
         if self.run:
-            self._presence.hear(message, self._place(link), self._stored.key, lambda: self.neighbours, self.decided)
+            self._presence.receive(message, self._place(link), self._stored.key, lambda: self.neighbours, self.decided)
         return link
 
     def _aligned(self, link: Link, message: _Message) -> _Message:
@@ -946,16 +943,16 @@ class Site:
         return aligned(message, self.terms.num_arms, added, self._rest(link, self.own))
 
     def _outlived(self, link: Link, message: Message) -> Link:
-        """A link whose neighbour has heard a later life begins another: a disk was lost, and the clock stood behind.
+        """A link whose neighbour knows a later incarnation begins another: a disk was lost, and the clock stood behind.
 
-        Not if that life was this file's: then the file is old, and must not pass for a newer one.
+        Not if that incarnation was this file's: then the file is old, and must not pass for a newer one.
         """
         most = message.most
-        if message.to_epoch <= self._life(link):
+        if message.to_incarnation <= self._incarnation(link):
             return link
         if self.run and most is not None and is_genuine(most, self._stored.key, link.neighbour):
             return link
-        return replace(link, own_epoch=message.to_epoch + 1)
+        return replace(link, own_incarnation=message.to_incarnation + 1)
 
     # ---------------------------------------------------------------- old and copied files
 
@@ -984,20 +981,20 @@ class Site:
         self._presence.confirm(run)
         return Step(None)
 
-    def restore(self, epoch: int, run: int) -> Step[Restored]:
-        """Begin a new life with an old file.
+    def restore(self, incarnation: int, run: int) -> Step[Restored]:
+        """Begin a new incarnation with an old file.
 
         What was decided since no other process can know of it stays (``Presence.first``). What was there before, and
         had not been released, may have been released by another process: it is dropped.
         """
         self._presence.check_restore()
-        epoch, first = max(epoch, self.epoch + 1), self._presence.first or 0
-        known = self._presence.last_epochs
-        lives = {it.neighbour: 1 + max(self._life(it), known.get(it.neighbour, 0)) for it in self.links}
-        records, restored = records_of_new_life(self.stored, self.terms, epoch, first, lives)
+        incarnation, first = max(incarnation, self.incarnation + 1), self._presence.first or 0
+        known = self._presence.last_incarnations
+        incarnations = {it.neighbour: 1 + max(self._incarnation(it), known.get(it.neighbour, 0)) for it in self.links}
+        records, restored = records_of_new_incarnation(self.stored, self.terms, incarnation, first, incarnations)
         stored = self.stored
         stored.apply(records)
-        self._presence.renewed(run, epoch)
+        self._presence.renewed(run, incarnation)
         self._take_over(stored)
         return Step(restored, records)
 

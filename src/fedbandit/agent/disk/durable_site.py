@@ -44,7 +44,7 @@ class _Writing(NamedTuple):
 class DurableSite:
     """Runs the events of one site in order of arrival, in one asyncio loop.
 
-    The site is ahead of the disk, and nobody is told of that. If the disk fails, none of the events has happened that
+    The site is ahead of the disk, and nobody may see that. If the disk fails, none of the events has happened that
     were being written, and none that ran after them: the site is discarded, and reloaded from the file at the next
     event. So a full disk requires no restart.
     """
@@ -55,7 +55,7 @@ class DurableSite:
         make_site: Callable[[Stored], Site],
         now: Callable[[], float],
     ) -> None:
-        """Open the file and load the site; raises ``JournalError`` if that fails. ``now`` tells what is due."""
+        """Open the file and load the site; raises ``JournalError`` if that fails. ``now``: by which anything is due."""
         self._open_journal, self._make_site, self._now = open_journal, make_site, now
         self._waiting: list[_Waiting] = []
         self._writing: _Writing | None = None
@@ -66,7 +66,7 @@ class DurableSite:
         self.problem: JournalError | None = None
         """Why a write failed; the runtime clears it when the disk accepts writes again."""
         self.arms_on_disk: Arms
-        """The arms as the file has them: what others may be told."""
+        """The arms as the file has them: what others may receive."""
         self._loaded()
 
     # ---------------------------------------------------------------- events
@@ -105,7 +105,7 @@ class DurableSite:
     async def _on_disk(self, records: tuple[Record, ...]) -> None:
         """Wait until these records are on disk, and all from before them."""
         if not records and not self._waiting and self._writing is None:
-            return  # all that the event can tell of is on disk
+            return  # all that the event can show is on disk
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wait(records, written)
         await written
@@ -118,7 +118,7 @@ class DurableSite:
     # ---------------------------------------------------------------- what is shown
 
     async def shown(self, read: Callable[[Site], _Result]) -> _Result:
-        """What ``read`` finds now, once all that it may tell of is on disk. Others go on meanwhile."""
+        """What ``read`` finds now, once all that it may show is on disk. Others go on meanwhile."""
         try:
             return read(self._loaded())
         finally:
@@ -126,7 +126,7 @@ class DurableSite:
 
     @property
     def in_memory(self) -> Site:
-        """The site as it is, ahead of the disk: to act upon, and not to tell anybody of."""
+        """The site as it is, ahead of the disk: to act upon, and not to show anybody."""
         return self._loaded()
 
     @property
@@ -223,7 +223,7 @@ class DurableSite:
         error = self._writing.done.exception()
         (group, arms, done, erases), self._writing = self._writing, None
         if error is not None and erases:
-            _tell(group, error)  # and nobody else: no event depends on it
+            _fail_waiting(group, error)  # and nobody else: no event depends on it
             return
         if error is not None:
             self._fail([*group, *self._gathered()], error)  # those that ran after it have not happened, either
@@ -246,8 +246,8 @@ class DurableSite:
 
     def _fail(self, group: list[_Waiting], error: BaseException) -> None:
         self._forget()
-        self.problem = _told(error)
-        _tell(group, error)
+        self.problem = _as_journal_error(error)
+        _fail_waiting(group, error)
 
 
 def _soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
@@ -261,14 +261,14 @@ def _resume(group: list[_Waiting]) -> None:
             written.set_result(None)
 
 
-def _tell(group: list[_Waiting], error: BaseException) -> None:
+def _fail_waiting(group: list[_Waiting], error: BaseException) -> None:
     for _, written in group:
         if written is not None and not written.done():
-            written.set_exception(_told(error))
+            written.set_exception(_as_journal_error(error))
 
 
-def _told(error: BaseException) -> JournalError:
+def _as_journal_error(error: BaseException) -> JournalError:
     """The error for one waiting caller, with the disk's error as its cause."""
-    told = JournalError(str(error))
-    told.__cause__ = error.__cause__ or error
-    return told
+    failed = JournalError(str(error))
+    failed.__cause__ = error.__cause__ or error
+    return failed

@@ -137,9 +137,11 @@ _PRAGMAS = (
 
 
 class SqliteJournal:
-    """A journal in one file. A new file begins a life, whose ``epoch`` should be above any before: the time in ms."""
+    """A journal in one file. ``incarnation``: of a new file; above any before, the time in ms."""
 
-    def __init__(self, path: Path | str, name: str, terms: Federation, epoch: int, accept_old: bool = False) -> None:
+    def __init__(
+        self, path: Path | str, name: str, terms: Federation, incarnation: int, accept_old: bool = False
+    ) -> None:
         """Open the file, or make it; refuse one that is not this agent's, or not whole.
 
         ``accept_old`` takes a file that lacks commits or has no counter: for a restore. The first commit makes it
@@ -148,14 +150,14 @@ class SqliteJournal:
         self._path, self._terms = Path(path), terms
         self._place: Place | None = None
         self._is_accepted = accept_old
-        epoch = whole_number("epoch", epoch, 1, 2**62)
+        incarnation = whole_number("incarnation", incarnation, 1, 2**62)
         check_files(self._path)
         self._counter = CommitCounter(self._path)
         if not self._path.exists():
             self._counter.check_new("it is missing")
             if self._counter.commits is None:
                 self._counter.make(token_bytes(IDENTITY_SIZE), replace=False)  # first: a file without one is refused
-            write_secret(self._path, make_file(name, terms, epoch, self._counter.identity))
+            write_secret(self._path, make_file(name, terms, incarnation, self._counter.identity))
         try:
             if has_log(self._path):  # when a file is closed SQLite writes the log to it, of whatever time it is
                 uri = f"{self._path.absolute().as_uri()}?mode=ro"

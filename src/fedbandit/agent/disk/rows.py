@@ -35,8 +35,8 @@ from fedbandit.agent.core.records import (
     Forgotten,
     Kept,
     Known,
-    Life,
     Link,
+    Numbering,
     Opened,
     Record,
     Released,
@@ -56,12 +56,12 @@ SCHEMA = 7
 _TABLES = (
     """CREATE TABLE agent (
         one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT, federation TEXT, terms TEXT, born INTEGER, key BLOB,
-        identity BLOB, epoch INTEGER, decisions INTEGER, clock REAL, late INTEGER, since REAL, is_stale INTEGER,
+        identity BLOB, incarnation INTEGER, decisions INTEGER, clock REAL, late INTEGER, since REAL, is_stale INTEGER,
         commits INTEGER, run INTEGER, checksum INTEGER
     ) STRICT""",
     """CREATE TABLE link (
-        neighbour TEXT PRIMARY KEY, epoch INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER,
-        own_epoch INTEGER, told TEXT
+        neighbour TEXT PRIMARY KEY, incarnation INTEGER, flow TEXT, version INTEGER, writer TEXT, has_left INTEGER,
+        own_incarnation INTEGER, seals TEXT
     ) STRICT""",
     # Without row ids a decision is in one tree, not in two.
     """CREATE TABLE decision (
@@ -288,7 +288,7 @@ class AgentRow:
     born: int
     key: bytes
     identity: bytes
-    epoch: int
+    incarnation: int
     decisions: int
     clock: float = 0.0
     late: int = 0
@@ -305,8 +305,17 @@ class AgentRow:
     def changing(self) -> tuple[tuple[Any, ...], int]:
         """What does, and its checksum."""
         since = nan if self.since is None else self.since + 0.0
-        numbers = self.epoch, self.decisions, self.clock + 0.0, self.late, since, self.is_stale, self.commits, self.run
-        row = self.epoch, self.decisions, self.clock, self.late, self.since, self.is_stale, self.commits, self.run
+        numbers = (
+            self.incarnation,
+            self.decisions,
+            self.clock + 0.0,
+            self.late,
+            since,
+            self.is_stale,
+            self.commits,
+            self.run,
+        )
+        row = self.incarnation, self.decisions, self.clock, self.late, self.since, self.is_stale, self.commits, self.run
         return row, checksum(_AGENT_NUMBERS.pack(*numbers))
 
 
@@ -337,7 +346,7 @@ def _checksum_of_decision(
 
 
 _AGENT = "name, federation, terms, born, key, identity"
-_CHANGING = ("epoch", "decisions", "clock", "late", "since", "is_stale", "commits", "run")
+_CHANGING = ("incarnation", "decisions", "clock", "late", "since", "is_stale", "commits", "run")
 _READ_AGENT = f"SELECT {_AGENT}, {', '.join(_CHANGING)}, checksum FROM agent"  # noqa: S608  # names of columns
 _WRITE_AGENT = f"UPDATE agent SET {', '.join(f'{it} = ?' for it in _CHANGING)}, checksum = ?"  # noqa: S608
 
@@ -351,8 +360,8 @@ _CHECKSUM_OF = "SELECT checksum FROM decision WHERE id = ?"
 _DROP_DECISION = "DELETE FROM decision WHERE id = ? RETURNING checksum"
 _WRITE_LINK = (
     "INSERT INTO link VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (neighbour) DO UPDATE SET "
-    "epoch = excluded.epoch, flow = excluded.flow, version = excluded.version, writer = excluded.writer, "
-    "has_left = excluded.has_left, own_epoch = excluded.own_epoch, told = excluded.told"
+    "incarnation = excluded.incarnation, flow = excluded.flow, version = excluded.version, writer = excluded.writer, "
+    "has_left = excluded.has_left, own_incarnation = excluded.own_incarnation, seals = excluded.seals"
 )
 _WRITE_RELEASED = (  # later pulls or nothing: an interval has one release, for ever
     "INSERT INTO released SELECT ?1, ?2, ?3 WHERE ?3 > coalesce("
@@ -423,7 +432,7 @@ class Rows:
         """What the records add up to."""
         rows, agent = self._file.execute, self.agent
         times = SiteTimes(agent.clock, agent.late, agent.since)
-        stored = Stored(Life(agent.epoch, agent.decisions), agent.born, times, agent.key, agent.run)
+        stored = Stored(Numbering(agent.incarnation, agent.decisions), agent.born, times, agent.key, agent.run)
         waiting = self._waiting.read()
         for name, number, arm, at, played, late, rewarded, cancelled, *asked in rows(_READ_DECISIONS):
             flags = bool(played), bool(late), bool(rewarded), bool(cancelled)
@@ -431,9 +440,11 @@ class Rows:
         stored.kept = self._kept.read()
         stored.apply(Known(arm, fields) for arm, fields in self._known.read())
         stored.apply(Released(*row) for row in rows("SELECT * FROM released"))
-        for neighbour, epoch, flow, version, writer, left, own, told in rows("SELECT * FROM link ORDER BY rowid"):
+        for neighbour, incarnation, flow, version, writer, left, own, seals in rows(
+            "SELECT * FROM link ORDER BY rowid"
+        ):
             register = tuple(json.loads(flow)), (version, writer)
-            stored.apply([Link(neighbour, epoch, register, bool(left), own, from_text(told))])
+            stored.apply([Link(neighbour, incarnation, register, bool(left), own, from_text(seals))])
         stored.apply(self._arms.read())
         num_arms = len(Arms.of(terms.arms, stored.arm_changes).names)
         terms.mechanism(num_arms=num_arms).restore(stored.known, stored.released)  # refuses what the page cannot know
@@ -460,10 +471,10 @@ class Rows:
                 self.has_old_values = True
                 if self._known.write(arm, fields):
                     self.agent.is_stale = 1
-            case Life(epoch, decisions):
-                self.agent.epoch, self.agent.decisions = epoch, decisions
-            case Link(neighbour, epoch, (flow, (version, writer)), left, own_epoch, told):
-                row = epoch, _as_json(flow), version, writer, int(left), own_epoch, as_text(told)
+            case Numbering(incarnation, decisions):
+                self.agent.incarnation, self.agent.decisions = incarnation, decisions
+            case Link(neighbour, incarnation, (flow, (version, writer)), left, own_incarnation, seals):
+                row = incarnation, _as_json(flow), version, writer, int(left), own_incarnation, as_text(seals)
                 self._file.execute(_WRITE_LINK, (neighbour, *row))
                 self._sums.put("link", neighbour, repr(row))
             case SiteTimes(clock, late, since):
@@ -511,15 +522,15 @@ class Rows:
         self._sums.change(before, after)
 
 
-def make_file(name: str, terms: Federation, epoch: int, identity: bytes) -> bytes:
-    """The content of a new state file, whose incarnation begins with this epoch."""
+def make_file(name: str, terms: Federation, incarnation: int, identity: bytes) -> bytes:
+    """The content of a new state file, whose incarnation begins with this incarnation."""
     file = sqlite3.connect(":memory:", isolation_level=None)
     try:
         for statement in _TABLES:
             file.execute(statement)
         _make_known(file, range(NO_ARM, terms.num_arms))
         shown = terms.digest(), json.dumps(terms.terms())
-        row = AgentRow(name, *shown, epoch, token_bytes(KEY_SIZE), identity, epoch, 0)
+        row = AgentRow(name, *shown, incarnation, token_bytes(KEY_SIZE), identity, incarnation, 0)
         columns = f"{_AGENT}, {', '.join(_CHANGING)}"
         file.execute(f"INSERT INTO agent (one, {columns}) VALUES (1{', ?' * 14})", astuple(row))  # noqa: S608
         Rows(file).seal()

@@ -46,7 +46,7 @@ _INDEX = "-shm"
 
 _BESIDE = (LOG, _INDEX, "-journal", COUNTER)
 
-GONE = "the file is gone. Put it back, and the agent goes on; if it is lost, a restart begins a new life"
+GONE = "the file is gone. Put it back, and the agent goes on; if it is lost, a restart begins a new incarnation"
 
 REPLACED = "another file is in its place; a restart continues with that one, whatever it holds"
 
@@ -67,7 +67,7 @@ def beside(path: Path, suffix: str) -> Path:
 
 def what_to_do(path: Path, is_readable: bool = True) -> str:
     """How an operator goes on with files that are refused because they are not whole or not the latest."""
-    restore = " Or begin a new life with what they hold: 'fedbandit restore'." if is_readable else ""
+    restore = " Or begin a new incarnation with what they hold: 'fedbandit restore'." if is_readable else ""
     return (
         f"Put back all files {path.name}* as they last were, of one time.{restore} Or begin with nothing: move "
         f"{path.parent} away, and start"

@@ -1,9 +1,9 @@
 """Spreads changes of the arms over links at once, whatever the rate of exchanges.
 
-Each end that dials keeps a call open, which is answered when there is something to tell. Both ends say which changes
-they have. The call is answered at once if either lacks any, and otherwise when the answering end hears of one; when the
+Each end that dials keeps a call open, which is answered when there is a change. Both ends say which changes
+they have. The call is answered at once if either lacks any, and otherwise when the answering end receives one; when the
 calling end does, it calls again. So a stop crosses a link in either direction within a round trip, and is passed on
-from there. Only what is on disk is told.
+from there. Only what is on disk is sent.
 """
 
 import asyncio
@@ -121,7 +121,7 @@ def _is_good(certificate: Certificate, change: ArmChange) -> bool:
 
 
 WAIT = 20.0
-"""Seconds after which a call is answered though there is nothing to tell."""
+"""Seconds after which a call is answered though nothing has changed."""
 
 PATIENCE = WAIT + 5.0
 
@@ -147,7 +147,7 @@ _LOG = logging.getLogger("fedbandit.arms")
 
 
 class ArmSpread:
-    """What one agent tells its neighbours of the arms, and hears from them."""
+    """Sends changes of the arms to an agent's neighbours, and receives theirs."""
 
     def __init__(
         self, name: str, terms: Federation, site: DurableSite, tls: TlsFiles | None, clock: Callable[[], float]
@@ -174,15 +174,15 @@ class ArmSpread:
         for change in await self._site.do(lambda site: site.accept_from(accepts)):
             _LOG.warning("%s: accepted, as the configuration says", change.in_words())
 
-    def tell(self) -> None:
-        """There is something new on disk: whoever waits is told."""
+    def announce(self) -> None:
+        """There is something new on disk: whoever waits is answered."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def close(self) -> None:
         """Answer all who wait."""
         self._closed = True
-        self.tell()
+        self.announce()
 
     def _known(self) -> dict[bytes, ArmChange]:
         arms = self._site.arms_on_disk
@@ -190,7 +190,7 @@ class ArmSpread:
             self._cached = arms, {it.change.key: it.change for it in arms.changes.values()}
         return self._cached[1]
 
-    def _news(self, known: Mapping[bytes, ArmChange], lacking: Iterable[bytes]) -> ArmDelta:
+    def _delta(self, known: Mapping[bytes, ArmChange], lacking: Iterable[bytes]) -> ArmDelta:
         changes: list[ArmChange] = []
         room = MOST_BYTES
         for change in sorted((known[key] for key in lacking), key=lambda it: (not it.is_stop, it.order)):
@@ -202,12 +202,12 @@ class ArmSpread:
 
     # ---------------------------------------------------------------- hearing
 
-    async def _take(self, news: ArmDelta) -> tuple[ArmChange, ...]:
+    async def _take(self, delta: ArmDelta) -> tuple[ArmChange, ...]:
         """Write what is new and genuine; refuse the rest, once."""
-        if news.federation != self._digest:
-            raise OtherFederation(f"{news.sender} follows other terms of the federation than {self._name}")
+        if delta.federation != self._digest:
+            raise OtherFederation(f"{delta.sender} follows other terms of the federation than {self._name}")
         known, ids = self._known(), self._site.arms_on_disk.changes
-        genuine = [it for it in news.changes if it.key not in known and self._is_genuine(it, news.sender, ids)]
+        genuine = [it for it in delta.changes if it.key not in known and self._is_genuine(it, delta.sender, ids)]
         if not genuine:
             return ()
         new: tuple[ArmChange, ...] = ()
@@ -215,22 +215,22 @@ class ArmSpread:
             some = [it for it in genuine if it.is_stop == is_stop]
             new += await self._site.do(lambda site, some=some: site.receive_changes(some, self._accepts))
             if new:
-                self.tell()
+                self.announce()
         arms = self._site.arms_on_disk
         ids = arms.changes
         for change in genuine:
             if change.id not in ids:
-                self._refuse(change, news.sender, "its site has made as many changes as are kept")
+                self._refuse(change, delta.sender, "its site has made as many changes as are kept")
         for change in new:
             how = (
                 ""
                 if change not in arms.waiting
                 else f"; it does not count here until 'fedbandit arm accept {shlex.quote(change.arm)}'"
             )
-            _LOG.warning("%s, as %s tells%s", change.in_words(), news.sender, how)
+            _LOG.warning("%s, as %s says%s", change.in_words(), delta.sender, how)
         return new
 
-    def _is_genuine(self, change: ArmChange, teller: str, ids: Mapping[str, object]) -> bool:
+    def _is_genuine(self, change: ArmChange, sender: str, ids: Mapping[str, object]) -> bool:
         if change.key in self._refused:
             return False
         if change.id in ids:  # signed twice
@@ -240,13 +240,13 @@ class ArmSpread:
         if why is None and change.federation != self._digest:
             why = "it is of another federation"
         if why is not None:
-            self._refuse(change, teller, why)
+            self._refuse(change, sender, why)
         return why is None
 
-    def _refuse(self, change: ArmChange, teller: str, why: str) -> None:
+    def _refuse(self, change: ArmChange, sender: str, why: str) -> None:
         self._remember(change.key)
         if self._pace.allows():
-            _LOG.warning("refused a change that %s tells: %s: %s", teller, ascii(change.in_words())[1:200], why)
+            _LOG.warning("refused a change that %s sends: %s: %s", sender, ascii(change.in_words())[1:200], why)
 
     def _remember(self, key: bytes) -> None:
         self._refused[key] = None
@@ -255,29 +255,29 @@ class ArmSpread:
 
     # ---------------------------------------------------------------- they dial
 
-    async def answer(self, news: ArmDelta) -> bytes:
-        """Answer a neighbour's call, when there is something to tell or to ask, or after ``WAIT`` seconds.
+    async def answer(self, delta: ArmDelta) -> bytes:
+        """Answer a neighbour's call, when there is a change, or after ``WAIT`` seconds.
 
         Its earlier call, if one still waits, is answered now: a neighbour has one place.
         """
-        earlier = self._waiting.pop(news.sender, None)
+        earlier = self._waiting.pop(delta.sender, None)
         if earlier is not None:
             earlier.set()
         changed = self._changed
-        await asyncio.shield(self._take(news))  # if the caller hangs up, others must be told all the same
+        await asyncio.shield(self._take(delta))  # if the caller hangs up, others must receive it all the same
         known = self._known()
-        lacking = known.keys() - news.known - news.refused
-        lacks = news.known - known.keys() - self._refused.keys()
+        lacking = known.keys() - delta.known - delta.refused
+        lacks = delta.known - known.keys() - self._refused.keys()
         if not lacking and not lacks and not self._closed and not changed.is_set():
-            self._waiting[news.sender] = superseded = asyncio.Event()
+            self._waiting[delta.sender] = superseded = asyncio.Event()
             try:
                 await _first_of(self._changed, superseded)
             finally:
-                if self._waiting.get(news.sender) is superseded:
-                    del self._waiting[news.sender]
+                if self._waiting.get(delta.sender) is superseded:
+                    del self._waiting[delta.sender]
             known = self._known()
-            lacking = known.keys() - news.known - news.refused
-        return wire.encode_arm_delta(self._news(known, lacking))
+            lacking = known.keys() - delta.known - delta.refused
+        return wire.encode_arm_delta(self._delta(known, lacking))
 
     # ---------------------------------------------------------------- we dial
 
@@ -297,8 +297,8 @@ class ArmSpread:
             try:
                 known, begun = self._known(), self._clock()
                 lacking = known.keys() - theirs.known - theirs.refused if theirs is not None else set[bytes]()
-                answer = await self._called(dialler, self._news(known, lacking), changed)
-                if answer is None:  # there is news here
+                answer = await self._called(dialler, self._delta(known, lacking), changed)
+                if answer is None:  # there is a change here
                     pause = 0.0
                     continue
                 if answer.sender != neighbour:
@@ -317,13 +317,13 @@ class ArmSpread:
                 pause, theirs = LONGEST_PAUSE, None
                 if self._pace.allows():
                     _LOG.warning("%s: changes of the arms: %s", neighbour, error)
-            except Exception:  # a dead task would leave the link without news until a restart
+            except Exception:  # a dead task would leave the link without changes until a restart
                 pause, theirs = LONGEST_PAUSE, None
                 _LOG.exception("%s: internal error", neighbour)
 
-    async def _called(self, dialler: Dialler, news: ArmDelta, changed: asyncio.Event) -> ArmDelta | None:
+    async def _called(self, dialler: Dialler, delta: ArmDelta, changed: asyncio.Event) -> ArmDelta | None:
         """The answer to a call; None if something new comes here before it."""
-        call = asyncio.create_task(dialler.wait("ArmChanges", wire.encode_arm_delta(news), PATIENCE))
+        call = asyncio.create_task(dialler.wait("ArmChanges", wire.encode_arm_delta(delta), PATIENCE))
         local = asyncio.create_task(changed.wait())
         try:
             await asyncio.wait({call, local}, return_when=asyncio.FIRST_COMPLETED)

@@ -7,22 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Standing(_message.Message):
-    __slots__ = ("site", "epoch", "version", "weight", "released")
+    __slots__ = ("site", "incarnation", "version", "weight", "released")
     SITE_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     site: str
-    epoch: int
+    incarnation: int
     version: int
     weight: float
     released: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, site: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[int] = ..., weight: _Optional[float] = ..., released: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, site: _Optional[str] = ..., incarnation: _Optional[int] = ..., version: _Optional[int] = ..., weight: _Optional[float] = ..., released: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Seal(_message.Message):
-    __slots__ = ("epoch", "releases", "version", "run", "other", "sure", "tag", "parent")
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("incarnation", "releases", "version", "run", "other", "sure", "tag", "parent")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     RELEASES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -30,7 +30,7 @@ class Seal(_message.Message):
     SURE_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
-    epoch: int
+    incarnation: int
     releases: int
     version: int
     run: int
@@ -38,7 +38,7 @@ class Seal(_message.Message):
     sure: bool
     tag: bytes
     parent: int
-    def __init__(self, epoch: _Optional[int] = ..., releases: _Optional[int] = ..., version: _Optional[int] = ..., run: _Optional[int] = ..., other: _Optional[int] = ..., sure: _Optional[bool] = ..., tag: _Optional[bytes] = ..., parent: _Optional[int] = ...) -> None: ...
+    def __init__(self, incarnation: _Optional[int] = ..., releases: _Optional[int] = ..., version: _Optional[int] = ..., run: _Optional[int] = ..., other: _Optional[int] = ..., sure: _Optional[bool] = ..., tag: _Optional[bytes] = ..., parent: _Optional[int] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("flow", "version", "writer")
@@ -51,12 +51,12 @@ class Register(_message.Message):
     def __init__(self, flow: _Optional[_Iterable[float]] = ..., version: _Optional[int] = ..., writer: _Optional[str] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "gossiped", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
+    __slots__ = ("wire", "sender", "receiver", "incarnation", "to_incarnation", "federation", "link", "gossiped", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    TO_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    TO_INCARNATION_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     GOSSIPED_FIELD_NUMBER: _ClassVar[int]
@@ -70,8 +70,8 @@ class Offer(_message.Message):
     wire: int
     sender: str
     receiver: str
-    epoch: int
-    to_epoch: int
+    incarnation: int
+    to_incarnation: int
     federation: str
     link: Register
     gossiped: _containers.RepeatedScalarFieldContainer[float]
@@ -82,15 +82,15 @@ class Offer(_message.Message):
     most: Seal
     arms: _containers.RepeatedScalarFieldContainer[str]
     arms_version: int
-    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., incarnation: _Optional[int] = ..., to_incarnation: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., gossiped: _Optional[_Iterable[float]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("wire", "sender", "receiver", "epoch", "to_epoch", "federation", "link", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
+    __slots__ = ("wire", "sender", "receiver", "incarnation", "to_incarnation", "federation", "link", "standings", "seal", "to_run", "other", "most", "arms", "arms_version")
     WIRE_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    TO_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    TO_INCARNATION_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     STANDINGS_FIELD_NUMBER: _ClassVar[int]
@@ -103,8 +103,8 @@ class Reply(_message.Message):
     wire: int
     sender: str
     receiver: str
-    epoch: int
-    to_epoch: int
+    incarnation: int
+    to_incarnation: int
     federation: str
     link: Register
     standings: _containers.RepeatedCompositeFieldContainer[Standing]
@@ -114,7 +114,7 @@ class Reply(_message.Message):
     most: Seal
     arms: _containers.RepeatedScalarFieldContainer[str]
     arms_version: int
-    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., epoch: _Optional[int] = ..., to_epoch: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, wire: _Optional[int] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., incarnation: _Optional[int] = ..., to_incarnation: _Optional[int] = ..., federation: _Optional[str] = ..., link: _Optional[_Union[Register, _Mapping]] = ..., standings: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., to_run: _Optional[int] = ..., other: _Optional[_Union[Seal, _Mapping]] = ..., most: _Optional[_Union[Seal, _Mapping]] = ..., arms: _Optional[_Iterable[str]] = ..., arms_version: _Optional[int] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("wire", "terms")

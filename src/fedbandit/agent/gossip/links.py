@@ -15,7 +15,7 @@ from random import Random
 import grpc
 
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.messages import Message, was_heard
+from fedbandit.agent.core.messages import Message, has_averaged
 from fedbandit.agent.core.records import NoSuchNeighbour, OtherFederation, Refused
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError
@@ -37,10 +37,10 @@ SILENT_AFTER = 60.0
 """Seconds after its last exchange for which a neighbour that dials us counts as reachable."""
 
 UNHEARD = 3
-"""Exchanges in turn that average nothing, and are then called failures: a new life is understood after two."""
+"""Exchanges in turn that average nothing, and are then called failures: a new incarnation is understood after two."""
 
 QUIET = 100
-"""Exchanges in turn after which a neighbour that spoke from an earlier life is no longer suspected."""
+"""Exchanges in turn after which a neighbour that spoke from an earlier incarnation is no longer suspected."""
 
 _LOG = logging.getLogger("fedbandit.gossip")
 
@@ -57,26 +57,26 @@ class NeighbourStatus:
     failures: int = 0
     refusals: int = 0
     unheard: int = 0
-    """Exchanges in which one end did not know the life of the other, so that nothing was averaged."""
+    """Exchanges in which one end did not know the incarnation of the other, so that nothing was averaged."""
     unheard_in_turn: int = 0
     heard_in_turn: int = 0
     last_error: str | None = None
     differs: str | None = None
-    """The terms in which it differs, if it has told us."""
-    life: int | None = None
-    """The epoch of its last message."""
+    """The terms in which it differs, if it has sent us its own."""
+    incarnation: int | None = None
+    """The incarnation of its last message."""
     suspicion: str | None = None
-    """A warning for the operator; it ends after ``QUIET`` exchanges in turn with one life."""
+    """A warning for the operator; it ends after ``QUIET`` exchanges in turn with one incarnation."""
     arms_version: int = 0
-    """How many changes of the arms it knew when it was last heard; 0 also from an agent of an older version."""
+    """How many changes of the arms it knew when it last sent anything."""
     silent: bool = False
     pace: Pace | None = field(default=None, repr=False)
     clock: "asyncio.Task[None] | None" = field(default=None, repr=False)
     hang_up: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
-    def answered(self, heard: bool, now: float) -> None:
-        """An exchange was answered. One in which the ends did not hear each other averaged nothing, and is none."""
-        if heard:
+    def answered(self, averaged: bool, now: float) -> None:
+        """An exchange was answered. One that averaged nothing is none."""
+        if averaged:
             self.unheard_in_turn = 0
             self.heard_in_turn += 1
             if self.heard_in_turn >= QUIET:
@@ -87,7 +87,7 @@ class NeighbourStatus:
         self.unheard += 1
         self.unheard_in_turn += 1
         if self.unheard_in_turn >= UNHEARD:
-            self.failed("its exchanges average nothing: one end speaks of another life")
+            self.failed("its exchanges average nothing: one end speaks of another incarnation")
 
     def succeeded(self, now: float) -> None:
         """An exchange succeeded."""
@@ -111,23 +111,24 @@ class NeighbourStatus:
         self.refusals += 1
 
     def differs_in(self, difference: str) -> None:
-        """It has told us its terms, and they differ from ours."""
+        """It has sent us its terms, and they differ from ours."""
         if difference != self.differs:
             self._log(logging.WARNING, difference)
         self.differs = self.last_error = difference
 
-    def heard_from(self, epoch: int) -> None:
-        """A message came from this life. A lost disk begins a new life; no honest site returns to an earlier one."""
-        if self.life is not None and epoch > self.life:
+    def received_from(self, incarnation: int) -> None:
+        """A message came from this incarnation. A lost disk begins a new one; honest sites never go back."""
+        if self.incarnation is not None and incarnation > self.incarnation:
             why = "its disk was lost, or it was restored, or has rejoined"
-            self._log(logging.WARNING, f"began a new life: {why}; its old numbers are replaced")
-        elif self.life is not None and epoch < self.life:
+            self._log(logging.WARNING, f"began a new incarnation: {why}; its old numbers are replaced")
+        elif self.incarnation is not None and incarnation < self.incarnation:
             told = (
-                "spoke from an earlier life: two agents have this name, or an old copy of its data folder was started"
+                "spoke from an earlier incarnation: two agents have this name, or an old copy of its data folder was "
+                "started"
             )
             self.suspicion, self.heard_in_turn = f"{self.neighbour.name} {told}", 0
             self._log(logging.WARNING, told)
-        self.life = epoch
+        self.incarnation = incarnation
 
     def notice_silence(self, now: float) -> None:
         """Mark a neighbour that dials us as unreachable after ``SILENT_AFTER`` seconds without a call."""
@@ -163,14 +164,14 @@ class NeighbourLinks:
         tls: TlsFiles | None,
         clock: Callable[[], float],
         random: Random,
-        tell: Callable[[str, float, bool, bool], None] | None = None,
+        on_exchange: Callable[[str, float, bool, bool], None] | None = None,
     ) -> None:
         """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970.
 
-        ``tell`` hears of each exchange: neighbour, time, whether we began it, whether it averaged anything.
+        ``on_exchange`` is called with each exchange: neighbour, time, whether we began it, whether it averaged.
         """
         self._name, self._terms, self._site, self._tls = name, terms, site, tls
-        self._clock, self._random, self._tell = clock, random, tell
+        self._clock, self._random, self._on_exchange = clock, random, on_exchange
         self._own_terms = wire.encode_terms(terms.terms())
         self._most_terms = len(self._own_terms) + TERMS_DIFFER
         self._most_bytes = wire.most_bytes(terms.num_arms, terms.most_agents)
@@ -274,15 +275,15 @@ class NeighbourLinks:
 
     async def exchange(self, status: NeighbourStatus, dialler: Dialler) -> None:
         """One exchange that we begin. Errors are counted, logged and left to the next tick."""
-        name, heard = status.neighbour.name, False
+        name, averaged = status.neighbour.name, False
         try:
             offer = await self._site.do(lambda site: site.offer(name))
             answer = wire.decode_reply(await dialler.call("Exchange", wire.encode(offer), TIMEOUT), self._most_bytes)
             self._check_sender(answer, name)
             await self._site.do(lambda site: site.receive_reply(answer))
             status.arms_version = answer.arms_version
-            status.heard_from(answer.epoch)  # only now: who is refused has no life here
-            heard = was_heard(offer, answer)
+            status.received_from(answer.incarnation)  # only now: who is refused has no incarnation here
+            averaged = has_averaged(offer, answer)
         except TurnedAway as refusal:
             reason = await self._differences(name, dialler) if refusal.other_terms else None
             status.failed(f"it refuses: {reason or refusal}")
@@ -294,15 +295,15 @@ class NeighbourLinks:
                 _LOG.exception("%s: internal error", name)
             status.failed(reason)
         else:
-            status.answered(heard, self._clock())
-        self._told(name, True, heard)
+            status.answered(averaged, self._clock())
+        self._exchanged(name, True, averaged)
 
-    def _told(self, name: str, began_by_us: bool, completed: bool) -> None:
-        if self._tell is not None:
-            self._tell(name, self._clock(), began_by_us, completed)
+    def _exchanged(self, name: str, began_by_us: bool, completed: bool) -> None:
+        if self._on_exchange is not None:
+            self._on_exchange(name, self._clock(), began_by_us, completed)
 
     async def _differences(self, name: str, dialler: Dialler) -> str | None:
-        """The terms in which a neighbour differs. The call tells the neighbour, too."""
+        """The terms in which a neighbour differs. So the neighbour knows, too."""
         try:
             data = await dialler.call("Compare", self._own_terms, TIMEOUT)
             return _named(name, self._terms.difference(wire.decode_terms(data, self._most_terms)))
@@ -320,7 +321,7 @@ class NeighbourLinks:
             status = status or self._listed(offer.sender)
             answer = await self._site.do(lambda site: site.receive_offer(offer))
             status.arms_version = offer.arms_version
-            status.heard_from(offer.epoch)
+            status.received_from(offer.incarnation)
         except OtherFederation as error:
             told = str(error) if status is None or status.differs is None else status.differs
             raise self._refusal(status, "other terms", told, grpc.StatusCode.FAILED_PRECONDITION) from None
@@ -330,9 +331,9 @@ class NeighbourLinks:
             raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
         except JournalError:
             raise self._refusal(status, "disk", "cannot write now", grpc.StatusCode.UNAVAILABLE) from None
-        heard = was_heard(offer, answer)
-        status.answered(heard, self._clock())
-        self._told(status.neighbour.name, False, heard)
+        averaged = has_averaged(offer, answer)
+        status.answered(averaged, self._clock())
+        self._exchanged(status.neighbour.name, False, averaged)
         return wire.encode(answer)
 
     async def answer_compare(self, call: IncomingCall) -> bytes:
@@ -351,11 +352,11 @@ class NeighbourLinks:
         """Tell a neighbour of changes of the arms: at once if there are any, else when there are, or after a while."""
         status = self._admitted(call)
         try:
-            news = wire.decode_arm_delta(call.data)
-            if status is not None and news.sender != status.neighbour.name:
-                raise InvalidArgument("sender", news.sender, f"{status.neighbour.name}, as in the certificate")
-            status = status or self._listed(news.sender)
-            return await self.arms.answer(news)
+            delta = wire.decode_arm_delta(call.data)
+            if status is not None and delta.sender != status.neighbour.name:
+                raise InvalidArgument("sender", delta.sender, f"{status.neighbour.name}, as in the certificate")
+            status = status or self._listed(delta.sender)
+            return await self.arms.answer(delta)
         except (WireError, InvalidArgument) as error:
             raise self._refusal(status, "message", str(error), grpc.StatusCode.INVALID_ARGUMENT) from None
         except OtherFederation as error:

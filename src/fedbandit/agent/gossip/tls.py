@@ -253,7 +253,7 @@ def client_context(tls: TlsFiles) -> ssl.SSLContext:
 def _context(side: int, tls: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False  # ``identity`` reads the name, more strictly
+    context.check_hostname = False  # ``certified`` reads the name, more strictly
     context.verify_mode = ssl.CERT_REQUIRED
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # every CA in the file is one, as ``tls`` checks at the start
@@ -297,11 +297,11 @@ _IN_WORDS = {
 def in_words(error: Exception) -> str:
     """Why a connection failed, for people; what OpenSSL calls it is in parentheses."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        told = _CERTIFICATES.get(error.verify_code)
-        return error.verify_message if told is None else f"{told} ({error.verify_message})"
+        words = _CERTIFICATES.get(error.verify_code)
+        return error.verify_message if words is None else f"{words} ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
-        told, name = _IN_WORDS.get(error.reason or ""), (error.reason or str(error)).lower().replace("_", " ")
-        return name if told is None else f"{told} ({name})"
+        words, name = _IN_WORDS.get(error.reason or ""), (error.reason or str(error)).lower().replace("_", " ")
+        return name if words is None else f"{words} ({name})"
     if isinstance(error, TimeoutError):
         return "no answer"
     if isinstance(error, socket.gaierror):  # its number is not one of the system's

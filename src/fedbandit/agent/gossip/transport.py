@@ -174,7 +174,7 @@ class GossipServer:
 
     * ``handlers``: answer the calls of each method
     * ``admits``: whether a name is a neighbour's
-    * ``refused``: is told of refused connections and calls
+    * ``refused``: is called with refused connections and calls
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class GossipServer:
     ) -> None:
         """Bind the address; ``start`` begins to serve."""
         self._handlers, self._admits, self._refused = handlers, admits, refused
-        self._rooms: dict[str, asyncio.Task[_Room]] = {}
+        self._servers: dict[str, asyncio.Task[_NeighbourServer]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._front = self._open = None
         if tls is not None:
@@ -209,14 +209,14 @@ class GossipServer:
             self._front.close()
         if self._open is not None:
             await self._open.stop(grace)
-        await asyncio.gather(*(self._close(name, grace) for name in list(self._rooms)))
+        await asyncio.gather(*(self._close(name, grace) for name in list(self._servers)))
 
     async def drop_strangers(self) -> None:
         """Close the connections of those who are no neighbours any more."""
-        await asyncio.gather(*(self._close(name, 0.0) for name in list(self._rooms) if not self._admits(name)))
+        await asyncio.gather(*(self._close(name, 0.0) for name in list(self._servers) if not self._admits(name)))
 
     async def _close(self, name: str, grace: float) -> None:
-        making = self._rooms.pop(name)
+        making = self._servers.pop(name)
         with contextlib.suppress(Exception):  # one that could not be made was counted
             await (await making).close(grace)
 
@@ -230,29 +230,29 @@ class GossipServer:
     async def _admit(self, who: Certified, address: str, end: TlsEnd) -> None:
         """Connect a neighbour to the server that knows it."""
         try:
-            if who.name not in self._rooms:
-                self._rooms[who.name] = asyncio.create_task(self._make_room(who.name))
-            room = await self._rooms[who.name]
+            if who.name not in self._servers:
+                self._servers[who.name] = asyncio.create_task(self._make_server(who.name))
+            serving = await self._servers[who.name]
             if not self._admits(who.name):  # it has left meanwhile
                 end.abort()
                 return
-            if room.full:
+            if serving.full:
                 self._refused("connections", f"{who.name} at {address}: more than {CONNECTIONS}; the oldest is closed")
-            await room.connect(who, address, end)
+            await serving.connect(who, address, end)
         except Exception as error:
             end.abort()
             self._refused("internal error", f"{who.name} at {address}: {type(error).__name__}: {error}")
 
-    async def _make_room(self, name: str) -> "_Room":
-        room = _Room(name)
+    async def _make_server(self, name: str) -> "_NeighbourServer":
+        serving = _NeighbourServer(name)
         try:
-            room.server = server = self._server(PLACES, lambda _: name, lambda _: f"{name} at {room.address}")
-            _, room.socket = nameless(lambda path: server.add_insecure_port(f"unix:{path}"))
+            serving.server = server = self._server(PLACES, lambda _: name, lambda _: f"{name} at {serving.address}")
+            _, serving.socket = nameless(lambda path: server.add_insecure_port(f"unix:{path}"))
             await server.start()
         except BaseException:
-            self._rooms.pop(name, None)  # the next connection tries again
+            self._servers.pop(name, None)  # the next connection tries again
             raise
-        return room
+        return serving
 
     # ---------------------------------------------------------------- without
 
@@ -307,7 +307,7 @@ class GossipServer:
         return data
 
 
-class _Room:
+class _NeighbourServer:
     """The server of one neighbour, with places of its own: its calls can wait for each other, and for nobody else's."""
 
     server: grpc.aio.Server
@@ -323,7 +323,7 @@ class _Room:
         return len(self._ends) >= CONNECTIONS
 
     async def connect(self, who: Certified, address: str, end: TlsEnd) -> None:
-        """Connect another tunnel; the oldest makes room."""
+        """Connect another tunnel; the oldest makes way."""
         while self.full:
             oldest = next(iter(self._ends))
             del self._ends[oldest]
@@ -391,7 +391,7 @@ class Dialler:
             raise self._failure(error) from None
 
     async def wait(self, method: str, data: bytes, timeout: float) -> bytes:
-        """Send a call that is answered when there is something to tell. It never closes the channel of other calls.
+        """Send a call that is answered when there is a change. It never closes the channel of other calls.
 
         If another call finds the connection dead and closes it, this one is cancelled.
         """

@@ -31,7 +31,7 @@ from fedbandit.agent.gossip.tls import (
 )
 from fedbandit.agent.process.config import Address
 
-__all__ = ["Farewell", "Front", "Nameless", "PlainEnd", "TlsEnd", "Tunnel", "listening", "nameless"]
+__all__ = ["Front", "Nameless", "PlainEnd", "Refusal", "TlsEnd", "Tunnel", "listening", "nameless"]
 
 
 # ---------------------------------------------------------------- a refusal in the words of gRPC
@@ -43,15 +43,15 @@ _LONGEST = 120  # longer texts need longer lengths, RFC 7541, 5.1
 _HEAD = 9
 
 
-class Farewell:
+class Refusal:
     """Reads a client's HTTP/2 up to its first call, and answers that."""
 
     GREETING = bytes((0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0))
     """What a server says first."""
 
-    def __init__(self, told: str) -> None:
-        """``told``: the reason."""
-        self._told, self._received, self._skip = told, b"", len(_PREFACE)
+    def __init__(self, reason: str) -> None:
+        """``reason``: the reason."""
+        self._reason, self._received, self._skip = reason, b"", len(_PREFACE)
 
     def answer(self, data: bytes) -> bytes:
         """Take bytes of the client; the answer to its call when that has begun, else nothing."""
@@ -73,7 +73,7 @@ class Farewell:
                 for name, value in (
                     (b"content-type", b"application/grpc"),
                     (b"grpc-status", b"7"),
-                    (b"grpc-message", quote(self._told, safe=" ,:;'()[]").encode()[:_LONGEST]),
+                    (b"grpc-message", quote(self._reason, safe=" ,:;'()[]").encode()[:_LONGEST]),
                 )
             )
         )
@@ -109,7 +109,7 @@ def nameless(listen: Callable[[str], Made]) -> tuple[Made, Nameless]:
     """Let ``listen`` make a socket at a path, and remove the path at once: a killed process leaves nothing behind."""
     folder = tempfile.mkdtemp(prefix="fedbandit-")  # nobody else may enter it
     inside = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    path = f"/proc/self/fd/{inside}/door"  # short, wherever the folder is: the path of a socket has 107 bytes at most
+    path = f"/proc/self/fd/{inside}/socket"  # short, wherever the folder is: the path of a socket has 107 bytes at most
     try:
         made = listen(path)
         return made, Nameless(os.open(path, os.O_PATH))
@@ -129,8 +129,8 @@ GRACE = 1.0
 class TlsEnd(asyncio.BufferedProtocol):
     """The TLS end of a tunnel.
 
-    * ``secure``: is given the other's certificate after the handshake; ``failed``: is told why there was none
-    * ``lost``: is told when the connection has ended, and of the error if there was one
+    * ``secure``: is called with the other's certificate after the handshake; ``failed``: with the error, if it fails
+    * ``lost``: is called when the connection has ended, with the error if there was one
     """
 
     transport: asyncio.Transport
@@ -152,7 +152,7 @@ class TlsEnd(asyncio.BufferedProtocol):
         self._expiry: asyncio.TimerHandle | None = None
         self._error: Exception | None = None
         self._partner: PlainEnd | None = None
-        self._farewell: Farewell | None = None
+        self._refusal: Refusal | None = None
         self.ended = asyncio.Event()
         self.ended.set()  # there is no connection yet
 
@@ -223,7 +223,7 @@ class TlsEnd(asyncio.BufferedProtocol):
         self._flush()
 
     def _answer(self, data: bytes) -> None:
-        if self._farewell is not None and (answer := self._farewell.answer(data)):
+        if self._refusal is not None and (answer := self._refusal.answer(data)):
             self._tls.write(answer)
             self.hang_up()
 
@@ -236,10 +236,10 @@ class TlsEnd(asyncio.BufferedProtocol):
             self.close()
         self._flush()
 
-    def refuse(self, told: str) -> None:
+    def refuse(self, reason: str) -> None:
         """Tell the other end why it is refused, when it calls, and end the connection."""
-        self._farewell = Farewell(told)
-        self._tls.write(Farewell.GREETING)
+        self._refusal = Refusal(reason)
+        self._tls.write(Refusal.GREETING)
         self._flush()
         self.transport.resume_reading()
         self._decrypt()
@@ -453,7 +453,7 @@ class Tunnel:
             await end.ended.wait()
             await plain.ended.wait()
         except (OSError, WrongName) as error:
-            self.problem = _told(error)
+            self.problem = _reason(error)
         finally:
             plain.abort()
             end.abort()
@@ -462,7 +462,7 @@ class Tunnel:
             self._ends.discard(plain)
 
     def _broken(self, error: Exception | None) -> None:
-        self.problem = None if error is None else _told(error)  # None: gRPC knows more
+        self.problem = None if error is None else _reason(error)  # None: gRPC knows more
 
 
 def _listening(path: str) -> socket.socket:
@@ -473,7 +473,7 @@ def _listening(path: str) -> socket.socket:
     return listener
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {in_words(error)}"
     return f"TLS: {in_words(error)}" if isinstance(error, ssl.SSLError) else in_words(error)
@@ -512,8 +512,8 @@ class Front:
     """Listens for neighbours.
 
     * ``admits``: whether a name is a neighbour's
-    * ``connected``: is told of a neighbour's connection and its address
-    * ``refused``: is told of everybody else
+    * ``connected``: is called with a neighbour's connection and its address
+    * ``refused``: is called for everybody else
     """
 
     def __init__(
@@ -578,7 +578,7 @@ class Front:
         self._count += 1
         loop = asyncio.get_running_loop()
         waiting.deadline = loop.call_later(DEADLINE, self._late, waiting)
-        loop.add_reader(caller, self._hear, waiting)
+        loop.add_reader(caller, self._first_bytes, waiting)
 
     def _make_room(self, group: str) -> None:
         crowd = self._groups.get(group, {})
@@ -591,7 +591,7 @@ class Front:
         self._refuse(first, UNFINISHED, f"{len(crowd)} from there at once")
         self._end(first)
 
-    def _hear(self, waiting: _Unfinished) -> None:
+    def _first_bytes(self, waiting: _Unfinished) -> None:
         """The first bytes have come, or the caller is gone."""
         loop = asyncio.get_running_loop()
         try:
@@ -659,7 +659,7 @@ class Front:
         self._end(waiting)
 
     def _refuse(self, waiting: _Unfinished, reason: str, message: str) -> None:
-        """Count a connection once; it may stay for a while, until its end has heard why."""
+        """Count a connection once; it may stay for a while, until its end has received the reason."""
         if not waiting.counted and not waiting.over:
             waiting.counted = True
             self._refused(reason, f"{waiting.address}: {message}")

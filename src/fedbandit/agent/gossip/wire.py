@@ -49,7 +49,7 @@ def most_bytes(num_arms: int, num_agents: int) -> int:
     """The most bytes of an honest offer: longer ones would take long to read, and are refused unread.
 
     Numbers have at most 10 bytes, and a standing for each site and the sender's, of a name and as many counts as arms.
-    The sender may know arms that the receiver has not heard of, and tells their names.
+    The sender may know arms that the receiver does not, and sends their names.
     """
     num_arms += MAX_ADDED
     return min(
@@ -69,13 +69,15 @@ def encode(message: Offer | Reply) -> bytes:
     form = pb.Offer(gossiped=message.gossiped) if isinstance(message, Offer) else pb.Reply()
     form.wire = WIRE
     form.sender, form.receiver, form.federation = message.sender, message.receiver, message.federation
-    form.epoch, form.to_epoch, form.to_run = message.epoch, message.to_epoch, message.to_run
+    form.incarnation, form.to_incarnation, form.to_run = message.incarnation, message.to_incarnation, message.to_run
     form.link.flow.extend(message.flow)  # in place: a message that is assigned is copied
     form.link.version, form.link.writer = message.stamp
     form.arms.extend(message.arms)
     form.arms_version = message.arms_version
     for it in message.standings:
-        form.standings.add(site=it.site, epoch=it.epoch, version=it.version, weight=it.weight, released=it.released)
+        form.standings.add(
+            site=it.site, incarnation=it.incarnation, version=it.version, weight=it.weight, released=it.released
+        )
     if message.seal is not None:
         _encode(message.seal, form.seal)
     if message.other is not None:
@@ -86,7 +88,7 @@ def encode(message: Offer | Reply) -> bytes:
 
 
 def _encode(seal: Seal, form: pb.Seal) -> None:
-    form.epoch, form.releases, form.version = seal.place
+    form.incarnation, form.releases, form.version = seal.place
     form.run, form.other, form.parent, form.sure, form.tag = seal.run, seal.other, seal.parent, seal.sure, seal.tag
 
 
@@ -94,7 +96,7 @@ def _decoded(form: pb.Offer | pb.Reply, name: Literal["seal", "other", "most"]) 
     if not form.HasField(name):
         return None
     it: pb.Seal = getattr(form, name)
-    return Seal(it.epoch, it.releases, it.version, it.run, it.other, it.parent, it.sure, it.tag)
+    return Seal(it.incarnation, it.releases, it.version, it.run, it.other, it.parent, it.sure, it.tag)
 
 
 def decode_offer(data: bytes, most: int = MAX_BYTES) -> Offer:
@@ -141,12 +143,12 @@ class ArmDelta:
     changes: tuple[ArmChange, ...]
 
 
-def encode_arm_delta(news: ArmDelta) -> bytes:
+def encode_arm_delta(delta: ArmDelta) -> bytes:
     """Changes as bytes."""
     form = pb.ArmDelta(
-        wire=WIRE, sender=news.sender, federation=news.federation, known=news.known, refused=news.refused
+        wire=WIRE, sender=delta.sender, federation=delta.federation, known=delta.known, refused=delta.refused
     )
-    for it in news.changes:
+    for it in delta.changes:
         form.changes.add(content=it.content, certificates=it.certificates, signature=it.signature)
     return form.SerializeToString()
 
@@ -181,13 +183,13 @@ def _legal(kind: type[_Kind], form: pb.Offer | pb.Reply, **more: Any) -> _Kind:
         return kind(
             sender=form.sender,
             receiver=form.receiver,
-            epoch=form.epoch,
-            to_epoch=form.to_epoch,
+            incarnation=form.incarnation,
+            to_incarnation=form.to_incarnation,
             federation=form.federation,
             flow=tuple(form.link.flow),
             stamp=(form.link.version, form.link.writer),
             standings=tuple(
-                Standing(it.site, it.epoch, it.version, it.weight, tuple(it.released)) for it in form.standings
+                Standing(it.site, it.incarnation, it.version, it.weight, tuple(it.released)) for it in form.standings
             ),
             seal=_decoded(form, "seal"),
             to_run=form.to_run,

@@ -126,7 +126,7 @@ class LocalAgent(Protocol):
         ...
 
     async def restore(self) -> Restored:
-        """Begin a new life with an old file; raises ``FileIsCurrent``."""
+        """Begin a new incarnation with an old file; raises ``FileIsCurrent``."""
         ...
 
     async def state(self) -> SiteState:
@@ -353,7 +353,7 @@ def add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
 
 
 def add_lives(app: FastAPI, agent: LocalAgent) -> None:
-    """Add the paths that confirm a file, or begin a new life with an old one."""
+    """Add the paths that confirm a file, or begin a new incarnation with an old one."""
     refusals = errors(400, 409, 413, 415, 422, 503)
 
     @app.post(
@@ -374,7 +374,7 @@ def add_lives(app: FastAPI, agent: LocalAgent) -> None:
     @app.post(
         "/v1/restore",
         operation_id="restore",
-        summary="Begin a new life with an old data folder",
+        summary="Begin a new incarnation with an old data folder",
         description="Drops what another process may have released. What only this process has decided stays.",
         response_model=RestoredBody,
         response_description="On disk.",

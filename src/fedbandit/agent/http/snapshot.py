@@ -72,7 +72,7 @@ def site_state(
     state = SiteState(
         name=site.name,
         version=version("fedbandit"),
-        epoch=site.epoch,
+        epoch=site.incarnation,
         started=started,
         held=None if site.doubt is None else site.doubt.why,
         insecure=tls is None,

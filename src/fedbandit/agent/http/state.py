@@ -227,8 +227,8 @@ class NeighbourState(_StateModel):
     refusals: int = Field(description="calls from it that we refused, since this process started")
     unheard: int = Field(
         default=0,
-        description="exchanges that averaged nothing, since one end spoke of another life, since this process started; "
-        "they are not among `exchanges`",
+        description="exchanges that averaged nothing, since one end spoke of another incarnation, since this process "
+        "started; they are not among `exchanges`",
     )
     last_error: str | None = Field(
         description="why the last exchange failed or was refused; null after one has succeeded"
@@ -282,7 +282,7 @@ class DecisionState(_StateModel):
 
 
 class RestoredBody(_StateModel):
-    """What a new life with an old file has dropped, and kept."""
+    """What a new incarnation with an old file has dropped, and kept."""
 
     rewards: int = Field(description="acknowledged rewards that were in no release of the file, and are dropped")
     decisions: int = Field(description="open decisions that are forgotten: their rewards can no longer be reported")
@@ -295,13 +295,13 @@ class SiteState(_StateModel):
     name: str = Field(description="name of this site")
     version: str = Field(description="version of the software")
     epoch: int = Field(
-        description="this site's life: when its data folder was created, or restored, in milliseconds since 1970"
+        description="this site's incarnation: when its data folder was created, or restored, in milliseconds since 1970"
     )
     started: float = Field(description="when this process started, in seconds since 1970")
     held: str | None = Field(
         default=None,
         description="why nothing is released now; null: releases go on. `unconfirmed`: no neighbour has confirmed "
-        "since the start that the data folder is current. `old`: a neighbour has proved that it is not. `twins`: "
+        "since the start that the data folder is current. `old`: a neighbour has proved that it is not. `split-brain`: "
         "another process has this name and folder. Decisions are handed out and rewards taken all the same",
     )
     insecure: bool = Field(description="gossip has no certificates; only on one machine")
@@ -350,8 +350,8 @@ class SiteState(_StateModel):
         "a neighbour whose link carries too much or jumps, an estimate outside the range, a weight that cannot be, "
         "more decisions or sites than there can be; "
         "gossip without certificates, a certificate that expires within 30 days, a neighbour that spoke from an "
-        "earlier life, one that was removed from the list without `leave`; why nothing is released, two processes of "
-        "one name; names of arms that look like others"
+        "earlier incarnation, one that was removed from the list without `leave`; why nothing is released, two "
+        "processes of one name; names of arms that look like others"
     )
 
 

@@ -162,7 +162,7 @@ def _data(config: SiteConfig, now: float) -> Iterator[CheckResult]:
         yield CheckResult("error", "data", f"{path}: {by} has it open. Is this site's agent running?")
         return
     if not folder.exists():
-        yield CheckResult("ok", "data", f"{folder} does not exist yet: a new life would begin in it")
+        yield CheckResult("ok", "data", f"{folder} does not exist yet: a new incarnation would begin in it")
         return
     try:
         stored = look_at(path, config.name, config.terms)
@@ -180,7 +180,7 @@ def _data(config: SiteConfig, now: float) -> Iterator[CheckResult]:
         words = "it is this site's; the rest is checked when it is opened: a killed process has left its log"
         yield CheckResult("unknown", "data", f"{path}: {words}")
     else:
-        yield CheckResult("ok", "data", f"{folder} has no state yet: a new life would begin in it")
+        yield CheckResult("ok", "data", f"{folder} has no state yet: a new incarnation would begin in it")
 
 
 def _clock(last: float, now: float) -> Iterator[CheckResult]:

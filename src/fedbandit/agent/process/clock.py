@@ -11,7 +11,7 @@ import time  # noqa: TID251  # where the clock enters
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["LASTS", "SMALL_STEP", "PatientClock", "SteadyClock", "both_clocks", "epoch_now"]
+__all__ = ["LASTS", "SMALL_STEP", "PatientClock", "SteadyClock", "both_clocks", "new_incarnation"]
 
 LASTS = 60.0
 """Seconds after which a jump of the system's clock is believed."""
@@ -23,8 +23,8 @@ SMALL_STEP = 1.0
 """Seconds by which the system's clock may be ahead and is believed at once: clocks drift, and are set right."""
 
 
-def epoch_now() -> int:
-    """The epoch of a life that begins now: milliseconds since 1970."""
+def new_incarnation() -> int:
+    """The incarnation of a site that begins now: milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 

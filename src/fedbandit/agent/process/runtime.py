@@ -19,7 +19,7 @@ from fedbandit.agent.core.decisions import Request, Retention, SiteDraws, draws_
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_RUN
 from fedbandit.agent.core.notices import warnings_of_forgetting, warnings_of_unlisted
-from fedbandit.agent.core.records import DecisionRecord, Forgotten, Life, Step, Stored
+from fedbandit.agent.core.records import DecisionRecord, Forgotten, Numbering, Step, Stored
 from fedbandit.agent.core.release_guard import Presence, Restored
 from fedbandit.agent.core.site import Outcome, Site
 from fedbandit.agent.disk.durable_site import DurableSite
@@ -32,7 +32,7 @@ from fedbandit.agent.http.bodies import error_of
 from fedbandit.agent.http.events import Feed, timed
 from fedbandit.agent.http.snapshot import Past, certificate_warning, moment_of, site_state
 from fedbandit.agent.http.state import HistoryBody, SiteState
-from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock, both_clocks, epoch_now
+from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock, both_clocks, new_incarnation
 from fedbandit.agent.process.config import ConfigError, SiteConfig, changed_at, check_insecure, read_config
 from fedbandit.agent.process.logs import ForgottenDecisions, RestartLog, WarningLog
 from fedbandit.privacy.noise import measurement_of
@@ -93,13 +93,13 @@ class Agent:
     def _open_journal(self) -> SqliteJournal:
         path = self.config.data / STATE_FILE
         is_new = not path.exists()
-        if is_new and self._state_file is not None:  # a new life within this process would lack its links
+        if is_new and self._state_file is not None:  # a new incarnation within this process would lack its links
             raise JournalError(f"{path}: {GONE}") from FileNotFoundError(GONE)
         if self._state_file not in (None, identity(path)):  # an older copy would release rewards a second time
             raise JournalError(f"{path}: {REPLACED}") from FileNotFoundError(REPLACED)
-        journal = SqliteJournal(path, self.config.name, self.terms, epoch_now())
+        journal = SqliteJournal(path, self.config.name, self.terms, new_incarnation())
         if is_new:
-            _LOG.info("%s: no state yet: a new life begins, with fresh batches of every arm", path)
+            _LOG.info("%s: no state yet: a new incarnation begins, with fresh batches of every arm", path)
         self._state_file = identity(path)
         return journal
 
@@ -168,7 +168,7 @@ class Agent:
         at, sign = int(1000 * time.time()), self.links.arms.sign
         change = await self.site.do(lambda site: site.change_arm(kind, arm, at, sign))
         _LOG.warning("%s", change.in_words())
-        self.links.arms.tell()
+        self.links.arms.announce()
         return change
 
     async def accept_arm(self, arm: str, retire: bool) -> tuple[ArmChange, ...]:
@@ -193,9 +193,9 @@ class Agent:
         _LOG.warning("the operator confirms that this data folder is the latest")
 
     async def restore(self) -> Restored:
-        """Begin a new life with an old file."""
-        restored = await self.site.do(lambda site: site.restore(epoch_now(), self._new_run()))
-        _LOG.warning("a new life has begun with an old data folder: %s", restored.in_words())
+        """Begin a new incarnation with an old file."""
+        restored = await self.site.do(lambda site: site.restore(new_incarnation(), self._new_run()))
+        _LOG.warning("a new incarnation has begun with an old data folder: %s", restored.in_words())
         return restored
 
     def _new_run(self) -> int:
@@ -337,7 +337,7 @@ class Agent:
         self.config = taken
 
     async def _wait_for_neighbours(self) -> None:
-        """Release again some time after a neighbour has confirmed the file: a twin that lives speaks meanwhile."""
+        """Release again some time after a neighbour has confirmed the file: another process would speak meanwhile."""
         if (waits := self.site.in_memory.waits) in ("no", "for one"):
             self._confirmed = None
             return
@@ -407,4 +407,4 @@ def check_room(folder: Path) -> None:
 def _written_again(site: Site) -> Step[None]:
     """An event that writes where a decision does, and changes nothing."""
     nobody = DecisionRecord("", 0, 0, 0.0)
-    return Step(None, (nobody, Life(site.epoch, site.decided), Forgotten(nobody.id)))
+    return Step(None, (nobody, Numbering(site.incarnation, site.decided), Forgotten(nobody.id)))

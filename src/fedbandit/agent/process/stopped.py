@@ -1,10 +1,10 @@
 """Changes the state file of an agent that is not running."""
 
 from fedbandit.agent.core.records import NoSuchNeighbour
-from fedbandit.agent.core.release_guard import Restored, records_of_new_life
+from fedbandit.agent.core.release_guard import Restored, records_of_new_incarnation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
-from fedbandit.agent.process.clock import epoch_now
+from fedbandit.agent.process.clock import new_incarnation
 from fedbandit.agent.process.config import SiteConfig
 
 __all__ = ["change_neighbour", "restore"]
@@ -23,7 +23,7 @@ def change_neighbour(config: SiteConfig, neighbour: str, comes_back: bool) -> No
 
 
 def restore(config: SiteConfig) -> Restored:
-    """Begin a new life with a file that an agent refuses to open, since it is old or not whole.
+    """Begin a new incarnation with a file that an agent refuses to open, since it is old or not whole.
 
     All that is not released is dropped: no decision is younger than the file. With one that an agent opens, the agent
     can ask its neighbours whether it is old, and keep what it collects meanwhile.
@@ -39,9 +39,9 @@ def restore(config: SiteConfig) -> Restored:
         )
     try:
         stored = journal.load()
-        epoch, everything = max(epoch_now(), stored.life.epoch + 1), stored.life.decisions
-        lives = {name: max(epoch, link.own_epoch + 1) for name, link in stored.links.items()}
-        records, restored = records_of_new_life(stored, config.terms, epoch, everything, lives)
+        incarnation, everything = max(new_incarnation(), stored.numbering.incarnation + 1), stored.numbering.decisions
+        incarnations = {name: max(incarnation, link.own_incarnation + 1) for name, link in stored.links.items()}
+        records, restored = records_of_new_incarnation(stored, config.terms, incarnation, everything, incarnations)
         journal.commit(records)
         journal.erase()
     finally:
@@ -53,4 +53,4 @@ def _opened(config: SiteConfig, accept_old: bool = False) -> SqliteJournal:
     path = config.data / STATE_FILE
     if not path.exists():
         raise JournalError(f"{path}: {config.name} has no state yet, and its agent is not running")
-    return SqliteJournal(path, config.name, config.terms, epoch=1, accept_old=accept_old)
+    return SqliteJournal(path, config.name, config.terms, incarnation=1, accept_old=accept_old)
