@@ -54,7 +54,7 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
         raise WrongPage(kind, "terms(setting) returns other numbers each time: they must follow from the parameters")
     _check_claim(kind, policy, page, setting)
     parts = tuple(getattr(page, name) for name in ARGUMENTS)
-    verdict: Any = (kind, reached.digest, parts, type(terms)._fields, terms, some)
+    verdict: Any = (kind, claimed_epsilon(policy), reached.digest, parts, type(terms)._fields, terms, some)
     if verdict not in _admitted:
         _check_homes(kind, page, reached)
         check_code(kind, page, terms, reached)

@@ -21,8 +21,7 @@ import itertools
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from math import inf
+from math import ceil, floor, inf
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple, NoReturn, cast
@@ -41,7 +40,7 @@ TREE, LEVEL = mean.pull_tree_add, mean.trailing_zeros
 RULES = Path(mean.__file__).parent
 _PURE = {abs, bool, divmod, enumerate, float, int, len, max, min, pow, range, round, sum, tuple, zip}
 _CLAMP = "min(max(reward, terms.low), terms.high), or rules.mean.clamp"
-_SYMBOLS = {
+_SYMBOLS: dict[Any, str] = {
     **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"},
     **{ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>"},
 }
@@ -89,7 +88,7 @@ class Row(NamedTuple):
     """A row of ``me``, or a part of it."""
 
     field: str
-    index: tuple[str, ...] = ()
+    place: tuple[str, ...] = ()
 
 
 class Argument(NamedTuple):
@@ -172,94 +171,54 @@ def _contradict(a: Condition, b: Condition) -> bool:
 # ---------------------------------------------------------------- code, without following numbers
 
 
-def _calls(function: FunctionType, node: ast.AST) -> Iterator[tuple[ast.Call, Any]]:
-    """All calls below a node, with what they call; None if that cannot be told."""
-    for call in ast.walk(node):
-        if isinstance(call, ast.Call):
-            is_method = isinstance(call.func, ast.Attribute) and call.func.attr == "bit_length"
-            target = named(function, call.func)[1]
-            yield call, len if is_method else getattr(target, "__wrapped__", target)
-
-
 def _is_plain(target: Any) -> bool:
-    if isinstance(target, type):
-        return target in _PURE or issubclass(target, Exception)
+    """Python's own functions of numbers, and errors."""
+    if isinstance(target, type) and issubclass(target, Exception):
+        return True
     return target in _PURE or (isinstance(target, BuiltinFunctionType) and target.__module__ == "math")
 
 
-@cache
-def _written(function: FunctionType) -> frozenset[int]:
-    """The positions of arguments whose entries a function may write."""
-    tree = source_of(function)
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    if tree is None:
-        return frozenset(range(len(names)))
-    harmless: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            harmless.add(id(node.value))
-        elif isinstance(node, ast.For):
-            harmless.add(id(node.iter))
-    for call, target in _calls(function, tree):
-        if _is_plain(target) or isinstance(target, FunctionType):
-            spared = [] if _is_plain(target) else _written(target)
-            harmless |= {id(given) for position, given in enumerate(call.args) if position not in spared}
-    loads = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-    unsafe = {node.id for node in loads if id(node) not in harmless}
-    return frozenset(position for position, name in enumerate(names) if name in unsafe)
+def _only_reads(target: Any) -> bool:
+    """Whether a function writes no row that it is given: Python's own, and formulas that write none at all."""
+    if not isinstance(target, FunctionType) or Path(target.__code__.co_filename).parent != RULES:
+        return _is_plain(target)
+    nodes = ast.walk(source_of(target) or ast.parse("x[0] = 0"))
+    return not any(isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) for node in nodes)
 
 
 class Mention(NamedTuple):
-    """A field that code names: it reads an entry (or a row), may write one, or asks for its length."""
+    """A field that code names: it reads it, may write it, or asks for its length."""
 
     field: str
     how: str  # read, write, length
     node: ast.expr
 
 
-class _Refusal(Exception):
-    """Words, and where."""
-
-    def __init__(self, words: str, function: FunctionType, node: ast.AST | None = None) -> None:
-        self.words, self.function = words, function
-        self.line = getattr(node, "lineno", function.__code__.co_firstlineno)
-        super().__init__(words)
-
-
-class _HoldsRewards(Exception):
-    """The field that holds rewards: begin again, knowing that."""
-
-
 def _mentions(knows: Mapping[str, Field], function: FunctionType, node: ast.AST) -> Iterator[Mention]:
     """Fields below a node. A name counts whatever it is an attribute of, but for modules: an alias changes nothing."""
-    if isinstance(node, ast.Call) and named(function, node.func)[1] is len and len(node.args) == 1:
-        row = node.args[0]
-        if isinstance(row, ast.Attribute) and row.attr in knows:
-            yield Mention(row.attr, "length", row)
-            return
     children: list[ast.AST] = list(ast.iter_child_nodes(node))
-    if isinstance(node, (ast.Subscript, ast.Attribute)):
+    if isinstance(node, ast.Call) and _only_reads(target := named(function, node.func)[1]):
+        for given in node.args:
+            for mention in _mentions(knows, function, given):
+                if mention.node is given and isinstance(given, ast.Attribute) and target is len:
+                    mention = mention._replace(how="length")
+                elif mention.node is given and mention.how == "write":
+                    mention = mention._replace(how="read")  # a row
+                yield mention
+        children = [node.func, *(keyword.value for keyword in node.keywords)]
+    elif isinstance(node, (ast.Subscript, ast.Attribute)):
         inner: ast.expr = node
         indices: list[ast.AST] = []
         while isinstance(inner, ast.Subscript):
             indices.append(inner.slice)
             inner = inner.value
-        if isinstance(inner, ast.Attribute) and inner.attr in knows and not named(function, inner)[0]:
-            whole = isinstance(node.ctx, ast.Load) and len(indices) >= len(knows[inner.attr].shape)
-            yield Mention(inner.attr, "read" if whole else "write", node)
-            children = [*indices, inner.value]
-        elif isinstance(inner, ast.Attribute) and inner.attr.startswith("_") and not named(function, inner)[0]:
-            raise _Refusal(f"uses {ast.unparse(inner)}", function, node)
-    elif isinstance(node, (ast.Call, ast.For)):  # a row that is only read there
-        target = named(function, node.func)[1] if isinstance(node, ast.Call) else len
-        if _is_plain(target) or isinstance(target, FunctionType):
-            written = frozenset[int]() if _is_plain(target) else _written(target)
-            given = node.args if isinstance(node, ast.Call) else [node.iter]
-            for position, argument in enumerate(given):
-                for mention in _mentions(knows, function, argument):
-                    spared = mention.node is argument and position not in written
-                    yield mention._replace(how="read") if spared and mention.how == "write" else mention
-            children = [child for child in children if child not in given]
+        if isinstance(inner, ast.Attribute) and not named(function, inner)[0]:
+            if inner.attr.startswith("_"):
+                raise _Refusal(f"uses {ast.unparse(inner)}", function, node)
+            if inner.attr in knows:
+                is_read = isinstance(node.ctx, ast.Load) and len(indices) >= len(knows[inner.attr].shape)
+                yield Mention(inner.attr, "read" if is_read else "write", node)
+                children = [*indices, inner.value]
     for child in children:
         yield from _mentions(knows, function, child)
 
@@ -270,7 +229,9 @@ def _reached(function: FunctionType, node: ast.AST) -> dict[FunctionType, ast.Fu
     waiting: list[tuple[FunctionType, ast.AST]] = [(function, node)]
     while waiting:
         here, code = waiting.pop()
-        for call, target in _calls(here, code):
+        for call in (inner for inner in ast.walk(code) if isinstance(inner, ast.Call)):
+            target = named(here, call.func)[1]
+            target = getattr(target, "__wrapped__", target)
             if _is_plain(target) or target in found:
                 continue
             tree = source_of(target) if isinstance(target, FunctionType) else None
@@ -284,6 +245,19 @@ def _reached(function: FunctionType, node: ast.AST) -> dict[FunctionType, ast.Fu
 
 
 # ---------------------------------------------------------------- one path through a function
+
+
+class _Refusal(Exception):
+    """Words, and where."""
+
+    def __init__(self, words: str, function: FunctionType, node: ast.AST | None = None) -> None:
+        self.words, self.function = words, function
+        self.line: int = getattr(node, "lineno", function.__code__.co_firstlineno)
+        super().__init__(words)
+
+
+class _HoldsRewards(Exception):
+    """The field that holds rewards: begin again, knowing that."""
 
 
 class _Path:
@@ -343,7 +317,14 @@ class _Path:
         return self.goes(_condition("!=", value, _constant(0)))
 
     def compared(self, node: ast.expr, left: Any, op: ast.cmpop, right: Any) -> Condition:
-        symbols = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+        symbols: dict[Any, str] = {
+            ast.Eq: "==",
+            ast.NotEq: "!=",
+            ast.Lt: "<",
+            ast.LtE: "<=",
+            ast.Gt: ">",
+            ast.GtE: ">=",
+        }
         a, b = _plain(left), _plain(right)
         if not isinstance(a, Number) or not isinstance(b, Number):
             secret = right if isinstance(a, Number) else left
@@ -355,15 +336,15 @@ class _Path:
 
     # ------------------------------------------------------------ statements
 
-    def call(self, function: FunctionType, given: Sequence[Any], named_too: Mapping[str, Any], node: ast.AST) -> Any:
+    def call(self, function: FunctionType, given: Sequence[Any], by_name: dict[str, Any], node: ast.AST) -> Any:
         """What a function returns."""
         tree = source_of(function)
         if tree is None:
             self.refuse(node, f"calls {function.__name__}, whose source is not there, or not what runs")
         names = [argument.arg for argument in tree.args.args]
         defaults = function.__defaults__ or ()
-        frame = dict(zip(names[len(names) - len(defaults) :], map(_constant, defaults), strict=True))
-        frame |= dict(zip(names, given, strict=False)) | named_too
+        frame: dict[str, Any] = dict(zip(names[len(names) - len(defaults) :], map(_constant, defaults), strict=True))
+        frame |= dict(zip(names, given, strict=False)) | by_name
         if len(self.frames) > 20 or set(frame) != set(names) or tree.args.kwonlyargs or tree.args.vararg:
             self.refuse(node, f"calls {function.__name__} in a way that this check cannot follow")
         self.frames.append((function, frame))
@@ -401,7 +382,7 @@ class _Path:
         if isinstance(target, ast.Name):
             self.frames[-1][1][target.id] = value
         elif isinstance(target, ast.Tuple):
-            several: Sequence[Any] = value if type(value) is tuple else [self.fresh() for _ in target.elts]
+            several = cast("Sequence[Any]", value if type(value) is tuple else [self.fresh() for _ in target.elts])
             if not isinstance(value, (tuple, Number)) or len(several) != len(target.elts):
                 self.refuse(target, f"takes {_words(value)} apart")
             for each, part in zip(target.elts, several, strict=True):
@@ -420,16 +401,16 @@ class _Path:
         if isinstance(value, Reward):
             self.refuse(node, f"keeps a reward in {text} that is not clamped: write {_CLAMP}")
         if field in self.secret or isinstance(value, Sum):
-            if place.index != ("arm",) or shape != (ARMS,) or self.page.knows[field].kind != "number":
+            if place.place != ("arm",) or shape != (ARMS,) or self.page.knows[field].kind != "number":
                 self.refuse(node, f"keeps rewards in {text}: their sum stands in a row Number[ARMS], under [arm]")
             if isinstance(value, Number) and (value.parts or value.constant != 0):
                 self.refuse(node, f"sets {text} to another number than 0, where it sums up rewards")
         elif not isinstance(value, Number):
             self.refuse(node, f"keeps {_words(value)} in {text}")
-        for key in [key for key in self.held if key[0] == field and key[1] != place.index]:
+        for key in [key for key in self.held if key[0] == field and key[1] != place.place]:
             del self.held[key]  # it may be the same entry
         self.versions[field] += 1
-        self.held[field, place.index] = value
+        self.held[field, place.place] = value
 
     def loop(self, node: ast.For | ast.While) -> None:
         """A loop may compute with public numbers; of what it writes nothing is known afterwards."""
@@ -484,7 +465,7 @@ class _Path:
             if not isinstance(index, Number):
                 self.refuse(node, f"uses {_words(index)} as an index")
             if isinstance(base, Row):
-                return Row(base.field, (*base.index, str(index)))
+                return Row(base.field, (*base.place, str(index)))
             self.refuse(node, f"takes an entry of {_words(base)}")
         return self.value(node) if not isinstance(node, ast.Attribute) else self.constant(node)
 
@@ -504,7 +485,7 @@ class _Path:
             return _constant(0 if node.value is None else node.value)
         if isinstance(node, (ast.Attribute, ast.Subscript)):
             place = self.place(node)
-            if isinstance(place, Row) and len(place.index) == len(self.page.knows[place.field].shape):
+            if isinstance(place, Row) and len(place.place) == len(self.page.knows[place.field].shape):
                 return self.entry(node, place)
             return place
         if isinstance(node, ast.BinOp):
@@ -527,15 +508,15 @@ class _Path:
         return self.refuse(node, f"has {ast.unparse(node)}, which this check cannot follow: write it plainer")
 
     def entry(self, node: ast.expr, place: Row) -> Any:
-        if (place.field, place.index) in self.held:
-            return self.held[place.field, place.index]
+        if (place.field, place.place) in self.held:
+            return self.held[place.field, place.place]
         if place.field in self.slots:
             self.refuse(node, f"reads me.{place.field}, which holds noise")
         if place.field in self.secret:
-            if place.index != ("arm",):
+            if place.place != ("arm",):
                 self.refuse(node, f"reads {ast.unparse(node)}: rewards of an arm stand under [arm]")
             return Sum(frozenset((place.field,)))
-        text = f"me.{place.field}[{']['.join(place.index)}]{VERSION}{self.versions[place.field]}"
+        text = f"me.{place.field}[{']['.join(place.place)}]{VERSION}{self.versions[place.field]}"
         return _named(text, self.page.knows[place.field].kind != "number")
 
     def binary(self, node: ast.AST, left: Any, op: ast.operator, right: Any) -> Any:
@@ -543,7 +524,7 @@ class _Path:
         a, b, symbol = _plain(left), _plain(right), _SYMBOLS.get(type(op), "@")
         if isinstance(a, Number) and isinstance(b, Number):
             return _computed(symbol, a, b)
-        pair = {type(a), type(b)}
+        pair: set[Any] = {type(a), type(b)}
         if pair <= {Reward, Number} and (symbol in "+-*" or (symbol == "/" and isinstance(b, Number))):
             return Reward()  # any function of one reward that cannot fail: a clamp follows
         if pair == {Sum, Number} and symbol == "+":
@@ -579,54 +560,39 @@ class _Path:
 
     def called(self, node: ast.Call) -> Any:
         name, target = named(self.frames[-1][0], node.func)
-        target = getattr(target, "__wrapped__", target)
         if any(isinstance(given, ast.Starred) for given in node.args) or any(k.arg is None for k in node.keywords):
             self.refuse(node, f"calls {ast.unparse(node.func)} with a star: name its arguments")
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "bit_length" and not name:
-            given, target, name = [self.value(node.func.value)], len, "bit_length"
-        else:
-            given = [_plain(self.value(part)) for part in node.args]
+        given = [_plain(self.value(part)) for part in node.args]
         by_name = {str(keyword.arg): _plain(self.value(keyword.value)) for keyword in node.keywords}
         everything = [*given, *by_name.values()]
-        if target is TREE and name:
+        if target is TREE:
             return self.add_to_tree(node, given)
-        if target is len and name != "bit_length" and len(given) == 1 and isinstance(given[0], Row):
+        if target is len and len(given) == 1 and isinstance(given[0], Row):
             return _named(f"len(me.{given[0].field})", is_whole=True)
-        if target in (min, max) and any(isinstance(x, Reward) for x in given):
+        if target in (min, max) and any(isinstance(x, Reward) for x in given) and not by_name:
             return self.clamped(node, target, given)
-        for x in everything:
-            if isinstance(x, Row) and x.field in self.secret | self.slots:
-                self.refuse(node, f"hands the row me.{x.field} to {name}: it holds rewards that no noise hides yet")
-        if all(isinstance(x, (Number, Row)) for x in everything):
-            return self.public_call(node, name, target, given, by_name)
-        if not isinstance(target, FunctionType):
-            what = next(x for x in everything if not isinstance(x, (Number, Row)))
-            self.refuse(node, f"hands {_words(what)} to {ast.unparse(node.func)}: only clamp and sum rewards")
-        return self.call(target, given, by_name, node)
-
-    def public_call(
-        self, node: ast.Call, name: str, target: Any, given: Sequence[Any], by_name: Mapping[str, Any]
-    ) -> Number:
-        """A call with public numbers gives a public number; rows that it may write are forgotten."""
-        if isinstance(target, FunctionType):
-            _reached(self.frames[-1][0], node)  # refuses what cannot be read
-            name = f"{target.__module__}.{target.__qualname__}"
-        elif not _is_plain(target):
-            self.refuse(node, f"calls {ast.unparse(node.func)}: a page calls plain functions, math and fedbandit.rules")
-        rows = [(position, x) for position, x in enumerate(given) if isinstance(x, Row)]
-        rows += [(-1, x) for x in by_name.values() if isinstance(x, Row)]
-        for position, row in rows:
-            if isinstance(target, FunctionType) and (position < 0 or position in _written(target)):
+        rows = [x for x in everything if isinstance(x, Row)]
+        for row in rows:
+            if row.field in self.secret | self.slots:
+                self.refuse(node, f"hands the row me.{row.field} to {name}: it holds rewards that no noise hides yet")
+        secrets = [x for x in everything if not isinstance(x, (Number, Row))]
+        if secrets and isinstance(target, FunctionType):
+            return self.call(target, given, by_name, node)
+        if secrets:
+            self.refuse(node, f"hands {_words(secrets[0])} to {ast.unparse(node.func)}: only clamp and sum rewards")
+        _reached(self.frames[-1][0], node)  # refuses what cannot be read
+        for row in rows:
+            if not _only_reads(target):
                 self.forget(row.field)
         if rows:
             return self.fresh()
-        whole = all(x.is_whole for x in given)
-        if target is int and len(given) == 1 and whole:
-            return given[0]
+        numbers = cast("list[Number]", everything)
+        whole = all(x.is_whole for x in numbers) and target in (int, abs, min, max)
+        if target is int and whole:
+            return numbers[0]
+        about = f"{target.__module__}.{target.__qualname__}" if isinstance(target, FunctionType) else name
         texts = [*map(str, given), *(f"{key}={x}" for key, x in sorted(by_name.items()))]
-        keeps = target in (abs, max, min) and whole
-        ends = name.rpartition(".")[2] in ("int", "ceil", "floor", "bit_length")
-        return _named(f"{name}({', '.join(texts)})", keeps or ends)
+        return _named(f"{about}({', '.join(texts)})", whole or target in (int, ceil, floor))
 
     def clamped(self, node: ast.Call, target: Any, given: Sequence[Any]) -> Any:
         """One end of a clamp; with both ends it is a number of bounded sensitivity."""
@@ -646,7 +612,7 @@ class _Path:
     def add_to_tree(self, node: ast.Call, given: Sequence[Any]) -> Noise:
         """The noise of all intervals that make the prefix (``rules.mean.pull_tree_add``)."""
         row, count, noise = given if len(given) == 3 else (None, None, None)
-        if not isinstance(row, Row) or row.index != ("arm",) or not isinstance(noise, Noise) or noise.in_tree:
+        if not isinstance(row, Row) or row.place != ("arm",) or not isinstance(noise, Noise) or noise.in_tree:
             self.refuse(node, "calls pull_tree_add otherwise than pull_tree_add(me.slots[arm], me.n[arm], noise)")
         if self.noise_at is not None:
             self.refuse(node, "uses the same noise a second time")
