@@ -720,7 +720,7 @@ class _Proof:
                     if mention.field in hidden and mention.how != "length":
                         does = "reads" if mention.how == "read" else "uses"
                         words = f"{does} me.{mention.field}, which holds rewards that no noise hides yet"
-                        raise _Refusal(f"{words} (it is filled in observe)", function, mention.node)
+                        raise _Refusal(words, function, mention.node)
                     if mention.how == "write":
                         written.add(mention.field)
                         if name in ("noise_due", "interval"):
