@@ -141,7 +141,7 @@ def test_agents_that_know_the_same_share_a_setting():
 
 def world(text="random_regular:60:4", **options):
     on = graph.parse(text)
-    return Problem.random(on.num_agents, 3, on, seed=2, edges_per_round="matching", **options)
+    return Problem.random(on.num_agents, 3, on, 2, "bernoulli", edges_per_round="matching", **options)
 
 
 def greedy(on, t, seed=0, trial=0):
@@ -174,7 +174,7 @@ def test_a_matching_is_the_greedy_one(text):
 @pytest.mark.parametrize("links", ["matching", "one", 0.5])
 @pytest.mark.parametrize("rates", [None, np.linspace(0.02, 1.0, 60)])
 def test_any_number_of_threads_computes_the_same(monkeypatch, links, rates):
-    problem = Problem.random(60, 3, "random_regular:60:4", seed=2, edges_per_round=links, rates=rates)
+    problem = Problem.random(60, 3, "random_regular:60:4", 2, "bernoulli", edges_per_round=links, rates=rates)
     alone = simulate(problem, GossipUCB(), 60, trials=1, threads=1, checkpoints=4)
     monkeypatch.setattr(cpu, "_LEAST_AGENTS_PER_THREAD", 10)
     for threads in (2, 5):
@@ -199,7 +199,7 @@ def test_many_agents_hear_a_new_neighbour(monkeypatch):
     """Where links change, what has not changed lately is news to a new neighbour."""
     apart = [(i, i + 1) for i in (*range(5), *range(6, 11))]  # those who decide often, and those who seldom do
     links = graph.schedule([(0, apart), (2501, [*apart, (5, 6)])])
-    problem = Problem.random(12, 3, links, seed=0, rates=[0.1] * 6 + [0.02] * 6, edges_per_round="matching")
+    problem = Problem.random(12, 3, links, 0, "bernoulli", rates=[0.1] * 6 + [0.02] * 6, edges_per_round="matching")
     few = simulate(problem, GossipUCB(), 4000, trials=2, checkpoints=60)
     monkeypatch.setattr(run, "MANY", 1)
     assert simulate(problem, GossipUCB(), 4000, trials=2, checkpoints=60).dataset.equals(few.dataset)

@@ -154,13 +154,13 @@ def test_lemma_5_expectation_of_theta():
     """Lemma 5's proof: "E(theta_k(t)) = W^t E(theta_k(0))", and so "|E(theta) - mu_k| <= sqrt(N) lambda_2^t".
 
     The proof takes X~(t) - X~(t-1) to have mean 0, which holds if choices do not depend on rewards; noise
-    of 0.001 makes them independent enough. False alarm: 6 standard errors on 48 numbers, under 1e-6.
+    of 0.001 makes them independent enough. False alarm: 6 standard errors on 72 numbers, under 1e-6.
     """
     world, times, num_tapes = graph.path(4), np.array([0, 1, 3, 8, 20, 60]), 1500
-    means = np.random.default_rng(0).random((4, 2))
+    means = np.random.default_rng(0).random((4, 3))
 
     def tape_of(seed):
-        tape = Tape.random(world, 2, 60, seed, means=np.zeros((4, 2)))
+        tape = Tape.random(world, 3, 60, seed, means=np.zeros((4, 3)))
         return Tape(means + 0.001 * tape.rewards, tape.edges, tape.picks, world)
 
     thetas = thetas_at(times, num_tapes, tape_of)
