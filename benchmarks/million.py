@@ -14,7 +14,7 @@ import numpy as np
 
 from fedbandit import FedBatch, GossipUCB, Graph, LocalUCB, Problem
 from fedbandit.engine.layout import new_population, no_tape, with_own_scratch, world_of
-from fedbandit.simulation.run import plan_of
+from fedbandit.simulation.run import compiled_policy
 from fedbandit.world import graph
 
 POLICIES = {
@@ -42,7 +42,7 @@ class Trial:
         """On a random regular graph of degree 4, with a matching in every round."""
         on = graph.random_regular(num_agents, 4)
         problem = Problem.random(num_agents, ARMS, on, 1, rewards, same_means=True, edges_per_round="matching")
-        plan = plan_of(policy, problem, 10**6)
+        plan = compiled_policy(policy, problem, 10**6)
         links = with_own_scratch(plan.links[0][1])
         population, theta = new_population(plan.page, plan.terms, ARMS), np.zeros((num_agents, ARMS))
         world, none = world_of(problem), np.zeros(num_agents)

@@ -14,7 +14,7 @@ from fedbandit.agent.core.site import SiteDraws
 from fedbandit.engine import layout, streams
 from fedbandit.policies.protocol import Setting
 from fedbandit.simulation.replay import _settings
-from fedbandit.simulation.run import plan_of
+from fedbandit.simulation.run import compiled_policy
 from fedbandit.world.delays import ByOutcome, Geometric
 from plain_engine import PlainEngine
 from sites_on_tape import all_from_the_start
@@ -153,14 +153,14 @@ class Compiled(NamedTuple):
 def compiled_rounds(tape, policy, problem):
     """The simulator's rounds on a tape; ``replay`` itself knows no late rewards."""
     horizon, (agents, arms) = tape.horizon, tape.rewards.shape[1:]
-    plan = plan_of(policy, problem, horizon, settings=settings_of(tape, problem))
+    plan = compiled_policy(policy, problem, horizon, settings=settings_of(tape, problem))
     population = layout.new_population(plan.page, plan.terms, arms, plan.rounds_of_waiting)
-    fixed = layout.Tape(True, tape.rewards, tape.edges, tape.picks, True, tape.noise, True, tape.normals)
+    fixed = layout.TapeArrays(True, tape.rewards, tape.edges, tape.picks, True, tape.noise, True, tape.normals)
     zero, theta, world = np.uint64(0), np.zeros((agents, arms)), layout.world_of(problem)
     links, columns = plan.links[0][1], arms * len(plan.page.averaged)
     for t in range(horizon + 1):
         plan.play_rounds(t, t, zero, zero, population, world, links, fixed, theta, problem.arm_means, np.zeros(agents))
-        chosen = population.turns["arm"].astype(int).tolist() if t else []
+        chosen = population.steps["arm"].astype(int).tolist() if t else []
         yield Compiled(chosen, theta.copy(), population.averages[:, :columns].copy(), population.agents.copy())
 
 

@@ -144,7 +144,7 @@ class _Kernel:
     def __call__(self, *arguments):
         blocks, size, _, shared_bytes = self.shape
         # Blocks play one after the other, unless they may wait for each other.
-        is_grid = "grid_crew" in {getattr(each.cell_contents, "__name__", "") for each in self.function.__closure__}
+        is_grid = "grid_team" in {getattr(each.cell_contents, "__name__", "") for each in self.function.__closure__}
         for together in [range(blocks)] if is_grid else [[block] for block in range(blocks)]:
             _Grid(lambda: self.function(*arguments), together, size, shared_bytes).run()
 
@@ -258,21 +258,21 @@ def _by_value(record):
     return record if isinstance(record, tuple) else _kind_of_terms(record.dtype.names)(*record.item())
 
 
-def _install_crews(threads):
+def _install_teams(threads):
     versions = {
-        (threads.meet, threads.Crew): lambda crew: None,  # a thread of the CPU engine is alone
-        (threads.total_of, threads.Crew): lambda crew, number, pass_number: number,
-        (threads.stopped, threads.Crew): lambda crew: False,
+        (threads.barrier, threads.Team): lambda team: None,  # a thread of the CPU engine is alone
+        (threads.total_of, threads.Team): lambda team, number, pass_number: number,
+        (threads.stopped, threads.Team): lambda team: False,
     }
 
-    def for_crew(kind, function, version, overload=None):
+    def for_team(kind, function, version, overload=None):
         versions[function, kind] = version
 
-    def by_crew(function):
-        return lambda crew, *rest: versions[function, type(crew)](crew, *rest)
+    def by_team(function):
+        return lambda team, *rest: versions[function, type(team)](team, *rest)
 
-    threads.for_crew = for_crew
-    return [(function, by_crew(function)) for function in (threads.meet, threads.total_of, threads.stopped)]
+    threads.for_team = for_team
+    return [(function, by_team(function)) for function in (threads.barrier, threads.total_of, threads.stopped)]
 
 
 def _on_gpu_only(function, version):
@@ -289,7 +289,7 @@ def _with_records(population):
     return population._replace(
         agents=_records(population.agents),
         terms=_records(population.terms),
-        turns=_records(population.turns),
+        steps=_records(population.steps),
         streams=_records(population.streams),
         sharing=sharing._replace(few=_records(sharing.few)),
     )
@@ -313,14 +313,14 @@ def install():
     from fedbandit.rules import mean
 
     compiled.compile_driver = lambda kit: lambda function: function
-    crews = _install_crews(threads)
+    teams = _install_teams(threads)
     import fedbandit.simulation.run  # noqa: F401
     from fedbandit.engine import cpu, layout, streams
     from fedbandit.engine import loop as rounds
     from fedbandit.engine.cuda import engine
 
     versions = [
-        *crews,
+        *teams,
         (compiled.by_value, _by_value),
         (compiled.as_arm, np.uint64),
         (compiled.not_negative, lambda index: index),
@@ -333,7 +333,7 @@ def install():
         (protocol.fill_with_normals, streams._fill_with_normals(None, None)),
         (protocol.highest_draw, streams._highest_draw(None, None, None)),
     ):
-        versions.append((function, _by_draws(streams.DecisionDraws, function, version)))
+        versions.append((function, _by_draws(streams.SimulatedDraws, function, version)))
     one = streams._draw_noise(None, None, 0, None, 0.0, None)
     several = streams._draw_noise(None, None, 0, None, 0.0, types.UniTuple(types.int64, 2))
     versions.append((streams.draw_noise, lambda *given: (several if isinstance(given[-1], tuple) else one)(*given)))

@@ -38,7 +38,7 @@ from fedbandit import (
 )
 from fedbandit.engine.layout import new_population, no_tape, world_of
 from fedbandit.experiments.experiment import read_experiment
-from fedbandit.simulation.run import check_call, plan_of
+from fedbandit.simulation.run import check_call, compiled_policy
 from fedbandit.world import graph
 
 MEANS = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.8], [0.0, 0.6]])
@@ -223,7 +223,7 @@ def test_counts_spread_over_the_links_that_exist_only():
     """n~ of an agent that meets nobody stays its own count (Algorithm 1, line 5)."""
     contacts = graph.contacts([(t, 0, 1) for t in range(1, 51)] + [(60, 1, 2), (60, 2, 3)])
     problem = replace(Problem.bernoulli(MEANS, contacts), rates=np.array([1.0, 0.05, 0.05, 1.0]))
-    page, terms, ((_, links),), play_rounds, *_ = plan_of(GossipUCB(), problem, 50)
+    page, terms, ((_, links),), play_rounds, *_ = compiled_policy(GossipUCB(), problem, 50)
     population, theta = new_population(page, terms, 2), np.zeros((4, 2))
     world, zero = world_of(problem), np.uint64(0)
     play_rounds(0, 50, zero, zero, population, world, links, no_tape(), theta, problem.arm_means, np.zeros(4))

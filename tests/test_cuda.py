@@ -28,7 +28,7 @@ from fedbandit.cli import app
 from fedbandit.engine.cpu import Truth, new_record, spread_of, statistics
 from fedbandit.engine.cuda import blocks
 from fedbandit.engine.cuda import engine as gpu
-from fedbandit.engine.cuda.engine import Row, enter, stages_of
+from fedbandit.engine.cuda.engine import Reading, enter, segments_of
 from fedbandit.engine.cuda.warp import MANY_REGISTERS, MANY_WARPS, Room, _three_records, fits_in_a_warp
 from fedbandit.engine.layout import new_population
 from fedbandit.policies import POLICIES
@@ -155,7 +155,7 @@ STARTS = st.lists(st.integers(1, 60), unique=True, max_size=4).map(lambda starts
 
 @given(st.lists(st.integers(1, 50), unique=True, min_size=1).map(sorted), STARTS, STARTS, st.integers(1, 60))
 def test_stages_cover_a_run_and_end_where_something_is_read_or_changes(times, truth_starts, link_starts, most):
-    stages, rows = stages_of(times, truth_starts, link_starts, most)
+    stages, rows = segments_of(times, truth_starts, link_starts, most)
     played = [t for stage in stages for t in range(stage.first, stage.last + 1)]
     assert played == list(range(times[-1] + 1))  # each round once
     for stage in stages:
@@ -194,7 +194,7 @@ def test_books_are_the_sums_written_out(keep, num_problems):
         gaps = means.max(axis=1, keepdims=True) - means
         truths.append([Truth(start, None, gaps[p], means[p]) for p, start in enumerate(starts)])
     arms = rng.integers(num_arms, size=(trials, num_agents, times[-1]))  # of rounds 1, 2, ...
-    _, rows = stages_of(times, starts, [0], 2)
+    _, rows = segments_of(times, starts, [0], 2)
     lasts = sorted({*times, *(start - 1 for start in starts[1:])})
     told = []
     for last in lasts:
@@ -202,7 +202,7 @@ def test_books_are_the_sums_written_out(keep, num_problems):
         theta, misses = rng.random((trials, num_agents, num_arms)), rng.integers(5, size=(trials, num_agents)) + 0.0
         messages, caught_up = (rng.integers(9, size=(trials, num_agents)) for _ in range(2))
         told.append(
-            Row(tried.astype(np.int32), theta, messages, np.full((trials, num_agents), last), caught_up, misses)
+            Reading(tried.astype(np.int32), theta, messages, np.full((trials, num_agents), last), caught_up, misses)
         )
     record = new_record(trials, num_agents, len(times), num_arms, keep)
     enter(told, rows, truths, record, keep)
@@ -242,7 +242,7 @@ def policy_of(kind):
     return POLICIES[kind](*needs.get(kind, ()))
 
 
-def plan_of(policy, problem=PROBLEM, horizon=100, **options):
+def compiled_policy(policy, problem=PROBLEM, horizon=100, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         (plan,) = check_call(problem, policy, horizon, 1, 0, 5, **options).plans
@@ -253,7 +253,7 @@ def plan_of(policy, problem=PROBLEM, horizon=100, **options):
 @pytest.mark.parametrize("kind", POLICIES)
 def test_every_number_of_an_agent_lies_in_one_place(kind, num_arms):
     problem = Problem.random(3, num_arms, "path:3", seed=4, rewards="bernoulli")
-    plan = plan_of(policy_of(kind), problem)
+    plan = compiled_policy(policy_of(kind), problem)
     whole = new_population(plan.page, plan.terms, num_arms).agents.dtype
     least = sum(whole[name].itemsize for name in (*plan.page.averaged, "tried"))
     for room in (MANY_WARPS, MANY_REGISTERS, Room(1_000, None)):
@@ -272,7 +272,7 @@ def test_every_number_of_an_agent_lies_in_one_place(kind, num_arms):
 
 def test_who_needs_everybody_does_not_play_in_a_warp():
     def fits(policy, *size, problem=PROBLEM, **options):
-        return fits_in_a_warp(plan_of(policy, problem, **options), *(size or problem.means.shape))
+        return fits_in_a_warp(compiled_policy(policy, problem, **options), *(size or problem.means.shape))
 
     for kind in ("gossip_ucb", "fed_ucb", "fed_batch", "local_ucb"):
         assert fits(policy_of(kind)), kind
@@ -294,11 +294,11 @@ def test_a_trial_that_the_gpu_has_no_memory_for_is_refused(monkeypatch):
     memory = SimpleNamespace(get_memory_info=lambda: SimpleNamespace(free=2_000))
     monkeypatch.setattr(gpu._cuda, "current_context", lambda: memory)
     with pytest.raises(InvalidArgument, match=r"problem must be smaller, not '3 agents'.*GiB on the GPU"):
-        gpu._trials_at_once(plan_of(GossipUCB()), 3, 3, 5, 10)
+        gpu._trials_at_once(compiled_policy(GossipUCB()), 3, 3, 5, 10)
     memory.get_memory_info = lambda: SimpleNamespace(free=20_000)
-    few = gpu._trials_at_once(plan_of(GossipUCB()), 3, 3, 5, 10_000)
+    few = gpu._trials_at_once(compiled_policy(GossipUCB()), 3, 3, 5, 10_000)
     memory.get_memory_info = lambda: SimpleNamespace(free=200_000)
-    assert 1 <= few < gpu._trials_at_once(plan_of(GossipUCB()), 3, 3, 5, 10_000) < 10_000
+    assert 1 <= few < gpu._trials_at_once(compiled_policy(GossipUCB()), 3, 3, 5, 10_000) < 10_000
 
 
 def test_an_own_page_does_not_play_on_a_grid():

@@ -16,7 +16,7 @@ from fedbandit.engine.layout import new_population, no_tape, setting_of, setting
 from fedbandit.engine.streams import EDGES, draw, stream
 from fedbandit.experiments import sweep
 from fedbandit.simulation import run
-from fedbandit.simulation.run import plan_of
+from fedbandit.simulation.run import compiled_policy
 from fedbandit.world import graph
 from fedbandit.world.edge_arrays import components, geometric_edges, independent_edges, smallest_mode
 
@@ -159,13 +159,13 @@ def greedy(on, t, seed=0, trial=0):
 @pytest.mark.parametrize("text", ["random_regular:60:4", "star:20", "path:31"])
 def test_a_matching_is_the_greedy_one(text):
     problem = world(text)
-    plan = plan_of(GossipUCB(), problem, 10)
+    plan = compiled_policy(GossipUCB(), problem, 10)
     links, population = with_own_scratch(plan.links[0][1]), new_population(plan.page, plan.terms, 3)
     rest = (world_of(problem), links, no_tape(), np.zeros((problem.num_agents, 3)), problem.arm_means)
     before = np.zeros(problem.num_agents, int)
     for t in range(6):
         plan.play_rounds(t, t, np.uint64(0), np.uint64(0), population, *rest, np.zeros(problem.num_agents))
-        now = population.turns["messages"].copy()
+        now = population.steps["messages"].copy()
         assert set(np.flatnonzero(now - before)) == (greedy(problem.graph, t) if t else set())
         before = now
 
@@ -207,12 +207,12 @@ def test_many_agents_hear_a_new_neighbour(monkeypatch):
 
 
 def test_a_thread_that_fails_stops_the_others():
-    plan = plan_of(GossipUCB(), world(), 10)
+    plan = compiled_policy(GossipUCB(), world(), 10)
     links, population = with_own_scratch(plan.links[0][1]), new_population(plan.page, plan.terms, 3)
     problem = world()
 
     def play(*arguments):
-        if arguments[6].crew.part == 1:
+        if arguments[6].team.part == 1:
             plan.play_rounds(arguments[0], 2, *arguments[2:])
             raise RuntimeError("of the second")  # while the first waits for it in the third round
         plan.play_rounds(*arguments)

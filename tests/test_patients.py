@@ -25,7 +25,7 @@ from fedbandit.agent.core.standings import MOST_NUMBERS, Standing, Standings
 from fedbandit.engine.layout import new_population, no_tape, setting_of, with_own_scratch, world_of
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.rules.batch import batch_size, release_variance, scheduled_variance
-from fedbandit.simulation.run import plan_of
+from fedbandit.simulation.run import compiled_policy
 from fedbandit.world import graph, hospital
 from sites_on_tape import SitesOnTape, tape_on_the_grid
 
@@ -153,7 +153,7 @@ def test_in_the_simulator_a_site_weighs_as_many_patients_as_it_had_by_its_last_r
     rates = [1.0, 0.3, 0.05, 0.6]
     problem = Problem.random(4, 3, "path", 3, "bernoulli", rates=rates, counts="patients")
     policy = FedBatch(1.0)
-    plan, population = plan_of(policy, problem, 4000), None
+    plan, population = compiled_policy(policy, problem, 4000), None
     population = new_population(plan.page, plan.terms, 3)
     links, theta, last = with_own_scratch(plan.links[0][1]), np.zeros((4, 3)), -1
     for t in (50, 500, 4000):

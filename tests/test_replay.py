@@ -10,7 +10,7 @@ import pytest
 from fedbandit import CentralUCB, FedBatch, GossipUCB, InvalidArgument, LocalUCB, NotLogged, Problem, Tape, replay
 from fedbandit.engine.layout import setting_of
 from fedbandit.simulation import replay as replay_module
-from fedbandit.simulation.run import plan_of
+from fedbandit.simulation.run import compiled_policy
 from fedbandit.world import graph
 from plain_engine import PlainEngine
 
@@ -78,7 +78,7 @@ def test_no_agent_ever_holds_a_nan(monkeypatch):
     rewards[3, 2] = np.nan
 
     def watched(*arguments, **options):
-        plan = plan_of(*arguments, **options)
+        plan = compiled_policy(*arguments, **options)
 
         def play_rounds(first, last, seed, trial, population, *rest):
             plan.play_rounds(first, last, seed, trial, population, *rest)
@@ -88,7 +88,7 @@ def test_no_agent_ever_holds_a_nan(monkeypatch):
 
         return plan._replace(play_rounds=play_rounds)
 
-    monkeypatch.setattr(replay_module, "plan_of", watched)
+    monkeypatch.setattr(replay_module, "compiled_policy", watched)
     with pytest.raises(NotLogged):
         replay(replace(TAPE, rewards=rewards), GossipUCB())
     assert rounds == [0, 1, 2, 3]

@@ -18,7 +18,7 @@ from fedbandit.engine import layout
 from fedbandit.experiments.experiment import ExperimentError, read_experiment, read_sweep
 from fedbandit.policies.plain import narrowed, widen
 from fedbandit.policies.protocol import time_of
-from fedbandit.simulation.run import check_call, plan_of
+from fedbandit.simulation.run import check_call, compiled_policy
 from fedbandit.world import graph
 from late_engine import settings_of
 from plain_engine import PlainEngine
@@ -70,15 +70,15 @@ def compiled_arms(tape, policy, shares, draws):
     """The arms of the simulator's rounds on a tape."""
     agents, arms = tape.rewards.shape[1:]
     problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, 1.0, tape.reward_range)
-    plan = plan_of(policy, problem, tape.horizon, settings=settings_of(tape, problem), shares=shares)
+    plan = compiled_policy(policy, problem, tape.horizon, settings=settings_of(tape, problem), shares=shares)
     population = layout.new_population(plan.page, plan.terms, arms, shares=plan.shares)
-    fixed = layout.Tape(True, tape.rewards, tape.edges, tape.picks, True, tape.noise, True, tape.normals, draws)
+    fixed = layout.TapeArrays(True, tape.rewards, tape.edges, tape.picks, True, tape.noise, True, tape.normals, draws)
     zero, theta, world = np.uint64(0), np.zeros((agents, arms)), layout.world_of(problem)
     for t in range(tape.horizon + 1):
         links = plan.links[0][1]
         plan.play_rounds(t, t, zero, zero, population, world, links, fixed, theta, problem.arm_means, np.zeros(agents))
         if t > 0:
-            yield population.turns["arm"].tolist()
+            yield population.steps["arm"].tolist()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from fedbandit.engine.streams import (
     REWARDS,
     SLAB_EDGES,
     SLABS,
-    DecisionDraws,
+    SimulatedDraws,
     beta,
     draw,
     laplace,
@@ -177,7 +177,7 @@ def choose(streams, tape, means, spreads, likely, first, arms, other_arms):
     name_streams(np.uint64(5), np.uint64(0), mine, 0)
     row = np.zeros(len(means))
     for c in range(len(arms)):
-        draws = DecisionDraws(0, first + c, np.uint64(likely), mine, tape)
+        draws = SimulatedDraws(0, first + c, np.uint64(likely), mine, tape)
         arms[c] = highest_draw(means, spreads, draws)
         fill_with_normals(row, draws)
         other_arms[c] = highest_drawn(means, spreads, row)

@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.engine.layout import Links, World, new_population, no_tape, with_own_scratch
+from fedbandit.engine.layout import LinkArrays, World, new_population, no_tape, with_own_scratch
 from fedbandit.engine.phases import Kit
-from fedbandit.engine.threads import Crew, crew_of, stop
+from fedbandit.engine.threads import Team, stop, team_of
 from fedbandit.policies.protocol import Page
 from fedbandit.shares import Shares
 
 __all__ = [
     "STATISTICS",
+    "CompiledPolicy",
     "Keep",
-    "Plan",
     "Record",
     "Truth",
     "checked_keep",
@@ -118,12 +118,12 @@ def new_record(num_trials: int, num_agents: int, num_times: int, num_arms: int, 
     )
 
 
-class Plan(NamedTuple):
+class CompiledPolicy(NamedTuple):
     """A policy on a problem: its page, the agents' fixed numbers, the links that it uses, and the compiled rounds."""
 
     page: Page
     terms: Any
-    links: Sequence[tuple[int, Links]]  # by their first round
+    links: Sequence[tuple[int, LinkArrays]]  # by their first round
     play_rounds: Callable[..., None]
     kit: Kit
     rounds_of_waiting: int = 0  # how long a reward may wait until it counts; 0: all count at once
@@ -184,7 +184,7 @@ def _sum_over_arms(
 
 def _run_trial(
     truths: Sequence[Truth],
-    plan: Plan,
+    plan: CompiledPolicy,
     times: NDArray[np.int64],
     seed: int,
     trial: int,
@@ -196,7 +196,7 @@ def _run_trial(
     """Play a trial in so many threads; yields the number of rounds done."""
     num_agents, num_arms = truths[0].world.means.shape
     population = new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares)
-    tried, messages, clock = population.agents["tried"], population.turns["messages"], population.turns["clock"]
+    tried, messages, clock = population.agents["tried"], population.steps["messages"], population.steps["clock"]
     links, tape = [with_own_scratch(each) for _, each in plan.links], no_tape()
     theta, misses, books = np.zeros((num_agents, num_arms)), np.zeros(num_agents), _Books(num_agents, num_arms)
     caught_up = population.agents["caught_up"] if "caught_up" in plan.page.knows else np.zeros(num_agents, np.int32)
@@ -255,22 +255,22 @@ def _play_together(play_rounds: Callable[..., None], threads: int, *arguments: A
     if threads == 1:
         play_rounds(*arguments)
         return
-    links: Links = arguments[_LINKS]
-    board, crew = crew_of(len(links.degree), threads)
+    links: LinkArrays = arguments[_LINKS]
+    counters, team = team_of(len(links.degree), threads)
 
-    def play(part: Crew) -> None:
+    def play(part: Team) -> None:
         try:
-            play_rounds(*arguments[:_LINKS], links._replace(crew=part), *arguments[_LINKS + 1 :])
+            play_rounds(*arguments[:_LINKS], links._replace(team=part), *arguments[_LINKS + 1 :])
         except BaseException:
-            stop(board)
+            stop(counters)
             raise
 
     with ThreadPoolExecutor(threads - 1) as pool:
         try:
-            others = [pool.submit(play, part) for part in crew[1:]]
-            play(crew[0])
+            others = [pool.submit(play, part) for part in team[1:]]
+            play(team[0])
         except BaseException:  # also if a thread cannot start
-            stop(board)
+            stop(counters)
             raise
         for other in others:
             other.result()
@@ -278,7 +278,7 @@ def _play_together(play_rounds: Callable[..., None], threads: int, *arguments: A
 
 def run_trials(
     truths: Sequence[Sequence[Truth]],
-    plans: Sequence[Plan],
+    plans: Sequence[CompiledPolicy],
     times: NDArray[np.int64],
     trials: range,
     seed: int,

@@ -14,7 +14,7 @@ from fedbandit.checks import InvalidArgument
 from fedbandit.engine.late_rewards import Lateness, lateness_of, new_waiting
 from fedbandit.engine.links import LINKS, LinkKind, Matching, links_by, new_matching
 from fedbandit.engine.sharing import new_sharing
-from fedbandit.engine.threads import alone
+from fedbandit.engine.threads import single_thread
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.policies.registry import label_of
@@ -23,9 +23,9 @@ from fedbandit.world.graph import Contacts, Schedule
 from fedbandit.world.problem import Problem
 
 __all__ = [
-    "Links",
+    "LinkArrays",
     "Population",
-    "Tape",
+    "TapeArrays",
     "World",
     "links_of",
     "new_population",
@@ -50,7 +50,7 @@ class World(NamedTuple):
     lateness: Lateness
 
 
-class Links(NamedTuple):
+class LinkArrays(NamedTuple):
     """The graph's links, and which of them are active in a round."""
 
     edges: Any  # [E, 2]; indices are unsigned: compiled code tests signed ones for negative values
@@ -64,10 +64,10 @@ class Links(NamedTuple):
     degree: Any  # [N], scratch
     mixed: Any  # like the averages, scratch
     matching: Matching  # scratch
-    crew: Any  # Crew, or one of a GPU
+    team: Any  # Team, or one of a GPU
 
 
-class Tape(NamedTuple):
+class TapeArrays(NamedTuple):
     """Fixed randomness, instead of streams."""
 
     on: bool
@@ -81,7 +81,7 @@ class Tape(NamedTuple):
     shares: Any = np.zeros((1, 1))  # [T, N]: draws in [0, 1) for shares of arms
 
 
-class Shown(NamedTuple):
+class ShownCounts(NamedTuple):
     """What neighbours read of an agent, apart from its record; of this round and of the next, in turn."""
 
     rows: Any  # [2, N, M and what fills a line of the cache]: n~
@@ -95,8 +95,8 @@ class Population(NamedTuple):
     terms: Any  # [N] records of each one's fixed numbers
     averages: Any  # [N, ...]: the same memory as rows of numbers, of which the first are averaged
     n_max: Any  # [N, M]: n~ of the next round, where it lies in agents' records
-    shown: Shown  # n~, where it lies apart
-    turns: Any  # [N] records of what each does in the current round
+    shown: ShownCounts  # n~, where it lies apart
+    steps: Any  # [N] records of what each does in the current round
     streams: Any  # [N] records of the names of its random streams
     pooled: Any  # [M]: the round in which an arm was last pooled
     before: Any  # [N, M, ...]: what an agent published of each arm before it was reweighed; scratch
@@ -132,7 +132,7 @@ def new_population(
     num_agents, columns = len(terms), len(page.averaged)
     agents = np.zeros(num_agents, _dtype_of(page, num_arms))
     agents["n_max"] = 1  # after the first pulls everyone has pulled every arm once
-    turn = [("before", "f8", (columns,)), ("clock", "i8"), ("arm", "u8"), ("messages", "i8"), ("mixed", "i8")]
+    step = [("before", "f8", (columns,)), ("clock", "i8"), ("arm", "u8"), ("messages", "i8"), ("mixed", "i8")]
     stream = [
         ("picks", "u8"),
         ("arrivals", "u8"),
@@ -145,7 +145,7 @@ def new_population(
         averages=agents.view(np.float64).reshape(num_agents, -1),
         n_max=np.ones((num_agents, num_arms), np.int32),
         shown=_new_shown(num_agents, num_arms),
-        turns=np.zeros(num_agents, np.dtype([*turn, ("released", "i8"), ("acts", "i8")])),
+        steps=np.zeros(num_agents, np.dtype([*step, ("released", "i8"), ("acts", "i8")])),
         streams=np.zeros(num_agents, np.dtype(stream)),
         pooled=np.zeros(num_arms, np.int64),
         before=np.zeros((num_agents if page.reweigh is not None else 1, num_arms, columns)),
@@ -154,13 +154,13 @@ def new_population(
     )
 
 
-def _new_shown(num_agents: int, num_arms: int) -> Shown:
+def _new_shown(num_agents: int, num_arms: int) -> ShownCounts:
     """Everyone has pulled every arm once, which is news."""
     width = num_arms if num_agents < _MANY else -(-num_arms // _COUNTS_PER_LINE) * _COUNTS_PER_LINE
     room = np.ones(2 * num_agents * width + _COUNTS_PER_LINE, np.int32)
     start = -room.ctypes.data % (4 * _COUNTS_PER_LINE) // 4  # a row of a small number of arms touches one line
     rows = room[start : start + 2 * num_agents * width].reshape(2, num_agents, width)
-    return Shown(rows, np.ones((2, num_agents), np.uint8))
+    return ShownCounts(rows, np.ones((2, num_agents), np.uint8))
 
 
 _MANY, _COUNTS_PER_LINE = 1_000, 16
@@ -237,7 +237,7 @@ def terms_of(policy: Policy, settings: Sequence[Setting], which: NDArray[np.int6
     return records if which is None else records[which]
 
 
-def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[LinkKind, list[tuple[int, Links]]]:
+def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[LinkKind, list[tuple[int, LinkArrays]]]:
     """How links are used: the problem's way or the policy's own; and the links themselves, by their first round."""
     bring_links = getattr(policy, "links", None)
     kind, rule, chosen = LINKS["present"], LinkRule(1.0), problem.edges_per_round
@@ -267,10 +267,10 @@ def links_of(policy: Policy, problem: Problem, horizon: int) -> tuple[LinkKind, 
     return kind, [(first, _links(problem, edges, contacts, rule, columns)) for first, edges in periods]
 
 
-def _links(problem: Problem, given: Any, contacts: Contacts | None, rule: LinkRule, columns: int) -> Links:
+def _links(problem: Problem, given: Any, contacts: Contacts | None, rule: LinkRule, columns: int) -> LinkArrays:
     num_agents, edges = problem.num_agents, np.array(given, np.uint32).reshape(-1, 2)
     first_neighbour, neighbours = _adjacency(num_agents, edges, problem.over_time is not None)
-    return Links(
+    return LinkArrays(
         edges=edges,
         first_neighbour=first_neighbour,
         neighbours=neighbours,
@@ -282,7 +282,7 @@ def _links(problem: Problem, given: Any, contacts: Contacts | None, rule: LinkRu
         degree=np.zeros(num_agents, np.int64),
         mixed=np.zeros((num_agents, columns)),
         matching=new_matching(num_agents),
-        crew=alone(num_agents),
+        team=single_thread(num_agents),
     )
 
 
@@ -302,7 +302,7 @@ def _adjacency(
     return first.astype(np.int64), others[order].astype(np.uint32)
 
 
-def with_own_scratch(links: Links) -> Links:
+def with_own_scratch(links: LinkArrays) -> LinkArrays:
     """The same links, with scratch memory for another thread."""
     return links._replace(
         present=links.present.copy(),
@@ -312,7 +312,7 @@ def with_own_scratch(links: Links) -> Links:
     )
 
 
-def no_tape() -> Tape:
+def no_tape() -> TapeArrays:
     """Randomness from streams alone."""
     cube = np.zeros((1, 1, 1))
-    return Tape(False, cube, np.zeros((1, 2), np.int64), np.zeros((1, 1)), False, cube, False, cube)
+    return TapeArrays(False, cube, np.zeros((1, 2), np.int64), np.zeros((1, 1)), False, cube, False, cube)

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedbandit.engine.compiled import compilable, compile_inner, compile_rare
 from fedbandit.engine.streams import draw, next_bits, uniform, whole_below
-from fedbandit.engine.threads import meet, stopped, total_of
+from fedbandit.engine.threads import barrier, stopped, total_of
 from fedbandit.policies.own_code import digest_of
 from fedbandit.rules.gossip import average, metropolis_weight
 
@@ -42,16 +42,16 @@ def new_matching(num_agents: int) -> Matching:
 
 
 @compile_inner
-def _average_pair(averages: Any, num_columns: int, turns: Any, i: Any, j: Any) -> None:
+def _average_pair(averages: Any, num_columns: int, steps: Any, i: Any, j: Any) -> None:
     """Algorithm 1, line 20: the ends of a link take the mean of both."""
     for c in range(num_columns):
         mixed = average(averages[i, c], averages[j, c])
         averages[i, c] = mixed
         averages[j, c] = mixed
-    turns[i].messages += 1
-    turns[i].mixed = 1
-    turns[j].messages += 1
-    turns[j].mixed = 1
+    steps[i].messages += 1
+    steps[i].mixed = 1
+    steps[j].messages += 1
+    steps[j].mixed = 1
 
 
 @compile_inner
@@ -76,42 +76,42 @@ def _choose(links: Any, bits: Any, i: Any, all_are_free: bool) -> Any:
 
 
 @compile_rare
-def _find_and_average(averages: Any, num_columns: int, links: Any, turns: Any, bits: Any) -> None:
-    (choice, is_free, waiting), crew = links.matching, links.crew
+def _find_and_average(averages: Any, num_columns: int, links: Any, steps: Any, bits: Any) -> None:
+    (choice, is_free, waiting), team = links.matching, links.team
     count = 0
-    for i in range(crew.first, crew.last):
+    for i in range(team.first, team.last):
         is_free[i] = 1
         choice[i] = _choose(links, bits, i, True)
         if choice[i] != _NOBODY:
-            waiting[crew.first + count] = i
+            waiting[team.first + count] = i
             count += 1
     passes = 0
-    while total_of(crew, count, passes) > 0 and not stopped(crew):
+    while total_of(team, count, passes) > 0 and not stopped(team):
         passes += 1
         # Pairs have no agent in common: each averages at once, by the thread of its smaller end.
-        for w in range(crew.first, crew.first + count):
+        for w in range(team.first, team.first + count):
             i = waiting[w]
             j = choice[i]
             if choice[j] == i:
                 is_free[i] = 0
                 if i < j:
-                    _average_pair(averages, num_columns, turns, i, j)
-        meet(crew)
+                    _average_pair(averages, num_columns, steps, i, j)
+        barrier(team)
         left = 0
-        for w in range(crew.first, crew.first + count):
+        for w in range(team.first, team.first + count):
             i = waiting[w]
             if is_free[i] > 0:
                 if is_free[choice[i]] == 0:
                     choice[i] = _choose(links, bits, i, False)
                 if choice[i] != _NOBODY:
-                    waiting[crew.first + left] = i
+                    waiting[team.first + left] = i
                     left += 1
         count = left
 
 
-def average_matching(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
+def average_matching(averages: Any, num_columns: int, links: Any, steps: Any, tape: Any, t: int, bits: Any) -> None:
     """The pairs of a random maximal matching average."""
-    _find_and_average(averages, num_columns, links, turns, bits)
+    _find_and_average(averages, num_columns, links, steps, bits)
 
 
 # ---------------------------------------------------------------- averages over the links of a round
@@ -123,7 +123,7 @@ compilable(metropolis_weight)
 class LinkKind(NamedTuple):
     """How the links of a round are found and used.
 
-    * ``average(averages, num_columns, links, turns, tape, t, bits)``: the ends of the round's links average
+    * ``average(averages, num_columns, links, steps, tape, t, bits)``: the ends of the round's links average
     * ``mark(links, t, bits)``: sets ``links.present`` of every edge before the decisions; n~ then spreads over the
       present links only. ``None``: n~ spreads over all edges of the graph, as in the paper.
     """
@@ -141,27 +141,27 @@ def _average_column(averages: Any, i: Any, j: Any, c: Any) -> None:
 
 
 @compile_inner
-def _average_ends(averages: Any, num_columns: int, links: Any, turns: Any, edges: Any, e: Any) -> None:
+def _average_ends(averages: Any, num_columns: int, links: Any, steps: Any, edges: Any, e: Any) -> None:
     """The ends of one edge take the mean of both; threads divide the columns among them."""
-    i, j, crew = np.uint32(edges[e, 0]), np.uint32(edges[e, 1]), links.crew
-    if crew.parts == 1:  # column after column, which the compiler turns into vectors
+    i, j, team = np.uint32(edges[e, 0]), np.uint32(edges[e, 1]), links.team
+    if team.parts == 1:  # column after column, which the compiler steps into vectors
         for c in range(num_columns):
             _average_column(averages, i, j, c)
     else:
-        for c in range(crew.part, num_columns, crew.parts):
+        for c in range(team.part, num_columns, team.parts):
             _average_column(averages, i, j, c)
     for end in (i, j):
-        if crew.first <= end < crew.last:
-            turns[end].messages += 1
-            turns[end].mixed = 1
+        if team.first <= end < team.last:
+            steps[end].messages += 1
+            steps[end].mixed = 1
 
 
-def average_one_link(averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any) -> None:
+def average_one_link(averages: Any, num_columns: int, links: Any, steps: Any, tape: Any, t: int, bits: Any) -> None:
     """Algorithm 1, lines 17-20: the ends of one random edge average what was gossiped up to t - 1."""
     if tape.on:
-        _average_ends(averages, num_columns, links, turns, tape.edges, t - 1)
+        _average_ends(averages, num_columns, links, steps, tape.edges, t - 1)
     elif len(links.edges) > 0:
-        _average_ends(averages, num_columns, links, turns, links.edges, whole_below(bits, len(links.edges)))
+        _average_ends(averages, num_columns, links, steps, links.edges, whole_below(bits, len(links.edges)))
 
 
 def divides(average_links: Callable[..., None]) -> bool:
@@ -188,7 +188,7 @@ def mark_contacts(links: Any, t: int, bits: Any) -> None:
 
 
 def average_present_links(
-    averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any
+    averages: Any, num_columns: int, links: Any, steps: Any, tape: Any, t: int, bits: Any
 ) -> None:
     """All present edges average at once."""
     present, degree, mixed = links.present, links.degree, links.mixed
@@ -206,22 +206,22 @@ def average_present_links(
             i, j = links.edges[e, 0], links.edges[e, 1]
             weight = links.weight if links.weight > 0.0 else metropolis_weight(degree[i], degree[j])
             for c in range(num_columns):
-                step = weight * (averages[j, c] - averages[i, c])
-                mixed[i, c] += step
-                mixed[j, c] -= step
+                flow = weight * (averages[j, c] - averages[i, c])
+                mixed[i, c] += flow
+                mixed[j, c] -= flow
     for i in range(len(degree)):
-        turns[i].messages += degree[i]
-        turns[i].mixed = 1
+        steps[i].messages += degree[i]
+        steps[i].mixed = 1
         for c in range(num_columns):
             averages[i, c] = mixed[i, c]
 
 
 def average_links_by_chance(
-    averages: Any, num_columns: int, links: Any, turns: Any, tape: Any, t: int, bits: Any
+    averages: Any, num_columns: int, links: Any, steps: Any, tape: Any, t: int, bits: Any
 ) -> None:
     """Every edge is present with some probability."""
     mark_by_chance(links, t, bits)
-    average_present_links(averages, num_columns, links, turns, tape, t, bits)
+    average_present_links(averages, num_columns, links, steps, tape, t, bits)
 
 
 LINKS: dict[str, LinkKind] = {
@@ -230,7 +230,7 @@ LINKS: dict[str, LinkKind] = {
     "present": LinkKind(average_links_by_chance),
     "contacts": LinkKind(average_present_links, mark_contacts),
 }
-"""By the kind of ``Links``."""
+"""By the kind of ``LinkArrays``."""
 
 
 @cache

@@ -15,7 +15,7 @@ from fedbandit.engine.compiled import compile_driver, compile_inner, not_negativ
 from fedbandit.engine.links import divides
 from fedbandit.engine.phases import Kit, phases_of
 from fedbandit.engine.streams import EDGES, draw, name_streams, stream
-from fedbandit.engine.threads import meet, stopped
+from fedbandit.engine.threads import barrier, stopped
 from fedbandit.policies.protocol import time_of
 
 __all__ = ["AHEAD", "MANY", "fetch_agent", "rounds_of", "rounds_of_many"]
@@ -61,7 +61,7 @@ def fetch_agent(population: Any, world: Any, links: Any, t: Any, i: Any, hears: 
     mine = _address(agents) + i * agents.itemsize
     for line in range(0, agents.itemsize, _LINE):
         _fetch(mine + line)
-    _fetch(_address(population.turns) + i * population.turns.itemsize)
+    _fetch(_address(population.steps) + i * population.steps.itemsize)
     means = _address(world.means[i])
     _fetch(means)
     _fetch(means + _LINE)
@@ -97,43 +97,43 @@ def rounds_of(kit: Kit) -> Callable[..., None]:
     ) -> None:
         """Play rounds ``first`` to ``last`` of a trial; round 0 is the first pull of every arm.
 
-        The thread plays the agents of its slice, ``links.crew``, and alone what is not divided if it is the first.
+        The thread plays the agents of its slice, ``links.team``, and alone what is not divided if it is the first.
         ``theta`` receives the final estimates; ``misses`` counts errors against ``arm_means`` larger than the radius.
         """
-        crew = links.crew
+        team = links.team
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
-            for j in range(crew.first, crew.last):
+            for j in range(team.first, team.last):
                 i = not_negative(j)
                 name_streams(seed, trial, population.streams[i], i)
                 begin(population, i)
         for t in range(first, last + 1):
             now, bits = time_of(t), draw(edge_stream, np.uint64(t))
             if has_marks and t > 0:
-                if crew.part == 0:
+                if team.part == 0:
                     mark(population, links, t, bits)
-                meet(crew)
-            for j in range(crew.first, crew.last):
+                barrier(team)
+            for j in range(team.first, team.last):
                 act(population, world, links, tape, t, now, not_negative(j))
-            meet(crew)
+            barrier(team)
             if exchanges:
-                if all_exchange or crew.part == 0:
+                if all_exchange or team.part == 0:
                     exchange(population, links, tape, t, bits)
-                meet(crew)
-            for j in range(crew.first, crew.last):
+                barrier(team)
+            for j in range(team.first, team.last):
                 learn(population, t, not_negative(j))
-            meet(crew)
+            barrier(team)
             if meets and t > 0:
-                if crew.part == 0:
+                if team.part == 0:
                     gather(population, links)
-                meet(crew)
+                barrier(team)
             if watches and t > 0:
-                for j in range(crew.first, crew.last):
+                for j in range(team.first, team.last):
                     watch(population, arm_means, misses, not_negative(j))
-            if stopped(crew):
+            if stopped(team):
                 return
         agents, terms = population.agents, population.terms
-        for j in range(crew.first, crew.last):
+        for j in range(team.first, team.last):
             i = not_negative(j)
             for k in range(theta.shape[1]):
                 theta[i, k] = estimate(agents[i], terms[i], agents[i], k)
@@ -171,13 +171,13 @@ def rounds_of_many(kit: Kit) -> Callable[..., None]:
     ) -> None:
         """Play rounds ``first`` to ``last`` of a trial; round 0 is the first pull of every arm.
 
-        The thread plays the agents of its slice, ``links.crew``, and alone what is not divided if it is the first.
+        The thread plays the agents of its slice, ``links.team``, and alone what is not divided if it is the first.
         ``theta`` receives the final estimates; ``misses`` counts errors against ``arm_means`` larger than the radius.
         """
-        crew = links.crew
+        team = links.team
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
-            for j in range(crew.first, crew.last):
+            for j in range(team.first, team.last):
                 i = not_negative(j)
                 name_streams(seed, trial, population.streams[i], i)
                 begin(population, i)
@@ -186,34 +186,34 @@ def rounds_of_many(kit: Kit) -> Callable[..., None]:
             for sweep in range(sweeps):
                 learns, acts = t > first and sweep == 0, t <= last and sweep == sweeps - 1
                 if has_marks and acts and t > 0:
-                    if crew.part == 0:
+                    if team.part == 0:
                         mark(population, links, t, bits)
-                    meet(crew)
-                for j in range(crew.first, crew.last):
+                    barrier(team)
+                for j in range(team.first, team.last):
                     i = not_negative(j)
                     if learns:
                         learn(population, t - 1, i)
                     if acts:
-                        if i + AHEAD < crew.last:
+                        if i + AHEAD < team.last:
                             fetch_agent(population, world, links, t, i + AHEAD, hears)
                         act(population, world, links, tape, t, now, i)
-                meet(crew)
+                barrier(team)
                 if meets and learns and t > 1:
-                    if crew.part == 0:
+                    if team.part == 0:
                         gather(population, links)
-                    meet(crew)
+                    barrier(team)
                 if watches and learns and t > 1:
-                    for j in range(crew.first, crew.last):
+                    for j in range(team.first, team.last):
                         i = not_negative(j)
                         watch(population, arm_means, misses, i)
             if exchanges:
-                if t <= last and (all_exchange or crew.part == 0):
+                if t <= last and (all_exchange or team.part == 0):
                     exchange(population, links, tape, t, bits)
-                meet(crew)
-            if stopped(crew):
+                barrier(team)
+            if stopped(team):
                 return
         agents, terms = population.agents, population.terms
-        for j in range(crew.first, crew.last):
+        for j in range(team.first, team.last):
             i = not_negative(j)
             for k in range(theta.shape[1]):
                 theta[i, k] = estimate(agents[i], terms[i], agents[i], k)

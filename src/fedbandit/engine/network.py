@@ -108,22 +108,22 @@ def add_news(averages: Any, i: int, first_column: Any, num_arms: int, after: Any
 @compile_inner
 def pool(published: Any, believe: Any, population: Any, t: int) -> None:
     """Everyone sees the sum of what all publish of the arms pulled in this round, and believes it."""
-    agents, turns = population.agents, population.turns
+    agents, steps = population.agents, population.steps
     num_agents, num_arms = len(agents), len(agents[0].tried)
     for position in range(num_arms if t == 0 else num_agents):
-        turn = turns[position if t > 0 else 0]
-        arm = turn.arm if t > 0 else np.uint64(position)
-        if t == 0 or (turn.acts > 0 and population.pooled[arm] < t):  # an arm that several pulled: once
+        step = steps[position if t > 0 else 0]
+        arm = step.arm if t > 0 else np.uint64(position)
+        if t == 0 or (step.acts > 0 and population.pooled[arm] < t):  # an arm that several pulled: once
             population.pooled[arm] = t
             _pool_arm(published, believe, population, num_arms, arm)
         if t > 0:
-            turn.messages += num_agents - 1
+            step.messages += num_agents - 1
 
 
 @compile_inner
 def _pool_arm(published: Any, believe: Any, population: Any, num_arms: int, arm: Any) -> None:
     agents, terms, averages = population.agents, population.terms, population.averages
-    totals = population.turns[0].before  # scratch
+    totals = population.steps[0].before  # scratch
     for c in range(len(totals)):
         totals[c] = 0.0
     for j in range(len(agents)):

@@ -12,7 +12,7 @@ from numba.core.errors import NumbaError
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.engine.compiled import NOT_AN_ARM, as_arm, by_value, compilable
-from fedbandit.engine.streams import DecisionDraws
+from fedbandit.engine.streams import SimulatedDraws
 from fedbandit.policies.protocol import Page, Setting, time_of
 from fedbandit.policies.registry import WrongPage
 from fedbandit.testing.dry_run import dry_run
@@ -69,7 +69,7 @@ def functions_in_words(functions: Mapping[str, FunctionType], play_rounds: Calla
         try:
             play_rounds(*arguments)
         except (IndexError, ZeroDivisionError, ValueError, OverflowError) as error:
-            t = int(arguments[4].turns["clock"].max()) + 1  # links are found before the clocks move
+            t = int(arguments[4].steps["clock"].max()) + 1  # links are found before the clocks move
             named = " or ".join(functions)
             given = ", ".join(function.__qualname__ for function in functions.values())
             accepted = "a function that can be computed in every round"
@@ -86,12 +86,12 @@ def _words(error: Exception) -> str:
 
 def _stopped(kind: str, page: Page, setting: Setting, terms: Any, population: Any, error: Exception) -> InvalidArgument:
     """An error in compiled code does not tell its place: look at the arms, then play the page in plain Python."""
-    turns = population.turns
-    beyond = turns["arm"] >= setting.num_arms
-    t = int(turns["clock"].max())
+    steps = population.steps
+    beyond = steps["arm"] >= setting.num_arms
+    t = int(steps["clock"].max())
     if beyond.any():
         i = int(beyond.argmax())
-        arm = turns["arm"][i].astype(np.int64)
+        arm = steps["arm"][i].astype(np.int64)
         words = f"decide returns {arm}, not an arm from 0 to {setting.num_arms - 1} (round {t}, agent {i})"
         return WrongPage(kind, words)
     try:
@@ -147,7 +147,7 @@ def _essence(error: NumbaError) -> str:
 def _with_draws(decide: Any) -> Any:
     def probe(population: Any, tape: Any) -> None:
         me, fixed = population.agents[0], by_value(population.terms[0])
-        draws = DecisionDraws(0, population.turns[0].clock, population.turns[0].arm, population.streams[0], tape)
+        draws = SimulatedDraws(0, population.steps[0].clock, population.steps[0].arm, population.streams[0], tape)
         as_arm(decide(me, fixed, me, time_of(1), draws))
 
     return probe

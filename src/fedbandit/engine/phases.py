@@ -10,7 +10,7 @@ from fedbandit.engine.late_rewards import add_late_news, first_due, next_due, no
 from fedbandit.engine.links import LinkKind
 from fedbandit.engine.network import add_news, hear_n_max, hear_present_links, hear_shown, pool, see_shown
 from fedbandit.engine.sharing import arm_by_share, keep_fresh, narrow, unobserved_others, widen
-from fedbandit.engine.streams import DecisionDraws, code_of, draw, draw_noise, draw_of, uniform
+from fedbandit.engine.streams import SimulatedDraws, code_of, draw, draw_noise, draw_of, uniform
 from fedbandit.policies.protocol import Page, time_of
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.shares import Shares
@@ -165,9 +165,9 @@ def act_of(kit: Kit, hear: Any) -> Any:
 
     @compile_inner
     def pull(population: Any, world: Any, tape: Any, i: int, fixed: Any, arm: Any, t: int) -> None:
-        me, turn, mine = population.agents[i], population.turns[i], population.streams[i]
+        me, step, mine = population.agents[i], population.steps[i], population.streams[i]
         if tape.on:
-            reward = tape.rewards[turn.clock, i, arm]
+            reward = tape.rewards[step.clock, i, arm]
         else:
             bits = draw(mine.rewards[arm], np.uint64(me.tried[arm]))
             reward = draw_reward(world.rewards, bits, world.means, i, arm)
@@ -178,31 +178,31 @@ def act_of(kit: Kit, hear: Any) -> Any:
             before = published(me, fixed, arm)
             take(population, tape, i, fixed, arm, reward)
             for c in range(num_averaged):
-                turn.before[c] = before[c]
+                step.before[c] = before[c]
 
     @compile_inner
     def act(population: Any, world: Any, links: Any, tape: Any, t: int, now: Any, i: int) -> None:
-        me, fixed, turn = population.agents[i], by_value(population.terms[i]), population.turns[i]
+        me, fixed, step = population.agents[i], by_value(population.terms[i]), population.steps[i]
         if t > 0:
             if hears:
                 hear(population, fixed, links, t, i)
             if world.in_step:
-                turn.acts = 1
+                step.acts = 1
             else:
-                turn.acts = uniform(draw(population.streams[i].arrivals, np.uint64(t))) < world.rates[i]
-            if turn.acts > 0:
-                turn.clock += 1
+                step.acts = uniform(draw(population.streams[i].arrivals, np.uint64(t))) < world.rates[i]
+            if step.acts > 0:
+                step.clock += 1
                 if not world.in_step:
-                    now = time_of(turn.clock)
+                    now = time_of(step.clock)
                 choose(population, tape, i, fixed, now)
-                pull(population, world, tape, i, fixed, turn.arm, t)
+                pull(population, world, tape, i, fixed, step.arm, t)
         else:
             num_arms = len(me.tried)
             for k in range(num_arms):  # Algorithm 1, line 1: at t = 0 every arm once
                 arm = np.uint64(k)
                 pull(population, world, tape, i, fixed, arm, t)
                 if not is_late:
-                    add_news(population.averages, i, arm, num_arms, published(me, fixed, arm), turn.before)
+                    add_news(population.averages, i, arm, num_arms, published(me, fixed, arm), step.before)
         if is_late:
             count_late_rewards(population, tape, i, fixed, t)
         if (is_late and t == 0) or (news_first and t > 0):
@@ -221,10 +221,10 @@ def news_of(kit: Kit) -> Any:
         if is_late:
             add_late_news(published, population, i, fixed)
         else:
-            turn, me = population.turns[i], population.agents[i]
-            if turn.acts > 0:
-                after = published(me, fixed, turn.arm)
-                add_news(population.averages, i, turn.arm, len(me.tried), after, turn.before)
+            step, me = population.steps[i], population.agents[i]
+            if step.acts > 0:
+                after = published(me, fixed, step.arm)
+                add_news(population.averages, i, step.arm, len(me.tried), after, step.before)
 
     return add_my_news
 
@@ -252,9 +252,9 @@ def _decide(kit: Kit) -> Any:
     @compile_inner
     def choose(population: Any, tape: Any, i: int, fixed: Any, now: Any) -> None:
         """Algorithm 1, lines 6-14: the arm of this round."""
-        me, turn, waiting = population.agents[i], population.turns[i], population.waiting
+        me, step, waiting = population.agents[i], population.steps[i], population.waiting
         num_arms = len(me.tried)
-        draws = DecisionDraws(i, turn.clock, turn.arm, population.streams[i], tape)
+        draws = SimulatedDraws(i, step.clock, step.arm, population.streams[i], tape)
         if has_control:
             arm = say_without_control(population, i, fixed, now, draws)
         elif waits and waiting.num_unobserved[i] > 0:
@@ -262,11 +262,11 @@ def _decide(kit: Kit) -> Any:
             arm = np.uint64(fewest_pulls(me.tried, waiting.unobserved[i]))
         else:
             arm = as_arm(decide(me, fixed, me, now, draws))
-        turn.arm = arm
+        step.arm = arm
         if is_guarded and arm >= np.uint64(num_arms):
             raise IndexError  # beyond its rows lies other agents' memory
         if has_shares:
-            turn.arm = arm_by_share(population.sharing, population.streams[i], tape, i, turn.clock, num_arms, arm)
+            step.arm = arm_by_share(population.sharing, population.streams[i], tape, i, step.clock, num_arms, arm)
 
     return choose
 
@@ -283,12 +283,12 @@ def _observe(kit: Kit) -> Any:
     @compile_inner
     def take(population: Any, tape: Any, i: int, fixed: Any, arm: Any, reward: Any) -> None:
         """Algorithm 1, lines 15-16: a reward counts, with the noise of the interval that it completes."""
-        me, turn = population.agents[i], population.turns[i]
+        me, step = population.agents[i], population.steps[i]
         if is_private:
             due = noise_due(me, fixed, arm)
             noise = draw_noise(tape, population.streams[i], i, arm, fixed.noise_scale, due)
             if believes:
-                turn.released = turn.released + due if is_late else due
+                step.released = step.released + due if is_late else due
             observe(me, fixed, arm, reward, noise)
         else:
             observe(me, fixed, arm, reward, 0.0)
@@ -426,7 +426,7 @@ def _exchange(kit: Kit) -> Any:
         """What happens between agents after the pulls of a round. At t = 0 averages are what one publishes itself."""
         if averages and t > 0:
             columns = num_averaged * len(population.agents[0].tried)
-            average_links(population.averages, columns, links, population.turns, tape, t, bits)  # lines 17-20
+            average_links(population.averages, columns, links, population.steps, tape, t, bits)  # lines 17-20
         if pools:
             pool(published, believe, population, t)
 
@@ -448,7 +448,7 @@ def _reweigh(kit: Kit) -> Any:
         reweigh(me, fixed, elapsed)
         for k in range(num_arms):
             add_news(population.averages, i, np.uint64(k), num_arms, published(me, fixed, np.uint64(k)), before[k])
-        population.turns[i].mixed = 1  # every arm is to be believed anew
+        population.steps[i].mixed = 1  # every arm is to be believed anew
 
     return reweigh_myself
 
@@ -461,10 +461,10 @@ def _learn(kit: Kit, see: Any) -> Any:
 
     @compile_inner
     def learn(population: Any, t: int, i: int) -> None:
-        me, fixed, turn, waiting = (
+        me, fixed, step, waiting = (
             population.agents[i],
             by_value(population.terms[i]),
-            population.turns[i],
+            population.steps[i],
             population.waiting,
         )
         num_arms = len(me.tried)
@@ -472,10 +472,10 @@ def _learn(kit: Kit, see: Any) -> Any:
             see(population, t, i)
         if news_last and t > 0:
             add_my_news(population, i, fixed)
-        if reweighs and t > 0 and turn.released > 0:
+        if reweighs and t > 0 and step.released > 0:
             reweigh_myself(population, i, fixed, float(t))
         if believes:
-            if turn.mixed > 0 or t == 0:
+            if step.mixed > 0 or t == 0:
                 for k in range(num_arms):
                     if not is_late or knows_unknown or waiting.unobserved[i, k] == 0:
                         believe(me, fixed, me, np.uint64(k))
@@ -483,9 +483,9 @@ def _learn(kit: Kit, see: Any) -> Any:
                 for k in range(num_arms):
                     if waiting.news[i, k] > 0:
                         believe(me, fixed, me, np.uint64(k))
-            elif turn.released > 0 or (turn.acts > 0 and not is_private):
-                believe(me, fixed, me, turn.arm)
-            turn.mixed, turn.released = 0, 0
+            elif step.released > 0 or (step.acts > 0 and not is_private):
+                believe(me, fixed, me, step.arm)
+            step.mixed, step.released = 0, 0
 
     return learn
 
@@ -496,8 +496,8 @@ def _gather(kit: Kit) -> Any:
     @compile_inner
     def gather(population: Any, links: Any) -> None:
         sent = meet(population.agents, population.terms, population.agents, links.edges, links.present)
-        for i in range(len(population.turns)):
-            population.turns[i].messages += sent
+        for i in range(len(population.steps)):
+            population.steps[i].messages += sent
 
     return gather
 
@@ -512,7 +512,7 @@ def _watch(kit: Kit) -> Any:
         ``skips``: an arm without a reward that counts is unknown.
         """
         me, fixed = population.agents[i], population.terms[i]
-        now = time_of(max(population.turns[i].clock + 1, 2))
+        now = time_of(max(population.steps[i].clock + 1, 2))
         for k in range(len(arm_means)):
             error = abs(estimate(me, fixed, me, k) - arm_means[k])
             if skips and population.waiting.unobserved[i, k] > 0:

@@ -39,7 +39,7 @@ __all__ = [
     "SHARES",
     "SLABS",
     "SLAB_EDGES",
-    "DecisionDraws",
+    "SimulatedDraws",
     "Streams",
     "beta",
     "code_of",
@@ -299,7 +299,7 @@ def student_t(bits: Any, degrees_of_freedom: float) -> Any:
 # ---------------------------------------------------------------- randomness of a simulation in compiled code
 
 
-class DecisionDraws(NamedTuple):
+class SimulatedDraws(NamedTuple):
     """The randomness of one decision of an agent: see ``protocol.uniform``, ``fill_with_normals``, ``highest_draw``."""
 
     agent: int
@@ -310,7 +310,7 @@ class DecisionDraws(NamedTuple):
 
 
 def _is_simulated(draws: Any) -> bool:
-    return isinstance(draws, types.NamedTuple) and draws.instance_class is DecisionDraws
+    return isinstance(draws, types.NamedTuple) and draws.instance_class is SimulatedDraws
 
 
 @overload(protocol.uniform, strict=False, jit_options=INLINE)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedbandit.engine.compiled import compile_rare, leave_out
 
-__all__ = ["Crew", "alone", "crew_of", "for_crew", "meet", "stop", "stopped", "total_of"]
+__all__ = ["Team", "barrier", "for_team", "single_thread", "stop", "stopped", "team_of", "total_of"]
 
 _extending: Any = extending
 _WORD = ir.IntType(64)
@@ -24,32 +24,32 @@ _SPINS, _MICROSECONDS = 2_000, 20
 _ARRIVED, _MEETINGS, _STOPPED, _TOTALS = 0, 8, 16, 24  # bytes: three totals, used in turn
 
 
-class Crew(NamedTuple):
+class Team(NamedTuple):
     """One of the threads that play a trial: its slice of the agents, and where the threads meet."""
 
     first: int  # agent
     last: int  # one more than the last agent
     part: int  # 0 does alone what is not divided
     parts: int
-    board: int  # the address of the numbers by which they meet
+    counters: int  # the address of the numbers by which they meet
 
 
-def alone(num_agents: int) -> Crew:
+def single_thread(num_agents: int) -> Team:
     """A single thread."""
-    return Crew(0, num_agents, 0, 1, 0)
+    return Team(0, num_agents, 0, 1, 0)
 
 
-def crew_of(num_agents: int, parts: int) -> tuple[NDArray[np.int64], Sequence[Crew]]:
+def team_of(num_agents: int, parts: int) -> tuple[NDArray[np.int64], Sequence[Team]]:
     """Threads with slices of nearly equal size, and the memory by which they meet: keep it while they run."""
-    board = np.zeros(8, np.int64)
+    counters = np.zeros(8, np.int64)
     ends = [num_agents * part // parts for part in range(parts + 1)]
-    crew = [Crew(ends[part], ends[part + 1], part, parts, board.ctypes.data) for part in range(parts)]
-    return board, crew
+    team = [Team(ends[part], ends[part + 1], part, parts, counters.ctypes.data) for part in range(parts)]
+    return counters, team
 
 
-def stop(board: NDArray[np.int64]) -> None:
+def stop(counters: NDArray[np.int64]) -> None:
     """One thread has failed: the others must not wait for it."""
-    board[_STOPPED // 8] = 1
+    counters[_STOPPED // 8] = 1
 
 
 # ---------------------------------------------------------------- LLVM's atomic operations
@@ -95,68 +95,68 @@ def _give_way(typing: Any) -> Any:
 
 
 @compile_rare
-def _wait(crew: Any) -> None:
-    meeting = _look(crew.board + _MEETINGS)
-    if _add(crew.board + _ARRIVED, 1) == crew.parts - 1:
-        _add(crew.board + _ARRIVED, -crew.parts)
-        _add(crew.board + _MEETINGS, 1)
+def _wait(team: Any) -> None:
+    meeting = _look(team.counters + _MEETINGS)
+    if _add(team.counters + _ARRIVED, 1) == team.parts - 1:
+        _add(team.counters + _ARRIVED, -team.parts)
+        _add(team.counters + _MEETINGS, 1)
         return
     spins = 0
-    while _look(crew.board + _MEETINGS) == meeting and _look(crew.board + _STOPPED) == 0:
+    while _look(team.counters + _MEETINGS) == meeting and _look(team.counters + _STOPPED) == 0:
         spins += 1
         if spins > _SPINS:
             _give_way()
 
 
-def meet(crew: Any) -> None:
-    """Wait for the others of the crew."""
-    raise NotImplementedError  # compiled only; each kind of crew has its own
+def barrier(team: Any) -> None:
+    """Wait for the others of the team."""
+    raise NotImplementedError  # compiled only; each kind of team has its own
 
 
-def total_of(crew: Any, number: Any, pass_number: Any) -> Any:
+def total_of(team: Any, number: Any, pass_number: Any) -> Any:
     """The sum of what the threads bring to a meeting, or whether any brings more than 0. Passes count from 0."""
     raise NotImplementedError
 
 
-def stopped(crew: Any) -> bool:
+def stopped(team: Any) -> bool:
     """Whether a thread has failed."""
     raise NotImplementedError
 
 
-def _meet(crew: Any) -> None:
-    if crew.parts > 1:
-        _wait(crew)
+def _barrier(team: Any) -> None:
+    if team.parts > 1:
+        _wait(team)
 
 
-def _total_of(crew: Any, number: Any, pass_number: Any) -> Any:
+def _total_of(team: Any, number: Any, pass_number: Any) -> Any:
     """Of three places, one is being summed up, the next is empty, and some may still read the one before."""
-    if crew.parts == 1:
+    if team.parts == 1:
         return number
-    here = crew.board + _TOTALS + 8 * (pass_number % 3)
+    here = team.counters + _TOTALS + 8 * (pass_number % 3)
     _add(here, number)
-    _wait(crew)
+    _wait(team)
     total = _look(here)
-    if crew.part == 0:  # nobody adds to the next but one before all have met again
-        after = crew.board + _TOTALS + 8 * ((pass_number + 2) % 3)
+    if team.part == 0:  # nobody adds to the next but one before all have met again
+        after = team.counters + _TOTALS + 8 * ((pass_number + 2) % 3)
         _add(after, -_look(after))
     return total
 
 
-def _stopped(crew: Any) -> bool:
-    return crew.parts > 1 and _look(crew.board + _STOPPED) != 0
+def _stopped(team: Any) -> bool:
+    return team.parts > 1 and _look(team.counters + _STOPPED) != 0
 
 
-def for_crew(kind: type, function: Any, version: Any, overload: Any = _extending.overload) -> None:
-    """Let compiled code call a ``version`` of one of these functions for a kind of crew."""
+def for_team(kind: type, function: Any, version: Any, overload: Any = _extending.overload) -> None:
+    """Let compiled code call a ``version`` of one of these functions for a kind of team."""
 
-    def choose(crew: Any, *rest: Any) -> Any:
-        return version if getattr(crew, "instance_class", None) is kind else None
+    def choose(team: Any, *rest: Any) -> Any:
+        return version if getattr(team, "instance_class", None) is kind else None
 
     choose.__signature__ = signature(version)  # pyright: ignore[reportFunctionMemberAccess]  # Numba compares names
     overload(function, strict=False, jit_options={"_nrt": False})(choose)
     leave_out(function)
 
 
-for_crew(Crew, meet, _meet)
-for_crew(Crew, total_of, _total_of)
-for_crew(Crew, stopped, _stopped)
+for_team(Team, barrier, _barrier)
+for_team(Team, total_of, _total_of)
+for_team(Team, stopped, _stopped)

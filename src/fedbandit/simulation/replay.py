@@ -15,7 +15,7 @@ from fedbandit.engine import layout
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import Setting
 from fedbandit.rules.batch import largest_reward_variance
-from fedbandit.simulation.run import plan_of
+from fedbandit.simulation.run import compiled_policy
 from fedbandit.world.graph import Graph, parse
 from fedbandit.world.problem import Problem, finite_matrix
 
@@ -187,10 +187,12 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
     problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, tape.sigma, tape.reward_range, counts=tape.counts)
-    page, terms, ((_, links),), play_rounds, *_ = plan_of(policy, problem, horizon, settings=_settings(tape, problem))
+    page, terms, ((_, links),), play_rounds, *_ = compiled_policy(
+        policy, problem, horizon, settings=_settings(tape, problem)
+    )
     population, world = layout.new_population(page, terms, arms), layout.world_of(problem)
     missing, nothing = np.isnan(tape.rewards), np.zeros((1, 1, 1))
-    fixed = layout.Tape(
+    fixed = layout.TapeArrays(
         on=True,
         rewards=np.where(missing, 0.0, tape.rewards),  # compiled code never sees a NaN
         edges=np.ascontiguousarray(tape.edges),
@@ -214,7 +216,7 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     for t in range(horizon + 1):
         play_rounds(t, t, zero, zero, population, world, links, fixed, theta, problem.arm_means, no_misses)
         if t > 0:
-            chosen = population.turns["arm"].astype(np.int64)
+            chosen = population.steps["arm"].astype(np.int64)
             for i in np.flatnonzero(missing[t, np.arange(agents), chosen]).tolist():  # before anything of it is kept
                 raise NotLogged(t, i, int(chosen[i]), np.flatnonzero(~missing[t, i]).tolist(), _before(t, trace))
             trace.arms[t - 1] = chosen

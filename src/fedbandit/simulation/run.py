@@ -38,7 +38,7 @@ __all__ = [
     "check_call",
     "checkpoint_times",
     "chosen_engine",
-    "plan_of",
+    "compiled_policy",
     "simulate",
     "truths_of",
     "why_no_gpu",
@@ -134,7 +134,7 @@ def simulate(
         raise InvalidArgument("threads", threads, "left out for a GPU")
     workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
     num_agents = call.problems[0].num_agents
-    total = len(call.plans) * len(call.trials) * call.horizon * num_agents
+    total = len(call.compiled) * len(call.trials) * call.horizon * num_agents
     truths, played_by = [truths_of(p) for p in call.problems], ""
     with _display(progress) as show:
 
@@ -144,10 +144,12 @@ def simulate(
         if chosen == "cuda":
             from fedbandit.engine.cuda import engine as gpu
 
-            records = gpu.run_trials(truths, call.plans, call.times, call.trials, call.seed, on_rounds, keep)
+            records = gpu.run_trials(truths, call.compiled, call.times, call.trials, call.seed, on_rounds, keep)
             played_by = gpu.description()
         else:
-            records = cpu.run_trials(truths, call.plans, call.times, call.trials, call.seed, workers, on_rounds, keep)
+            records = cpu.run_trials(
+                truths, call.compiled, call.times, call.trials, call.seed, workers, on_rounds, keep
+            )
     for policy, record in zip(call.policies.values(), records, strict=True):
         if policy.page().radius is None:
             record.misses[:] = np.nan  # the policy has no radius
@@ -169,7 +171,7 @@ def simulate(
 
 def _on_cluster(
     problem: Problems,
-    call: "Call",
+    call: "CheckedCall",
     checkpoints: int | Sequence[int],
     progress: bool | OnProgress,
     watch_radii: bool,
@@ -200,12 +202,12 @@ def truths_of(problem: Problem) -> list[cpu.Truth]:
     ]
 
 
-class Call(NamedTuple):
+class CheckedCall(NamedTuple):
     """A checked call of ``simulate``."""
 
     problems: list[Problem]  # one, or one for each of the trials
     policies: dict[str, Policy]
-    plans: list[cpu.Plan]
+    compiled: list[cpu.CompiledPolicy]
     horizon: int
     trials: range
     seed: int
@@ -222,7 +224,7 @@ def check_call(
     watch_radii: bool = False,
     shares: Shares | None = None,
     keep: Keep = "agents",
-) -> Call:
+) -> CheckedCall:
     """Refuse a bad call, with the argument's name, before anything runs."""
     named = _named(policies)
     rounds = whole_number("horizon", horizon, 1, MAX_HORIZON)
@@ -234,11 +236,13 @@ def check_call(
     _check_shares(shares, problems[0].num_arms)
     rehearse(problems)
     _check_size(problems[0], len(named), len(numbers), len(times), checked_keep(keep))
-    plans: list[cpu.Plan] = []
+    compiled: list[cpu.CompiledPolicy] = []
     for policy in named.values():  # a loop: in some Pythons a comprehension adds a stack level,
-        plans.append(plan_of(policy, problems[0], rounds, watch_radii, shares=shares))  # and warnings count levels
+        compiled.append(
+            compiled_policy(policy, problems[0], rounds, watch_radii, shares=shares)
+        )  # and warnings count levels
     _advise(problems[0], list(named.values()), rounds)
-    return Call(problems, named, plans, rounds, numbers, checked_seed, times)
+    return CheckedCall(problems, named, compiled, rounds, numbers, checked_seed, times)
 
 
 def _advise(problem: Problem, policies: Sequence[Policy], horizon: int) -> None:
@@ -269,14 +273,14 @@ def _check_shares(shares: Shares | None, num_arms: int) -> None:
             raise error.at("shares") from None
 
 
-def plan_of(
+def compiled_policy(
     policy: Policy,
     problem: Problem,
     horizon: int,
     watches: bool = False,
     settings: Sequence[Setting] | None = None,
     shares: Shares | None = None,
-) -> cpu.Plan:
+) -> cpu.CompiledPolicy:
     """A policy's plan for a problem; refused if the policy cannot handle it.
 
     ``settings``: what each agent knows of its world, where that is not what the problem tells it.
@@ -303,7 +307,9 @@ def plan_of(
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:
         play_rounds = functions_in_words(functions, play_rounds)
-    return cpu.Plan(page, terms_of(policy, known, which), links, play_rounds, kit, waits, shares, kind_of(policy))
+    return cpu.CompiledPolicy(
+        page, terms_of(policy, known, which), links, play_rounds, kit, waits, shares, kind_of(policy)
+    )
 
 
 def _refuse_late(policy: Policy, page: Page) -> None:

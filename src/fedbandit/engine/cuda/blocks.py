@@ -12,28 +12,28 @@ from numba import cuda
 from numba import typeof as _type_of  # pyright: ignore[reportUnknownVariableType]
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.engine.cpu import Plan
+from fedbandit.engine.cpu import CompiledPolicy
 from fedbandit.engine.cuda.device import (
     TABLES,
     GpuWorld,
     Readings,
-    Times,
+    RoundTimes,
     WorldOnGpu,
-    block_crew,
+    block_team,
     expect_clock,
     fill_tables,
-    grid_crew,
+    grid_team,
     loop_of,
     on_gpu,
     tell_clock,
 )
 from fedbandit.engine.cuda.memory import as_bytes, as_rows, streams_of
 from fedbandit.engine.late_rewards import Waiting
-from fedbandit.engine.layout import Links, Population, Shown, new_population, no_tape
+from fedbandit.engine.layout import LinkArrays, Population, ShownCounts, new_population, no_tape
 from fedbandit.engine.links import Matching
 from fedbandit.engine.phases import Kit
 from fedbandit.engine.sharing import Sharing
-from fedbandit.engine.threads import meet
+from fedbandit.engine.threads import barrier
 
 __all__ = ["OpenTrials", "open_kernel", "open_launcher"]
 
@@ -42,10 +42,10 @@ _cuda: Any = cuda
 
 
 class OpenTrials(NamedTuple):
-    """All trials: [trial, ...], each as in ``layout.Population`` and ``layout.Links``."""
+    """All trials: [trial, ...], each as in ``layout.Population`` and ``layout.LinkArrays``."""
 
     agents: Any
-    turns: Any
+    steps: Any
     n_max: Any
     rows: Any
     stirred: Any
@@ -59,14 +59,14 @@ class OpenTrials(NamedTuple):
     choice: Any
     is_free: Any
     searching: Any
-    board: Any  # [3]: by which threads of a grid add up
+    counters: Any  # [3]: by which threads of a grid add up
 
 
 @cache
 def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
     """The kernel for teams that are a block, or with ``is_grid`` all threads."""
     play_rounds, estimate = loop_of(kit, False), kit.estimate
-    crew_of = grid_crew if is_grid else block_crew
+    team_of = grid_team if is_grid else block_team
     has_caught_up, is_guarded, columns = kit.has_caught_up, kit.is_guarded, kit.num_averaged
 
     @_cuda.jit
@@ -95,17 +95,17 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
         r = np.uint32(0 if is_grid else _cuda.blockIdx.x)
         which = r if len(means) > 1 else np.uint32(0)
         trial = np.uint64(first_trial) + np.uint64(r)
-        agents, turns, wait, share = trials.agents[r], trials.turns[r], trials.waiting, trials.sharing
-        crew = crew_of(len(agents), trials.board)
+        agents, steps, wait, share = trials.agents[r], trials.steps[r], trials.waiting, trials.sharing
+        team = team_of(len(agents), trials.counters)
         misses = readings.misses[checkpoint, r]
-        for i in range(crew.first, crew.last):
+        for i in range(team.first, team.last):
             if is_fresh:
                 misses[i] = 0.0
             if has_new_links:  # to a new neighbour, all is news
                 trials.stirred[r, 0, i], trials.stirred[r, 1, i] = 1, 1
             if is_guarded:
                 expect_clock(readings, checkpoint, r, i, is_fresh)
-        meet(crew)
+        barrier(team)
         play_rounds(
             first,
             last,
@@ -116,8 +116,8 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
                 terms,
                 as_rows(agents),
                 trials.n_max[r],
-                Shown(trials.rows[r], trials.stirred[r]),
-                turns,
+                ShownCounts(trials.rows[r], trials.stirred[r]),
+                steps,
                 streams_of(seed, trial),
                 trials.pooled[r],
                 trials.before[r],
@@ -146,7 +146,7 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
                 ),
             ),
             GpuWorld(means[which], numbers, in_step, rates, lateness, times),
-            Links(
+            LinkArrays(
                 links.edges,
                 links.first_neighbour,
                 links.neighbours,
@@ -158,22 +158,22 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
                 trials.degree[r],
                 trials.mixed[r],
                 Matching(trials.choice[r], trials.is_free[r], trials.searching[r]),
-                crew,
+                team,
             ),
             tape,
             arm_means[which],
             misses,
         )
-        for i in range(crew.first, crew.last):
-            me, turn = agents[i], turns[i]
+        for i in range(team.first, team.last):
+            me, step = agents[i], steps[i]
             for k in range(len(me.tried)):
                 readings.theta[checkpoint, r, i, k] = estimate(me, terms[i], me, k)
                 readings.tried[checkpoint, r, i, k] = me.tried[k]
-            readings.messages[checkpoint, r, i] = turn.messages
+            readings.messages[checkpoint, r, i] = step.messages
             if is_guarded:
-                tell_clock(readings, checkpoint, r, i, turn.clock, as_rows(agents), columns * len(me.tried))
+                tell_clock(readings, checkpoint, r, i, step.clock, as_rows(agents), columns * len(me.tried))
             else:
-                readings.clock[checkpoint, r, i] = turn.clock
+                readings.clock[checkpoint, r, i] = step.clock
             readings.caught_up[checkpoint, r, i] = me.caught_up if has_caught_up else 0
 
     return play
@@ -188,9 +188,16 @@ _GRID_AGENTS = 4_096  # from so many on, a trial has the whole grid
 
 
 def open_launcher(
-    plan: Plan, num_agents: int, num_arms: int, in_step: bool, trials: range, seed: int, stream: Any, times: Times
+    plan: CompiledPolicy,
+    num_agents: int,
+    num_arms: int,
+    in_step: bool,
+    trials: range,
+    seed: int,
+    stream: Any,
+    times: RoundTimes,
 ) -> Any:
-    """A function that starts a kernel for a stage."""
+    """A function that starts a kernel for a segment."""
     count = len(trials)
     is_grid = num_agents >= _GRID_AGENTS
     if is_grid and plan.kit.is_guarded:
@@ -202,15 +209,15 @@ def open_launcher(
     terms, tape = _cuda.to_device(plan.terms, stream), on_gpu(no_tape(), stream)
     tables = _cuda.to_device(TABLES, stream)
 
-    def launch(stage: Any, row: int, world: WorldOnGpu, links: Links, readings: Readings) -> None:
-        rounds = times.of(stage)
+    def launch(segment: Any, row: int, world: WorldOnGpu, links: LinkArrays, readings: Readings) -> None:
+        rounds = times.of(segment)
         for position, state in enumerate(states):
             mine = Readings(*(array[:, position : position + 1] for array in readings)) if is_grid else readings
             several = len(world.means) > 1 and is_grid
             one = slice(position, position + 1)
             arguments = (
-                stage.first,
-                stage.last,
+                segment.first,
+                segment.last,
                 np.uint64(seed),
                 np.uint64(trials.start + position),
                 state,
@@ -225,8 +232,8 @@ def open_launcher(
                 world.arm_means[one] if several else world.arm_means,
                 tables,
                 row,
-                stage.is_fresh,
-                stage.has_new_links,
+                segment.is_fresh,
+                segment.has_new_links,
                 mine,
             )
             blocks = _blocks_of_grid(kernel, arguments, num_agents) if is_grid else count
@@ -242,7 +249,7 @@ def _blocks_of_grid(kernel: Any, arguments: Any, num_agents: int) -> int:
     return min(compiled.max_cooperative_grid_blocks(_BLOCK), ceil(num_agents / _BLOCK))
 
 
-def _new_trials(plan: Plan, num_arms: int, count: int, stream: Any) -> OpenTrials:
+def _new_trials(plan: CompiledPolicy, num_arms: int, count: int, stream: Any) -> OpenTrials:
     one = new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares)
     links = plan.links[0][1]
 
@@ -254,7 +261,7 @@ def _new_trials(plan: Plan, num_arms: int, count: int, stream: Any) -> OpenTrial
     most = max(len(each.present) for _, each in plan.links)
     return OpenTrials(
         agents=agents,
-        turns=all_of(one.turns),
+        steps=all_of(one.steps),
         n_max=all_of(one.n_max),
         rows=all_of(one.shown.rows),
         stirred=all_of(one.shown.stirred),
@@ -275,5 +282,5 @@ def _new_trials(plan: Plan, num_arms: int, count: int, stream: Any) -> OpenTrial
         choice=all_of(links.matching.choice),
         is_free=all_of(links.matching.is_free),
         searching=all_of(links.matching.waiting),
-        board=_cuda.to_device(np.zeros(3, np.int64), stream),
+        counters=_cuda.to_device(np.zeros(3, np.int64), stream),
     )

@@ -15,28 +15,28 @@ from numba import cuda, types
 from fedbandit.engine.compiled import SOURCES, allow, compilable, compile_driver, is_ours
 from fedbandit.engine.cpu import Truth
 from fedbandit.engine.cuda.memory import cuda_overload
-from fedbandit.engine.layout import Links
+from fedbandit.engine.layout import LinkArrays
 from fedbandit.engine.links import divides
 from fedbandit.engine.phases import Kit, phases_of
 from fedbandit.engine.streams import EDGES, SLAB_EDGES, SLABS, draw, inner_edge, signed_edge, slab_edge, stream
-from fedbandit.engine.threads import for_crew, meet, stopped, total_of
+from fedbandit.engine.threads import barrier, for_team, stopped, total_of
 from fedbandit.policies.own_code import globals_of
 from fedbandit.policies.protocol import Now, time_of
 
 __all__ = [
     "NOT_FINITE",
     "TABLES",
-    "BlockCrew",
+    "BlockTeam",
     "GpuWorld",
-    "GridCrew",
+    "GridTeam",
     "Readings",
-    "Times",
-    "WarpCrew",
+    "RoundTimes",
+    "WarpTeam",
     "WorldOnGpu",
-    "block_crew",
+    "block_team",
     "expect_clock",
     "fill_tables",
-    "grid_crew",
+    "grid_team",
     "links_on_gpu",
     "loop_of",
     "on_gpu",
@@ -105,7 +105,7 @@ def _allow_on_gpu(function: Any) -> None:
 
 
 def loop_of(kit: Kit, one_each: bool, hearing: tuple[Any, Any] | None = None) -> Any:
-    """The loop over rounds, for one thread of a crew: an agent learns of one round and acts in the next.
+    """The loop over rounds, for one thread of a team: an agent learns of one round and acts in the next.
 
     ``one_each``: a thread has one agent or none, and what depends on the agent alone is computed before the loop.
     ``hearing``: as in ``phases_of``.
@@ -130,11 +130,11 @@ def loop_of(kit: Kit, one_each: bool, hearing: tuple[Any, Any] | None = None) ->
         arm_means: Any,
         misses: Any,
     ) -> None:
-        crew = links.crew
-        mine, is_mine = crew.first, crew.first < crew.last
+        team = links.team
+        mine, is_mine = team.first, team.first < team.last
         edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
         if first == 0:
-            for i in range(crew.first, crew.last):
+            for i in range(team.first, team.last):
                 begin(population, i)
         for t in range(first, last + 2):
             bits = draw(edge_stream, np.uint64(t))
@@ -143,42 +143,42 @@ def loop_of(kit: Kit, one_each: bool, hearing: tuple[Any, Any] | None = None) ->
                     if is_mine:
                         learn(population, t - 1, mine)
                 else:
-                    for i in range(crew.first, crew.last):
+                    for i in range(team.first, team.last):
                         learn(population, t - 1, i)
                 if meets:
-                    meet(crew)
-                    if crew.part == 0 and t > 1:
+                    barrier(team)
+                    if team.part == 0 and t > 1:
                         gather(population, links)
-                    meet(crew)
+                    barrier(team)
                 if watches and t > 1:
-                    for i in range(crew.first, crew.last):
+                    for i in range(team.first, team.last):
                         watch(population, arm_means, misses, i)
             if t <= last:
                 now = Now(world.times[t - first, 0], world.times[t - first, 1])
                 if has_marks and t > 0:
-                    meet(crew)
-                    if crew.part == 0:
+                    barrier(team)
+                    if team.part == 0:
                         mark(population, links, t, bits)
-                    meet(crew)
+                    barrier(team)
                 if one_each:
                     if is_mine:
                         act(population, world, links, tape, t, now, mine)
                 else:
-                    for i in range(crew.first, crew.last):
+                    for i in range(team.first, team.last):
                         act(population, world, links, tape, t, now, i)
-                meet(crew)
+                barrier(team)
                 if exchanges:
-                    if all_exchange or crew.part == 0:
+                    if all_exchange or team.part == 0:
                         exchange(population, links, tape, t, bits)
-                    meet(crew)
+                    barrier(team)
 
     return play_rounds
 
 
-# ---------------------------------------------------------------- crews of threads on a gpu
+# ---------------------------------------------------------------- teams of threads on a gpu
 
 
-class WarpCrew(NamedTuple):
+class WarpTeam(NamedTuple):
     """A thread of a warp."""
 
     first: Any
@@ -187,15 +187,15 @@ class WarpCrew(NamedTuple):
     parts: Any
 
 
-def _meet_in_warp(crew: Any) -> None:
+def _meet_in_warp(team: Any) -> None:
     _cuda.syncwarp()
 
 
-def _never(crew: Any) -> bool:
+def _never(team: Any) -> bool:
     return False
 
 
-class BlockCrew(NamedTuple):
+class BlockTeam(NamedTuple):
     """A thread of a block."""
 
     first: Any
@@ -204,63 +204,63 @@ class BlockCrew(NamedTuple):
     parts: Any
 
 
-def _meet_in_block(crew: Any) -> None:
+def _meet_in_block(team: Any) -> None:
     _cuda.syncthreads()
 
 
-def _any_in_block(crew: Any, number: Any, pass_number: Any) -> Any:
+def _any_in_block(team: Any, number: Any, pass_number: Any) -> Any:
     return np.int64(_cuda.syncthreads_or(np.int32(number > 0)))
 
 
-class GridCrew(NamedTuple):
+class GridTeam(NamedTuple):
     """A thread of a grid."""
 
     first: Any
     last: Any
     part: Any
     parts: Any
-    board: Any
+    counters: Any
 
 
-def _meet_in_grid(crew: Any) -> None:
+def _meet_in_grid(team: Any) -> None:
     _cuda.cg.this_grid().sync()
 
 
-def _total_in_grid(crew: Any, number: Any, pass_number: Any) -> Any:
+def _total_in_grid(team: Any, number: Any, pass_number: Any) -> Any:
     """Of three places, one is being summed up, the next is empty, and some may still read the one before."""
-    _cuda.atomic.add(crew.board, pass_number % 3, number)
+    _cuda.atomic.add(team.counters, pass_number % 3, number)
     _cuda.cg.this_grid().sync()
-    total = crew.board[pass_number % 3]
-    if crew.part == 0:
-        crew.board[(pass_number + 2) % 3] = 0
+    total = team.counters[pass_number % 3]
+    if team.part == 0:
+        team.counters[(pass_number + 2) % 3] = 0
     return total
 
 
-for _crew, _meet, _total in (
-    (WarpCrew, _meet_in_warp, None),
-    (BlockCrew, _meet_in_block, _any_in_block),
-    (GridCrew, _meet_in_grid, _total_in_grid),
+for _team, _meet, _total in (
+    (WarpTeam, _meet_in_warp, None),
+    (BlockTeam, _meet_in_block, _any_in_block),
+    (GridTeam, _meet_in_grid, _total_in_grid),
 ):
-    for_crew(_crew, meet, _meet, cuda_overload)
+    for_team(_team, barrier, _meet, cuda_overload)
     if _total is not None:  # matchings do not play in a warp
-        for_crew(_crew, total_of, _total, cuda_overload)
-    for_crew(_crew, stopped, _never, cuda_overload)
+        for_team(_team, total_of, _total, cuda_overload)
+    for_team(_team, stopped, _never, cuda_overload)
 
 
-def block_crew(num_agents: int, board: Any) -> BlockCrew:
-    """The crew of a thread whose block plays a trial."""
+def block_team(num_agents: int, counters: Any) -> BlockTeam:
+    """The team of a thread whose block plays a trial."""
     part, parts = _cuda.threadIdx.x, _cuda.blockDim.x
-    return BlockCrew(num_agents * part // parts, num_agents * (part + 1) // parts, part, parts)
+    return BlockTeam(num_agents * part // parts, num_agents * (part + 1) // parts, part, parts)
 
 
-def grid_crew(num_agents: int, board: Any) -> GridCrew:
-    """The crew of a thread where all threads play one trial."""
+def grid_team(num_agents: int, counters: Any) -> GridTeam:
+    """The team of a thread where all threads play one trial."""
     part, parts = _cuda.grid(1), _cuda.gridsize(1)
-    return GridCrew(num_agents * part // parts, num_agents * (part + 1) // parts, part, parts, board)
+    return GridTeam(num_agents * part // parts, num_agents * (part + 1) // parts, part, parts, counters)
 
 
-compilable(block_crew)
-compilable(grid_crew)
+compilable(block_team)
+compilable(grid_team)
 
 
 # ---------------------------------------------------------------- tables of the random draws on a gpu
@@ -342,12 +342,12 @@ def world_on_gpu(truths: Sequence[Sequence[Truth]], period: int, stream: Any) ->
     )
 
 
-def scratch_of(links: Links) -> tuple[Any, ...]:
+def scratch_of(links: LinkArrays) -> tuple[Any, ...]:
     """What each trial has for itself."""
     return links.present, links.degree, links.mixed, *links.matching
 
 
-def links_on_gpu(links: Links, stream: Any) -> Links:
+def links_on_gpu(links: LinkArrays, stream: Any) -> LinkArrays:
     """Links without their scratch memory, which each trial has for itself."""
     return links._replace(
         edges=on_gpu(links.edges, stream),
@@ -359,7 +359,7 @@ def links_on_gpu(links: Links, stream: Any) -> Links:
         degree=0,
         mixed=0,
         matching=0,
-        crew=0,
+        team=0,
     )
 
 
@@ -373,7 +373,7 @@ def _fill_times(first: int, times: Any) -> None:
 _KEPT_ROUNDS = 2**24
 
 
-class Times:
+class RoundTimes:
     """Logarithms of rounds on the GPU, by the CPU's library: the same bits as in its engine."""
 
     def __init__(self, horizon: int) -> None:
@@ -381,11 +381,13 @@ class Times:
         self._start, self._here = 0, None
         self._horizon = horizon
 
-    def of(self, stage: Any) -> Any:
-        """[round, 2], for the rounds of a stage."""
-        if self._here is None or not self._start <= stage.first <= stage.last < self._start + len(self._here):
-            self._start = stage.first
-            times = np.zeros((max(min(self._horizon + 1 - stage.first, _KEPT_ROUNDS), stage.last + 1 - stage.first), 2))
-            _fill_times(stage.first, times)
+    def of(self, segment: Any) -> Any:
+        """[round, 2], for the rounds of a segment."""
+        if self._here is None or not self._start <= segment.first <= segment.last < self._start + len(self._here):
+            self._start = segment.first
+            times = np.zeros(
+                (max(min(self._horizon + 1 - segment.first, _KEPT_ROUNDS), segment.last + 1 - segment.first), 2)
+            )
+            _fill_times(segment.first, times)
             self._here = _cuda.to_device(times)
-        return self._here[stage.first - self._start : stage.last + 1 - self._start]
+        return self._here[segment.first - self._start : segment.last + 1 - self._start]

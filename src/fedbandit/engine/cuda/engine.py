@@ -17,20 +17,20 @@ from numba import cuda
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.engine.cpu import Keep, Plan, Record, Truth, new_record, spread_of, statistics
+from fedbandit.engine.cpu import CompiledPolicy, Keep, Record, Truth, new_record, spread_of, statistics
 from fedbandit.engine.cuda.blocks import open_launcher
-from fedbandit.engine.cuda.device import NOT_FINITE, Readings, Times, links_on_gpu, scratch_of, world_on_gpu
+from fedbandit.engine.cuda.device import NOT_FINITE, Readings, RoundTimes, links_on_gpu, scratch_of, world_on_gpu
 from fedbandit.engine.cuda.warp import fits_in_a_warp, warp_launcher
 from fedbandit.engine.layout import Population, new_population
 from fedbandit.policies.registry import WrongPage
 
-__all__ = ["Row", "RowEnd", "Stage", "description", "enter", "run_trials", "stages_of", "why_not"]
+__all__ = ["Reading", "ReadingEnd", "Segment", "description", "enter", "run_trials", "segments_of", "why_not"]
 
 
-# ---------------------------------------------------------------- stages of a run on a gpu
+# ---------------------------------------------------------------- segments of a run on a gpu
 
 
-class Stage(NamedTuple):
+class Segment(NamedTuple):
     """Rounds that one kernel plays."""
 
     first: int
@@ -42,7 +42,7 @@ class Stage(NamedTuple):
     has_new_links: bool  # whether it begins that period
 
 
-class RowEnd(NamedTuple):
+class ReadingEnd(NamedTuple):
     """Where a row of readings ends."""
 
     checkpoint: int  # the one that it belongs to
@@ -51,7 +51,7 @@ class RowEnd(NamedTuple):
     ends_truth: bool
 
 
-class Row(NamedTuple):
+class Reading(NamedTuple):
     """Readings: [trial, agent, ...]."""
 
     tried: Any
@@ -62,13 +62,13 @@ class Row(NamedTuple):
     misses: Any
 
 
-def stages_of(
+def segments_of(
     times: Sequence[int], truth_starts: Sequence[int], link_starts: Sequence[int], most: int
-) -> tuple[list[Stage], list[RowEnd]]:
+) -> tuple[list[Segment], list[ReadingEnd]]:
     """Cut a run where something is read or changes, and after so many rounds at ``most``."""
     changes = sorted({*truth_starts, *link_starts})
-    stages: list[Stage] = []
-    rows: list[RowEnd] = []
+    segments: list[Segment] = []
+    rows: list[ReadingEnd] = []
     done, is_fresh = -1, True
     for c, time in enumerate(times):
         while done < time:
@@ -76,16 +76,16 @@ def stages_of(
             truth, links = bisect(truth_starts, first) - 1, bisect(link_starts, first) - 1
             place = bisect(changes, first)
             done = min(done + most, time, changes[place] - 1 if place < len(changes) else time)
-            stages.append(Stage(first, done, len(rows), is_fresh, truth, links, first in link_starts))
+            segments.append(Segment(first, done, len(rows), is_fresh, truth, links, first in link_starts))
             ends_truth = bisect(truth_starts, done + 1) - 1 != truth
             is_fresh = done == time or ends_truth
             if is_fresh:
-                rows.append(RowEnd(c, done == time, truth, ends_truth))
-    return stages, rows
+                rows.append(ReadingEnd(c, done == time, truth, ends_truth))
+    return segments, rows
 
 
 def enter(
-    told: Sequence[Row], rows: Sequence[RowEnd], truths: Sequence[Sequence[Truth]], record: Record, keep: Keep
+    told: Sequence[Reading], rows: Sequence[ReadingEnd], truths: Sequence[Sequence[Truth]], record: Record, keep: Keep
 ) -> None:
     """Enter readings into a record, as ``cpu`` does trial by trial."""
     trials, num_agents, num_arms = told[0].tried.shape
@@ -146,7 +146,7 @@ def description() -> str:
 
 def run_trials(
     truths: Sequence[Sequence[Truth]],
-    plans: Sequence[Plan],
+    plans: Sequence[CompiledPolicy],
     times: NDArray[np.int64],
     trials: range,
     seed: int,
@@ -154,7 +154,7 @@ def run_trials(
     keep: Keep = "agents",
 ) -> list[Record]:
     """Play all trials of all plans; return a record per plan: as ``cpu.run_trials``."""
-    logs = Times(int(times[-1]))
+    logs = RoundTimes(int(times[-1]))
     flights = [_fly(truths, plan, times, trials, seed, keep, logs) for plan in plans]
     records: dict[int, Record] = {}
     rounds = 0
@@ -171,12 +171,12 @@ def run_trials(
 
 def _fly(
     truths: Sequence[Sequence[Truth]],
-    plan: Plan,
+    plan: CompiledPolicy,
     times: NDArray[np.int64],
     trials: range,
     seed: int,
     keep: Keep,
-    logs: Times,
+    logs: RoundTimes,
 ) -> Generator[int, None, Record]:
     """Play all trials of a plan; yields rounds times trials whenever a kernel is on its way."""
     num_agents, num_arms = truths[0][0].world.means.shape
@@ -191,7 +191,7 @@ def _fly(
     return record
 
 
-def _trials_at_once(plan: Plan, num_agents: int, num_arms: int, rows: int, trials: int) -> int:
+def _trials_at_once(plan: CompiledPolicy, num_agents: int, num_arms: int, rows: int, trials: int) -> int:
     """How many trials the GPU has memory for."""
     state = _bytes_of(new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares))
     each = state + sum(array.nbytes for _, links in plan.links for array in scratch_of(links))
@@ -212,17 +212,17 @@ def _bytes_of(population: Population) -> int:
 
 def _play(
     truths: Sequence[Sequence[Truth]],
-    plan: Plan,
+    plan: CompiledPolicy,
     times: NDArray[np.int64],
     trials: range,
     seed: int,
     keep: Keep,
     record: Record,
-    logs: Times,
+    logs: RoundTimes,
 ) -> Generator[int]:
     num_agents, num_arms = truths[0][0].world.means.shape
     most = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_PULLS_AT_ONCE // (num_agents * len(trials))))
-    stages, rows = stages_of(
+    segments, rows = segments_of(
         times.tolist(), [truth.first for truth in truths[0]], [first for first, _ in plan.links], most
     )
     one_by_one = keep == "aggregates"
@@ -232,28 +232,28 @@ def _play(
     launch = make(plan, num_agents, num_arms, truths[0][0].world.in_step, trials, seed, stream, logs)
     links = [links_on_gpu(each, stream) for _, each in plan.links]
     worlds = [world_on_gpu(truths, period, stream) for period in range(len(truths[0]))]
-    told: list[Row] = []
+    told: list[Reading] = []
     ends: deque[Any] = deque()
-    for stage, after in zip_longest(stages, stages[1:]):
-        row = 0 if one_by_one else stage.row
-        launch(stage, row, worlds[stage.truth], links[stage.links], readings)
+    for segment, after in zip_longest(segments, segments[1:]):
+        row = 0 if one_by_one else segment.row
+        launch(segment, row, worlds[segment.truth], links[segment.links], readings)
         ends.append(_cuda.event())
         ends[-1].record(stream)
         if len(ends) > _KERNELS_AHEAD:
             ends.popleft().synchronize()
-        yield (stage.last - max(stage.first, 1) + 1) * len(trials)
-        if one_by_one and (after is None or after.row != stage.row):
+        yield (segment.last - max(segment.first, 1) + 1) * len(trials)
+        if one_by_one and (after is None or after.row != segment.row):
             stream.synchronize()
             told.append(_row_of(readings, 0))
     stream.synchronize()
     if not one_by_one:
         whole = Readings(*(array.copy_to_host() for array in readings))
-        told = [Row(*(array[row] for array in whole)) for row in range(len(rows))]
+        told = [Reading(*(array[row] for array in whole)) for row in range(len(rows))]
     _refuse_stopped(plan, told)
     enter(told, rows, truths, record, keep)
 
 
-def _refuse_stopped(plan: Plan, told: Sequence[Row]) -> None:
+def _refuse_stopped(plan: CompiledPolicy, told: Sequence[Reading]) -> None:
     """Say that a user's page has failed: on the GPU that ends its thread, and the agent does not tell its clock."""
     least = min(int(row.clock.min()) for row in told)
     if least < 0:
@@ -261,8 +261,8 @@ def _refuse_stopped(plan: Plan, told: Sequence[Row]) -> None:
         raise WrongPage(plan.kind, f'{fault}. The GPU does not tell where: engine="cpu" does')
 
 
-def _row_of(readings: Readings, row: int) -> Row:
-    return Row(*(array[row].copy_to_host() for array in readings))
+def _row_of(readings: Readings, row: int) -> Reading:
+    return Reading(*(array[row].copy_to_host() for array in readings))
 
 
 def _new_readings(rows: int, trials: int, num_agents: int, num_arms: int) -> Readings:

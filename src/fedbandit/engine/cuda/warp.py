@@ -15,13 +15,13 @@ from numba import cuda, from_dtype, types
 from numba import typeof as _type_of  # pyright: ignore[reportUnknownVariableType]
 
 from fedbandit.engine.compiled import by_value, row_like
-from fedbandit.engine.cpu import Plan
+from fedbandit.engine.cpu import CompiledPolicy
 from fedbandit.engine.cuda.device import (
     TABLES,
     GpuWorld,
     Readings,
-    Times,
-    WarpCrew,
+    RoundTimes,
+    WarpTeam,
     WorldOnGpu,
     expect_clock,
     fill_tables,
@@ -29,7 +29,7 @@ from fedbandit.engine.cuda.device import (
     tell_clock,
 )
 from fedbandit.engine.cuda.memory import agents_of, as_rows, same_for_all, shaped, streams_of, value_for_all
-from fedbandit.engine.layout import Links, Population, Shown, Tape, new_population
+from fedbandit.engine.layout import LinkArrays, Population, ShownCounts, TapeArrays, new_population
 from fedbandit.engine.links import LINKS
 from fedbandit.engine.phases import Kit
 from fedbandit.policies.own_code import globals_of
@@ -50,7 +50,7 @@ class Trials(NamedTuple):
     near: Any
     own: Any
     far: Any
-    turns: Any
+    steps: Any
     rows: Any  # [trial, 2, agent, arm]: n~
 
 
@@ -64,18 +64,18 @@ class WarpShape(NamedTuple):
     near: Any  # records of an agent
     own: Any
     far: Any
-    turn: Any
+    step: Any
     near_start: int  # in entries of each kind
     rows_start: int
     registers: int | None  # of a thread, at most
 
 
 class _Links(NamedTuple):
-    """What a team in a warp needs of ``layout.Links``."""
+    """What a team in a warp needs of ``layout.LinkArrays``."""
 
     edges: Any
     mask: Any  # of an agent's neighbours
-    crew: Any
+    team: Any
 
 
 def _hearing_in_warp(kit: Kit) -> tuple[Any, Any]:
@@ -112,7 +112,7 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
     play_rounds, estimate = loop_of(kit, True, _hearing_in_warp(kit)), kit.estimate
     num_agents, num_arms, per_warp, warps = shape.num_agents, shape.num_arms, shape.per_warp, shape.warps
     near_record, own_record = _record_of(shape.near), _record_of(shape.own)
-    far_record, turn_record = _record_of(shape.far), _record_of(shape.turn)
+    far_record, step_record = _record_of(shape.far), _record_of(shape.step)
     columns, has_caught_up, announces = kit.num_averaged, kit.has_caught_up, kit.announces
     near_start, rows_start = shape.near_start, shape.rows_start
     rows_of_team, is_guarded = 2 * num_agents * num_arms, kit.is_guarded
@@ -153,7 +153,7 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
         rows = shaped(_cuda.shared.array(0, types.int32)[start : start + rows_of_team], (2, num_agents, num_arms))
         own = _cuda.local.array(1, own_record)
         far = _cuda.local.array(1, far_record)
-        turns = _cuda.local.array(1, turn_record)
+        steps = _cuda.local.array(1, step_record)
         no_rows = _cuda.local.array((1, 1), types.int32)
         before = _cuda.local.array((1, num_arms, columns), types.float64)
         misses = _cuda.local.array(1, types.float64)
@@ -161,7 +161,7 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
             near[i] = trials.near[r, i]
             own[0] = trials.own[r, i]
             far[0] = trials.far[r, i]
-            turns[0] = trials.turns[r, i]
+            steps[0] = trials.steps[r, i]
             misses[0] = 0.0 if is_fresh else readings.misses[checkpoint, r, i]
             if is_guarded:
                 expect_clock(readings, checkpoint, r, i, is_fresh)
@@ -176,8 +176,8 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
             value_for_all(by_value(terms[i])),
             as_rows(near),
             no_rows,
-            Shown(rows, 0),
-            same_for_all(turns),
+            ShownCounts(rows, 0),
+            same_for_all(steps),
             streams_of(seed, trial),
             0,
             same_for_all(before),
@@ -188,7 +188,7 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
         for e in range(first_neighbour[i], first_neighbour[i + 1]):
             mask = np.uint32(mask | (np.uint32(1) << neighbours[e]))
         mine_first = np.uint64(i)
-        crew = WarpCrew(
+        team = WarpTeam(
             mine_first,
             mine_first + np.uint64(is_mine),
             np.int64(i) if is_mine else np.int64(_NO_PART),
@@ -204,13 +204,13 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
             trial,
             population,
             GpuWorld(means[which], numbers, in_step, rates, 0, times),
-            _Links(edges, mask, crew),
-            Tape(False, no_cube, no_row, no_row, False, no_cube, False, no_cube, no_row),
+            _Links(edges, mask, team),
+            TapeArrays(False, no_cube, no_row, no_row, False, no_cube, False, no_cube, no_row),
             arm_means[which],
             same_for_all(misses),
         )
         if is_mine:
-            me, mine, fixed = population.agents[i], turns[0], population.terms[i]
+            me, mine, fixed = population.agents[i], steps[0], population.terms[i]
             for k in range(num_arms):
                 readings.theta[checkpoint, r, i, k] = estimate(me, fixed, me, k)
                 readings.tried[checkpoint, r, i, k] = me.tried[k]
@@ -224,7 +224,7 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
             trials.near[r, i] = near[i]
             trials.own[r, i] = own[0]
             trials.far[r, i] = far[0]
-            trials.turns[r, i] = turns[0]
+            trials.steps[r, i] = steps[0]
             if announces:
                 for half in range(2):
                     for k in range(num_arms):
@@ -256,7 +256,7 @@ _DEFAULT_SHARED_BYTES = 48 * 1024
 MOST_SHARED_BYTES = 220 * 1024  # of a block
 
 
-def fits_in_a_warp(plan: Plan, num_agents: int, num_arms: int) -> bool:
+def fits_in_a_warp(plan: CompiledPolicy, num_agents: int, num_arms: int) -> bool:
     """Whether each agent can play in its own thread's memory: nobody but its neighbours looks at it."""
     kit = plan.kit
     needs = TABLES.nbytes + num_agents * num_arms * (8 * kit.num_averaged + 4 + 8 + 8) + num_agents * _ALL
@@ -268,26 +268,33 @@ def fits_in_a_warp(plan: Plan, num_agents: int, num_arms: int) -> bool:
 
 
 def warp_launcher(
-    plan: Plan, num_agents: int, num_arms: int, in_step: bool, trials: range, seed: int, stream: Any, times: Times
+    plan: CompiledPolicy,
+    num_agents: int,
+    num_arms: int,
+    in_step: bool,
+    trials: range,
+    seed: int,
+    stream: Any,
+    times: RoundTimes,
 ) -> Any:
-    """A function that starts a kernel for a stage."""
+    """A function that starts a kernel for a segment."""
     count = len(trials)
     shape, shared = _warp_shape(plan, num_agents, num_arms, count)
     state = Trials(
         near=_zeros((count, num_agents), shape.near, stream),
         own=_cuda.to_device(_with_n_max(np.zeros((count, num_agents), shape.own)), stream),
         far=_zeros((count, num_agents), shape.far, stream),
-        turns=_zeros((count, num_agents), shape.turn, stream),
+        steps=_zeros((count, num_agents), shape.step, stream),
         rows=_cuda.to_device(np.ones((count, 2, num_agents, num_arms), np.int32), stream),
     )
     kernel = warp_kernel(plan.kit, shape, in_step)
     blocks = ceil(count / (shape.per_warp * shape.warps))
     terms, tables = _cuda.to_device(plan.terms, stream), _cuda.to_device(TABLES, stream)
 
-    def launch(stage: Any, row: int, world: WorldOnGpu, links: Links, readings: Readings) -> None:
+    def launch(segment: Any, row: int, world: WorldOnGpu, links: LinkArrays, readings: Readings) -> None:
         arguments = (
-            stage.first,
-            stage.last,
+            segment.first,
+            segment.last,
             np.uint64(seed),
             np.uint64(trials.start),
             state,
@@ -298,11 +305,11 @@ def warp_launcher(
             links.edges,
             links.first_neighbour,
             links.neighbours,
-            times.of(stage),
+            times.of(segment),
             world.arm_means,
             tables,
             row,
-            stage.is_fresh,
+            segment.is_fresh,
             readings,
         )
         _allow_shared_memory(kernel, arguments, shared)
@@ -328,10 +335,10 @@ def _allow_shared_memory(kernel: Any, arguments: Any, size: int) -> None:
             raise RuntimeError(f"the GPU refuses {size} bytes of shared memory: {result}")
 
 
-def _warp_shape(plan: Plan, num_agents: int, num_arms: int, count: int) -> tuple[WarpShape, int]:
+def _warp_shape(plan: CompiledPolicy, num_agents: int, num_arms: int, count: int) -> tuple[WarpShape, int]:
     """How teams lie in shared memory, and how much of it a block needs: as many as fit, but each for itself if few."""
     population = new_population(plan.page, plan.terms, num_arms)
-    whole, turn = population.agents.dtype, population.turns.dtype
+    whole, step = population.agents.dtype, population.steps.dtype
     room = Room(_ALL, None) if count <= FEW_TRIALS else MANY_WARPS
     near, own, far = _three_records(plan.page, whole, room.near_bytes)
     if room is MANY_WARPS and far.itemsize > _MOST_FAR_BYTES:
@@ -352,7 +359,7 @@ def _warp_shape(plan: Plan, num_agents: int, num_arms: int, count: int) -> tuple
         near,
         own,
         far,
-        _aligned(turn, turn.names),
+        _aligned(step, step.names),
         start,
         after_near // 4,
         room.registers,
