@@ -312,11 +312,10 @@ def install():
     from fedbandit.policies import protocol
     from fedbandit.rules import mean
 
-    compiled.compile_driver = lambda kit: lambda function: function
+    compiled.compile_driver = lambda function: function
     teams = _install_teams(threads)
     import fedbandit.simulation.run  # noqa: F401
-    from fedbandit.engine import cpu, layout, streams
-    from fedbandit.engine import loop as rounds
+    from fedbandit.engine import cpu, layout, loop, streams
     from fedbandit.engine.cuda import engine
 
     versions = [
@@ -343,8 +342,8 @@ def install():
         versions.append((function, _on_gpu_only(function, function._CUDATypingContext__dispatcher)))
     for function, version in versions:
         _replace(function, version)
-    rounds_of = rounds.rounds_of
-    _replace(rounds_of, lambda kit, many=False: _with_overflow(rounds_of(kit), "raise"))
+    compiled_rounds = loop.compiled_rounds
+    _replace(compiled_rounds, lambda spec, many=False: _with_overflow(compiled_rounds(spec), "raise"))
     layout._KINDS["flag"] = "i4"  # 0 - 1 is 255 for NumPy's bytes, and -1 for compiled ones
     cpu.new_population = lambda *given, new=layout.new_population: _with_records(new(*given))
     return engine

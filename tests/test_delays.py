@@ -126,7 +126,7 @@ def test_geometric_delays_have_their_distribution():
     problem = bernoulli(delays=[*(delays.geometric(m) for m in (0.5, 7.0, 1000.0)), "by_outcome:fixed:3,geometric:20"])
     lateness = lateness_of(problem)
 
-    @compile_driver(("delays",))
+    @compile_driver
     def fill(i, reward, found):
         name = streams.stream(5, 0, streams.DELAYS, np.uint64(i), np.uint64(0))
         for e in range(len(found)):

@@ -339,9 +339,13 @@ def topology_refuses():
 def test_every_compiled_loop_has_a_file_of_its_own():
     """Numba numbers the code in a file without a lock: two processes could hand one loop the code of the other."""
 
-    def double(x):
-        return 2.0 * x
+    def times(factor):
+        @compile_driver
+        def multiplied(x):
+            return factor * x
 
-    loops = [compile_driver((name,))(double) for name in ("one", "other")]
-    assert [loop(1.0) for loop in loops] == [2.0, 2.0]
+        return multiplied
+
+    loops = [times(2.0), times(3.0)]
+    assert [loop(1.0) for loop in loops] == [2.0, 3.0]
     assert loops[0]._cache._cache_file._index_path != loops[1]._cache._cache_file._index_path

@@ -21,12 +21,11 @@ from numba import config, extending, njit, types
 from numba.core import caching, cgutils, codegen, compiler, errors
 from numba.core.compiler_lock import global_compiler_lock
 
-from fedbandit.policies.own_code import globals_of
+from fedbandit.policies.own_code import digest_of, globals_of
 
 __all__ = [
     "INLINE",
     "NOT_AN_ARM",
-    "SOURCES",
     "allow",
     "as_arm",
     "by_value",
@@ -49,7 +48,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _jit: Any = njit
 _config: Any = config
 _extending: Any = extending
-_NO_DOORS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_PACKAGE = __name__.partition(".")[0]
+_NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 class _InlinedLibrary(_CodeLibrary):
@@ -85,7 +85,7 @@ INLINE: Any = {
     "error_model": "numpy",
     "forceinline": True,
     "pipeline_class": _InlinedCompiler,
-    **_NO_DOORS,
+    **_NO_WRAPPERS,
 }
 """Options of what runs in every round.
 
@@ -112,19 +112,21 @@ def compile_inner(function: _Function) -> _Function:
 
 def compile_rare(function: _Function) -> _Function:
     """Compile what runs in few rounds: not inlined, which keeps the first compilation short."""
-    return _jit(_nrt=False, error_model="numpy", pipeline_class=_InlinedCompiler, **_NO_DOORS)(function)
+    return _jit(_nrt=False, error_model="numpy", pipeline_class=_InlinedCompiler, **_NO_WRAPPERS)(function)
 
 
 class _KeyedCache(_FunctionCache):
     """Numba's disk cache, which finds compiled code by a key of ours.
 
     Numba's own key is a hash of all that a function closes over. Compiled functions among that have another hash in
-    every process, so it would never find them again.
+    every process, so it would never find them again. And it notices changes only in the file of the function. Ours is a
+    hash of all code that the function reaches: a changed rule never runs from a stale cache, an edit of anything else
+    compiles nothing anew, and a new checkout of the same code finds what another one has compiled in the same folder.
     """
 
-    def __init__(self, function: Any, key: str) -> None:
+    def __init__(self, function: Any) -> None:
         super().__init__(function)
-        self._key = key
+        self._key = digest_of(function, covered=_COVERED) + _code_of_engine()
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         """Also the name of a file: Numba numbers the code in a file without a lock.
@@ -136,36 +138,19 @@ class _KeyedCache(_FunctionCache):
         self._cache_file = _IndexFile(
             cache_path=self._cache_path,
             filename_base=f"{self._impl.filename_base}-{digest}",
-            source_stamp=self._impl.locator.get_source_stamp(),
+            source_stamp=self._key,
         )
         return key
 
 
-def _words_of(part: Any) -> str:
-    return f"{part.__module__}.{part.__qualname__}" if isinstance(part, FunctionType) else repr(part)
-
-
-def compile_driver(kit: tuple[Any, ...]) -> Callable[[_Function], _Function]:
+def compile_driver(function: _Function) -> _Function:
     """Compile a loop over rounds: cached on disk, and other Python threads run beside it.
 
-    ``kit`` tells this loop from others: constants, functions, and a digest of their sources. LLVM's superword
-    vectoriser, which Numba leaves off, computes the beliefs of several arms at once.
+    LLVM's superword vectoriser, which Numba leaves off, computes the beliefs of several arms at once.
     """
-
-    def compile_loop(function: _Function) -> _Function:
-        return _with_vectors(_cached(function, " ".join(map(_words_of, kit))))
-
-    return compile_loop
-
-
-def _cached(function: Any, key: str) -> Any:
-    driver = _jit(nogil=True, error_model="numpy", _nrt=False)(function)
+    driver: Any = _jit(nogil=True, error_model="numpy", _nrt=False)(function)
     with suppress(RuntimeError):  # no folder can be written to: every process compiles for itself
-        driver._cache = _KeyedCache(function, key)
-    return driver
-
-
-def _with_vectors(driver: Any) -> Any:
+        driver._cache = _KeyedCache(function)
     compile_as_usual = driver.compile
 
     def compile_with_vectors(signature: Any) -> Any:
@@ -196,7 +181,7 @@ def compilable(function: Any) -> None:
 
 def is_ours(function: FunctionType) -> bool:
     """Whether a function belongs to this package: it is then compiled without checks."""
-    return function.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return function.__module__.partition(".")[0] == _PACKAGE
 
 
 def allow(function: FunctionType, overload: Any, **options: Any) -> None:
@@ -317,16 +302,15 @@ def _copier(names: tuple[str, ...]) -> Any:
     return space["copy"]
 
 
-def _digest_of_sources() -> str:
-    """A hash of the code that drivers compile from other files.
-
-    Numba's disk cache notices changes only in the file of the cached function. This hash is part of our
-    own key, so a changed rule never runs from a stale cache.
-    """
-    package = Path(__file__).parents[1]
-    sources = [path for room in ("rules", "policies", "engine") for path in (package / room).glob("*.py")]
-    sources.append(package / "world" / "rewards.py")  # what agents know of rewards
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(sources))).hexdigest()
+_COVERED = ("math", "numba", "numpy")  # by Numba's own key
 
 
-SOURCES = _digest_of_sources()
+@cache
+def _code_of_engine() -> str:
+    """A hash of the files that extend Numba or hold what functions are compiled for: they do not name each other."""
+    engine = Path(__file__).parent
+    files = (*(engine / f"{name}.py" for name in _EXTENSIONS), engine.parent / "policies" / "protocol.py")
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+_EXTENSIONS = ("compiled", "late_rewards", "links", "loop", "network", "phases", "sharing", "streams", "threads")

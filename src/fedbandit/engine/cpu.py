@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.engine.layout import LinkArrays, World, new_population, no_tape, with_own_scratch
-from fedbandit.engine.phases import Kit
+from fedbandit.engine.phases import Specialisation
 from fedbandit.engine.threads import Team, stop, team_of
 from fedbandit.policies.protocol import Page
 from fedbandit.shares import Shares
@@ -125,7 +125,7 @@ class CompiledPolicy(NamedTuple):
     terms: Any
     links: Sequence[tuple[int, LinkArrays]]  # by their first round
     play_rounds: Callable[..., None]
-    kit: Kit
+    specialisation: Specialisation
     rounds_of_waiting: int = 0  # how long a reward may wait until it counts; 0: all count at once
     shares: Shares | None = None
     kind: str = ""  # the policy's name in messages

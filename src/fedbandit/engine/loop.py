@@ -1,7 +1,4 @@
-"""Asks for memory ahead of its use, in compiled code: with many agents it is not in the processor's cache.
-
-The processor foresees accesses in a row, and neither those to neighbours nor those that depend on the arm.
-"""
+"""Plays the rounds of a trial on cores of a CPU: the order of ``policies.order``, compiled and cached on disk."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,22 +10,84 @@ from numba import extending, types
 
 from fedbandit.engine.compiled import compile_driver, compile_inner, not_negative
 from fedbandit.engine.links import divides
-from fedbandit.engine.phases import Kit, phases_of
-from fedbandit.engine.streams import EDGES, draw, name_streams, stream
+from fedbandit.engine.phases import Specialisation, phases_of
+from fedbandit.engine.streams import EDGES, name_streams, stream
 from fedbandit.engine.threads import barrier, stopped
+from fedbandit.policies.order import Arrangement, rounds_of
 from fedbandit.policies.protocol import time_of
 
-__all__ = ["AHEAD", "MANY", "fetch_agent", "rounds_of", "rounds_of_many"]
-
-
-_extending: Any = extending
-_LINE = 64  # bytes
+__all__ = ["MANY", "compiled_rounds"]
 
 MANY = 2_000
-"""With fewer agents all of them stay in the cache."""
+"""With fewer agents all of them stay in the processor's cache."""
 
-AHEAD = 6
-"""Agents: about as long before their turn as memory takes."""
+_AHEAD = 6
+"""Agents by which memory is asked for ahead: about as long as it takes to come."""
+
+_LINE = 64  # bytes, of the cache
+_extending: Any = extending
+
+
+@cache
+def compiled_rounds(spec: Specialisation, is_many: bool = False) -> Callable[..., None]:
+    """The compiled loop over rounds of a specialisation.
+
+    ``is_many``: for so many agents that they do not stay in the cache. Then n~ lies apart from records, an agent acts
+    as soon as it has learnt, while its record is at hand, and memory is asked for ahead of its use. For few agents all
+    that costs a third more instructions.
+    """
+    arrangement = Arrangement(
+        now_at=_now_at,
+        barrier=barrier,
+        stopped=stopped,
+        index=not_negative,
+        fetch=_fetch_ahead(spec.hears) if is_many else None,
+        is_apart=is_many,
+        all_exchange=spec.page.network != "pooled" and divides(spec.links.average),
+    )
+    play, estimate = compile_inner(rounds_of(phases_of(spec, is_apart=is_many), arrangement)), spec.page.estimate
+
+    @compile_driver
+    def play_rounds(
+        first: int,
+        last: int,
+        seed: Any,
+        trial: Any,
+        population: Any,
+        world: Any,
+        links: Any,
+        tape: Any,
+        theta: Any,
+        arm_means: Any,
+        misses: Any,
+    ) -> None:
+        """Play rounds ``first`` to ``last`` of a trial, one thread of its team.
+
+        ``theta`` receives the final estimates; ``misses`` counts errors against ``arm_means`` larger than the radius.
+        """
+        team, agents, terms = links.team, population.agents, population.terms
+        if first == 0:
+            for j in range(team.first, team.last):
+                i = not_negative(j)
+                name_streams(seed, trial, population.streams[i], i)
+        edges = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
+        play(first, last, edges, population, world, links, tape, arm_means, misses)
+        for j in range(team.first, team.last):
+            i = not_negative(j)
+            for k in range(theta.shape[1]):
+                theta[i, k] = estimate(agents[i], terms[i], agents[i], k)
+
+    return play_rounds
+
+
+@compile_inner
+def _now_at(world: Any, t: int, first: int) -> Any:
+    return time_of(t)
+
+
+# ---------------------------------------------------------------- memory ahead of its use
+
+# The processor foresees accesses in a row, and neither those to neighbours nor those that depend on the arm.
 
 
 @_extending.intrinsic
@@ -54,168 +113,22 @@ def _fetch(typing: Any, address: Any) -> Any:
     return types.none(types.int64), build
 
 
-@compile_inner
-def fetch_agent(population: Any, world: Any, links: Any, t: Any, i: Any, hears: bool) -> None:
-    """Ask for what agent i will read when it acts: its record, the means of its arms, and n~ of its neighbours."""
-    agents = population.agents
-    mine = _address(agents) + i * agents.itemsize
-    for line in range(0, agents.itemsize, _LINE):
-        _fetch(mine + line)
-    _fetch(_address(population.steps) + i * population.steps.itemsize)
-    means = _address(world.means[i])
-    _fetch(means)
-    _fetch(means + _LINE)
-    if hears:
-        for e in range(links.first_neighbour[i], links.first_neighbour[i + 1]):
-            _fetch(_address(population.shown.rows[t % 2, links.neighbours[e]]))
+def _fetch_ahead(hears: bool) -> Any:
+    @compile_inner
+    def fetch(population: Any, world: Any, links: Any, t: Any, i: Any) -> None:
+        """Ask for what a later agent will read when it acts: its record, its arms' means, and its neighbours' n~."""
+        i += _AHEAD
+        if i < links.team.last:
+            agents = population.agents
+            mine = _address(agents) + i * agents.itemsize
+            for line in range(0, agents.itemsize, _LINE):
+                _fetch(mine + line)
+            _fetch(_address(population.steps) + i * population.steps.itemsize)
+            means = _address(world.means[i])
+            _fetch(means)
+            _fetch(means + _LINE)
+            if hears:
+                for e in range(links.first_neighbour[i], links.first_neighbour[i + 1]):
+                    _fetch(_address(population.shown.rows[t % 2, links.neighbours[e]]))
 
-
-# ---------------------------------------------------------------- plays rounds of all agents of a trial in compiled
-
-
-@cache
-def rounds_of(kit: Kit) -> Callable[..., None]:
-    """The compiled loop over rounds of a kit."""
-    begin, mark, act, exchange, learn, gather, watch = phases_of(kit)
-    has_marks, meets, watches, estimate = kit.has_marks, kit.meets, kit.watches, kit.estimate
-    exchanges = kit.network in ("gossip", "consensus", "pooled")
-    all_exchange = kit.network != "pooled" and divides(kit.average_links)
-
-    @compile_driver(kit)
-    def play_rounds(
-        first: int,
-        last: int,
-        seed: Any,
-        trial: Any,
-        population: Any,
-        world: Any,
-        links: Any,
-        tape: Any,
-        theta: Any,
-        arm_means: Any,
-        misses: Any,
-    ) -> None:
-        """Play rounds ``first`` to ``last`` of a trial; round 0 is the first pull of every arm.
-
-        The thread plays the agents of its slice, ``links.team``, and alone what is not divided if it is the first.
-        ``theta`` receives the final estimates; ``misses`` counts errors against ``arm_means`` larger than the radius.
-        """
-        team = links.team
-        edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
-        if first == 0:
-            for j in range(team.first, team.last):
-                i = not_negative(j)
-                name_streams(seed, trial, population.streams[i], i)
-                begin(population, i)
-        for t in range(first, last + 1):
-            now, bits = time_of(t), draw(edge_stream, np.uint64(t))
-            if has_marks and t > 0:
-                if team.part == 0:
-                    mark(population, links, t, bits)
-                barrier(team)
-            for j in range(team.first, team.last):
-                act(population, world, links, tape, t, now, not_negative(j))
-            barrier(team)
-            if exchanges:
-                if all_exchange or team.part == 0:
-                    exchange(population, links, tape, t, bits)
-                barrier(team)
-            for j in range(team.first, team.last):
-                learn(population, t, not_negative(j))
-            barrier(team)
-            if meets and t > 0:
-                if team.part == 0:
-                    gather(population, links)
-                barrier(team)
-            if watches and t > 0:
-                for j in range(team.first, team.last):
-                    watch(population, arm_means, misses, not_negative(j))
-            if stopped(team):
-                return
-        agents, terms = population.agents, population.terms
-        for j in range(team.first, team.last):
-            i = not_negative(j)
-            for k in range(theta.shape[1]):
-                theta[i, k] = estimate(agents[i], terms[i], agents[i], k)
-
-    return play_rounds
-
-
-# ---------------------------------------------------------------- plays rounds of very many agents
-
-
-@cache
-def rounds_of_many(kit: Kit) -> Callable[..., None]:
-    """The compiled loop over rounds of a kit, for so many agents that they do not stay in the cache."""
-    begin, mark, act, exchange, learn, gather, watch = phases_of(kit, shows=True)
-    has_marks, meets, watches, estimate = kit.has_marks, kit.meets, kit.watches, kit.estimate
-    # Where nothing lies between, an agent learns of one round and acts in the next while its record is at hand.
-    sweeps = 2 if has_marks or meets or watches else 1
-    hears = kit.announces and not kit.has_marks
-    exchanges = kit.network in ("gossip", "consensus", "pooled")
-    all_exchange = kit.network != "pooled" and divides(kit.average_links)
-
-    @compile_driver(kit)
-    def play_rounds(
-        first: int,
-        last: int,
-        seed: Any,
-        trial: Any,
-        population: Any,
-        world: Any,
-        links: Any,
-        tape: Any,
-        theta: Any,
-        arm_means: Any,
-        misses: Any,
-    ) -> None:
-        """Play rounds ``first`` to ``last`` of a trial; round 0 is the first pull of every arm.
-
-        The thread plays the agents of its slice, ``links.team``, and alone what is not divided if it is the first.
-        ``theta`` receives the final estimates; ``misses`` counts errors against ``arm_means`` larger than the radius.
-        """
-        team = links.team
-        edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
-        if first == 0:
-            for j in range(team.first, team.last):
-                i = not_negative(j)
-                name_streams(seed, trial, population.streams[i], i)
-                begin(population, i)
-        for t in range(first, last + 2):
-            now, bits = time_of(t), draw(edge_stream, np.uint64(t))
-            for sweep in range(sweeps):
-                learns, acts = t > first and sweep == 0, t <= last and sweep == sweeps - 1
-                if has_marks and acts and t > 0:
-                    if team.part == 0:
-                        mark(population, links, t, bits)
-                    barrier(team)
-                for j in range(team.first, team.last):
-                    i = not_negative(j)
-                    if learns:
-                        learn(population, t - 1, i)
-                    if acts:
-                        if i + AHEAD < team.last:
-                            fetch_agent(population, world, links, t, i + AHEAD, hears)
-                        act(population, world, links, tape, t, now, i)
-                barrier(team)
-                if meets and learns and t > 1:
-                    if team.part == 0:
-                        gather(population, links)
-                    barrier(team)
-                if watches and learns and t > 1:
-                    for j in range(team.first, team.last):
-                        i = not_negative(j)
-                        watch(population, arm_means, misses, i)
-            if exchanges:
-                if t <= last and (all_exchange or team.part == 0):
-                    exchange(population, links, tape, t, bits)
-                barrier(team)
-            if stopped(team):
-                return
-        agents, terms = population.agents, population.terms
-        for j in range(team.first, team.last):
-            i = not_negative(j)
-            for k in range(theta.shape[1]):
-                theta[i, k] = estimate(agents[i], terms[i], agents[i], k)
-
-    return play_rounds
+    return fetch

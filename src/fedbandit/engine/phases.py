@@ -1,104 +1,72 @@
-"""The kit of a compiled loop over rounds: a page's functions, and what else is fixed before it is compiled."""
+"""The phases of a round in compiled code, for what is fixed before it is compiled: a ``Specialisation``.
+
+Engines arrange them in loops, threads and memory (``fedbandit.policies.order``). Phases state the order of events and
+no formula: formulas are in the rules and pages.
+"""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from fedbandit.engine.compiled import SOURCES, as_arm, by_value, compilable, compile_inner, row_like
+from fedbandit.engine.compiled import as_arm, by_value, compilable, compile_inner, row_like
 from fedbandit.engine.late_rewards import add_late_news, first_due, next_due, note, put
 from fedbandit.engine.links import LinkKind
 from fedbandit.engine.network import add_news, hear_n_max, hear_present_links, hear_shown, pool, see_shown
 from fedbandit.engine.sharing import arm_by_share, keep_fresh, narrow, unobserved_others, widen
-from fedbandit.engine.streams import SimulatedDraws, code_of, draw, draw_noise, draw_of, uniform
+from fedbandit.engine.streams import SimulatedDraws, draw, draw_noise, draw_of, uniform
+from fedbandit.policies.order import Phases
 from fedbandit.policies.protocol import Page, time_of
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.shares import Shares
 from fedbandit.world.rewards import Family
 
-__all__ = ["Kit", "Phases", "act_of", "kit_of", "news_of", "phases_of"]
+__all__ = ["Specialisation", "phases_of", "specialise"]
 
 
-class Kit(NamedTuple):
-    """What a loop over rounds is made of: a page's functions, and what else is known before it is compiled.
+@dataclass(frozen=True)
+class Specialisation:
+    """What a loop over rounds is compiled for: a page, and what else is known before.
 
-    What is fixed here is known to the compiler: branches that a page never takes are left out. It is also the key of
-    compiled code, so it must tell apart all that differs.
+    Branches that are never taken are left out. It tells loops apart, so it holds all that differs.
     """
 
-    code: str  # digest of the sources, ours and the user's
-    is_guarded: bool  # a user's page: check that its arms exist
-    num_averaged: int
-    network: str
-    has_marks: bool
-    announces: bool
-    reweighs: bool
-    believes: bool
-    is_private: bool
-    meets: bool
-    watches: bool
-    is_late: bool
-    knows_unknown: bool
+    page: Page = field(hash=False)  # it has a dict
+    links: LinkKind
+    draw_reward: Callable[..., Any]
+    own_code: str  # a digest of what the page reaches outside this package
+    watches: bool  # count how often an estimate lies further from the truth than its radius
+    is_late: bool  # rewards may count later than in the round of their decision
     has_shares: bool
     has_control: bool
-    has_caught_up: bool  # whether a page counts decisions by the consistency rule
-    draw_reward: Callable[..., Any]
-    average_links: Callable[..., Any]
-    mark_links: Callable[..., Any]
-    start: Callable[..., Any]
-    decide: Callable[..., Any]
-    noise_due: Callable[..., Any]
-    observe: Callable[..., Any]
-    published: Callable[..., Any]
-    reweigh: Callable[..., Any]
-    believe: Callable[..., Any]
-    estimate: Callable[..., Any]
-    radius: Callable[..., Any]
-    unknown: Callable[..., Any]
-    meet: Callable[..., Any]
-    announced: Callable[..., Any]
+
+    @property
+    def is_guarded(self) -> bool:
+        """A user's page: whether its arms exist is checked."""
+        return self.own_code != ""
+
+    @property
+    def hears(self) -> bool:
+        """Whether agents receive n~ when they act; where links are marked, they have it by then."""
+        return self.page.announced is not None and self.links.mark is None
+
+    @property
+    def waits(self) -> bool:
+        """Whether an arm is unknown until a reward of it counts; other pages say themselves what is unknown."""
+        return self.is_late and self.page.unknown is None
+
+    @property
+    def functions(self) -> list[Callable[..., Any]]:
+        """What it has of functions that are compiled: the page's, and those for rewards and links."""
+        page = self.page
+        parts = (page.start, page.decide, page.noise_due, page.observe, page.published, page.reweigh, page.believe)
+        shown = (page.estimate, page.radius, page.unknown, page.meet, page.announced)
+        found = (*parts, *shown, self.draw_reward, self.links.average, self.links.mark)
+        return [function for function in found if function is not None]
 
 
-# ---------------------------------------------------------------- functions that a page may leave out
-
-
-def _no_start(me: Any, terms: Any) -> None:
-    """Zeros will do."""
-
-
-def _no_noise_due(me: Any, terms: Any, arm: Any) -> int:
-    return 0
-
-
-def _no_belief(me: Any, terms: Any, seen: Any, arm: Any) -> None:
-    """Nothing is derived from the averages."""
-
-
-def _no_reweighing(me: Any, terms: Any, elapsed: Any) -> None:
-    """The agent's weight is fixed."""
-
-
-def _nothing_unknown(me: Any, arm: Any) -> bool:
-    return False
-
-
-def _no_radius(me: Any, terms: Any, seen: Any, now: Any, arm: Any) -> float:
-    return np.inf
-
-
-def _nothing_announced(me: Any, terms: Any, arm: Any) -> int:
-    return 0
-
-
-def _no_marks(links: Any, t: Any, bits: Any) -> None:
-    """Which links are present does not matter to n~."""
-
-
-def _no_meeting(agents: Any, terms: Any, seen: Any, edges: Any, present: Any) -> int:
-    return 0
-
-
-def kit_of(
+def specialise(
     page: Page,
     family: Family,
     links: LinkKind,
@@ -106,62 +74,211 @@ def kit_of(
     own_code: str = "",
     is_late: bool = False,
     shares: Shares | None = None,
-) -> Kit:
-    """The kit of a page, for a family of rewards and a kind of links.
+) -> Specialisation:
+    """For a page, a family of rewards and a kind of links."""
+    has_control = shares is not None and shares.control is not None
+    return Specialisation(page, links, draw_of(family), own_code, watches, is_late, shares is not None, has_control)
 
-    ``watches``: count how often an estimate lies further from the truth than its radius. ``own_code``: a digest of what
-    the page reaches outside this package; whether its arms exist is then checked. ``is_late``: rewards may count later
-    than in the round of their decision.
+
+def phases_of(spec: Specialisation, is_apart: bool = False, hearing: tuple[Any, Any] | None = None) -> Phases:
+    """Compile the phases of a specialisation.
+
+    ``is_apart``: what agents receive of each other lies apart from their records, in ``population.shown``. Then an
+    agent may act as soon as it has learnt, before others have. ``hearing``: an engine's own way to receive n~ and to
+    take it over.
     """
-    return Kit(
-        code=SOURCES + own_code + code_of(family) + links.code,
-        is_guarded=own_code != "",
-        num_averaged=len(page.averaged),
-        network=page.network,
-        has_marks=links.mark is not None,
-        announces=page.announced is not None,
-        reweighs=page.reweigh is not None,
-        believes=page.believe is not None,
-        is_private=page.noise_due is not None,
-        meets=page.meet is not None,
-        watches=watches,
-        is_late=is_late,
-        knows_unknown=page.unknown is not None,
-        has_shares=shares is not None,
-        has_control=shares is not None and shares.control is not None,
-        has_caught_up="caught_up" in page.knows,
-        draw_reward=draw_of(family),
-        average_links=links.average,
-        mark_links=links.mark or _no_marks,
-        start=page.start or _no_start,
-        decide=page.decide,
-        noise_due=page.noise_due or _no_noise_due,
-        observe=page.observe,
-        published=page.published,
-        reweigh=page.reweigh or _no_reweighing,
-        believe=page.believe or _no_belief,
-        estimate=page.estimate,
-        radius=page.radius or _no_radius,
-        unknown=page.unknown or _nothing_unknown,
-        meet=page.meet or _no_meeting,
-        announced=page.announced or _nothing_announced,
+    hear, see = hearing or _hearing(spec, is_apart and spec.links.mark is None)
+    for function in spec.functions:
+        compilable(function)
+    page = spec.page
+    return Phases(
+        begin=_begin(spec),
+        act=_act(spec, hear),
+        learn=_learn(spec, see),
+        exchange=_exchange(spec) if page.network in ("gossip", "consensus", "pooled") else None,
+        mark=None if spec.links.mark is None else _mark(spec),
+        gather=None if page.meet is None else _gather(page.meet),
+        watch=_watch(spec) if spec.watches and page.radius is not None else None,
     )
 
 
-# ---------------------------------------------------------------- one agent acts in a round
+def _believe_nothing(me: Any, terms: Any, seen: Any, arm: Any) -> None:
+    """For a page that derives nothing from the averages."""
 
 
-compilable(time_of)
-compilable(fewest_pulls)
+def _nothing_unknown(me: Any, arm: Any) -> bool:
+    """For a page that has all estimates from the start."""
+    return False
 
 
-def act_of(kit: Kit, hear: Any) -> Any:
-    """Compile ``act(population, world, links, tape, t, now, i)``; ``hear`` is the engine's way to hear n~."""
-    draw_reward, published = kit.draw_reward, kit.published
-    hears, is_late, num_averaged = kit.announces and not kit.has_marks, kit.is_late, kit.num_averaged
-    news_first = kit.network == "consensus"
-    choose, take, add_my_news = _decide(kit), _observe(kit), news_of(kit)
-    count_late_rewards = _count_late_rewards(kit, take)
+for _function in (time_of, fewest_pulls, _believe_nothing, _nothing_unknown):
+    compilable(_function)
+
+
+def _begin(spec: Specialisation) -> Any:
+    start, starts, has_control = spec.page.start, spec.page.start is not None, spec.has_control
+
+    @compile_inner
+    def begin(population: Any, i: Any) -> None:
+        if starts:
+            start(population.agents[i], population.terms[i])
+        if has_control:
+            if starts:
+                start(population.sharing.few[i], population.terms[i])
+            keep_fresh(population.sharing, i)
+
+    return begin
+
+
+def _mark(spec: Specialisation) -> Any:
+    mark_links, announced, announces = spec.links.mark, spec.page.announced, spec.page.announced is not None
+
+    @compile_inner
+    def mark(population: Any, links: Any, t: int, edges: Any) -> None:
+        mark_links(links, t, draw(edges, np.uint64(t)))
+        if announces:
+            hear_present_links(announced, population.agents, population.terms, population.n_max, links)
+
+    return mark
+
+
+def _hearing(spec: Specialisation, shows: bool) -> tuple[Any, Any]:
+    """Algorithm 1, line 5: to hear n~ of the next round, and to take it over at the end of this one."""
+    announced, grows = spec.page.announced, not spec.is_guarded  # a user's page may announce what falls again
+
+    @compile_inner
+    def hear_shown_rows(population: Any, fixed: Any, links: Any, t: int, i: int) -> None:
+        hear_shown(announced, population.agents[i], fixed, population.shown, links, t, i, grows)
+
+    @compile_inner
+    def see_shown_row(population: Any, t: int, i: int) -> None:
+        see_shown(population.agents[i], population.shown, t, i)
+
+    @compile_inner
+    def hear_records(population: Any, fixed: Any, links: Any, t: int, i: int) -> None:
+        hear_n_max(announced, population.agents[i], fixed, population.agents, population.n_max, links, i)
+
+    @compile_inner
+    def see_row(population: Any, t: int, i: int) -> None:
+        me = population.agents[i]
+        known = row_like(me.n_max)
+        for k in range(len(known)):
+            known[k] = population.n_max[i, k]
+        for k in range(len(known)):
+            me.n_max[k] = known[k]
+
+    return (hear_shown_rows, see_shown_row) if shows else (hear_records, see_row)
+
+
+def _exchange(spec: Specialisation) -> Any:
+    """What happens between agents after the pulls of a round. At t = 0 averages are what one publishes itself."""
+    average_links, num_averaged = spec.links.average, len(spec.page.averaged)
+    published, believe = spec.page.published, spec.page.believe or _believe_nothing
+
+    @compile_inner
+    def exchange_averages(population: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
+        if t > 0:
+            columns, bits = num_averaged * len(population.agents[0].tried), draw(edges, np.uint64(t))
+            average_links(population.averages, columns, links, population.steps, tape, t, bits)  # lines 17-20
+
+    @compile_inner
+    def exchange_sums(population: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
+        pool(published, believe, population, t)
+
+    return exchange_sums if spec.page.network == "pooled" else exchange_averages
+
+
+def _reweigh(spec: Specialisation) -> Any:
+    published, reweigh = spec.page.published, spec.page.reweigh
+
+    @compile_inner
+    def reweigh_myself(population: Any, i: int, fixed: Any, elapsed: float) -> None:
+        """After a release: set the agent's weight anew, and tell what that changes of any arm."""
+        me, before = population.agents[i], population.before[i]
+        num_arms, columns = before.shape
+        for k in range(num_arms):
+            told = published(me, fixed, np.uint64(k))
+            for c in range(columns):
+                before[k, c] = told[c]
+        reweigh(me, fixed, elapsed)
+        for k in range(num_arms):
+            add_news(population.averages, i, np.uint64(k), num_arms, published(me, fixed, np.uint64(k)), before[k])
+        population.steps[i].mixed = 1  # every arm is to be believed anew
+
+    return reweigh_myself
+
+
+def _learn(spec: Specialisation, see: Any) -> Any:
+    page, believe, is_late, waits = spec.page, spec.page.believe, spec.is_late, spec.waits
+    announces, reweighs, is_private = page.announced is not None, page.reweigh is not None, page.noise_due is not None
+    believes = believe is not None and page.network != "pooled"
+    news_last = page.network in ("gossip", "alone")
+    add_my_news, reweigh_myself = _news_of(spec), _reweigh(spec)
+
+    @compile_inner
+    def learn(population: Any, t: int, i: int) -> None:
+        me, fixed = population.agents[i], by_value(population.terms[i])
+        step, waiting, num_arms = population.steps[i], population.waiting, len(me.tried)
+        if announces and t > 0:
+            see(population, t, i)
+        if news_last and t > 0:
+            add_my_news(population, i, fixed)
+        if reweighs and t > 0 and step.released > 0:
+            reweigh_myself(population, i, fixed, float(t))
+        if believes:
+            if step.mixed > 0 or t == 0:
+                for k in range(num_arms):
+                    if not waits or waiting.unobserved[i, k] == 0:
+                        believe(me, fixed, me, np.uint64(k))
+            elif is_late:
+                for k in range(num_arms):
+                    if waiting.news[i, k] > 0:
+                        believe(me, fixed, me, np.uint64(k))
+            elif step.released > 0 or (step.acts > 0 and not is_private):
+                believe(me, fixed, me, step.arm)
+            step.mixed, step.released = 0, 0
+
+    return learn
+
+
+def _gather(meet: Any) -> Any:
+    @compile_inner
+    def gather(population: Any, links: Any) -> None:
+        sent = meet(population.agents, population.terms, population.agents, links.edges, links.present)
+        for i in range(len(population.steps)):
+            population.steps[i].messages += sent
+
+    return gather
+
+
+def _watch(spec: Specialisation) -> Any:
+    estimate, radius, unknown = spec.page.estimate, spec.page.radius, spec.page.unknown or _nothing_unknown
+    waits = spec.waits
+
+    @compile_inner
+    def watch(population: Any, arm_means: Any, misses: Any, i: int) -> None:
+        """How many estimates lie further from the truth than the radius of the next decision."""
+        me, fixed = population.agents[i], population.terms[i]
+        now = time_of(max(population.steps[i].clock + 1, 2))
+        for k in range(len(arm_means)):
+            error = abs(estimate(me, fixed, me, k) - arm_means[k])
+            if waits and population.waiting.unobserved[i, k] > 0:
+                continue
+            if not unknown(me, k) and error > radius(me, fixed, me, now, k):
+                misses[i] += 1
+
+    return watch
+
+
+# ---------------------------------------------------------------- one agent acts
+
+
+def _act(spec: Specialisation, hear: Any) -> Any:
+    """One agent receives n~, decides, draws its reward, observes it, and publishes what that has changed."""
+    draw_reward, published, num_averaged = spec.draw_reward, spec.page.published, len(spec.page.averaged)
+    hears, is_late, news_first = spec.hears, spec.is_late, spec.page.network == "consensus"
+    choose, take, add_my_news = _decide(spec), _observe(spec), _news_of(spec)
+    count_late_rewards = _count_late_rewards(spec, take)
 
     @compile_inner
     def pull(population: Any, world: Any, tape: Any, i: int, fixed: Any, arm: Any, t: int) -> None:
@@ -211,9 +328,9 @@ def act_of(kit: Kit, hear: Any) -> Any:
     return act
 
 
-def news_of(kit: Kit) -> Any:
+def _news_of(spec: Specialisation) -> Any:
     """Compile ``add_my_news(population, i, fixed)``."""
-    published, is_late = kit.published, kit.is_late
+    published, is_late = spec.page.published, spec.is_late
 
     @compile_inner
     def add_my_news(population: Any, i: int, fixed: Any) -> None:
@@ -229,9 +346,9 @@ def news_of(kit: Kit) -> Any:
     return add_my_news
 
 
-def _decide(kit: Kit) -> Any:
-    decide, believe, is_guarded = kit.decide, kit.believe, kit.is_guarded
-    waits, has_shares, has_control = kit.is_late and not kit.knows_unknown, kit.has_shares, kit.has_control
+def _decide(spec: Specialisation) -> Any:
+    decide, believe, is_guarded = spec.page.decide, spec.page.believe or _believe_nothing, spec.is_guarded
+    waits, has_shares, has_control = spec.waits, spec.has_shares, spec.has_control
 
     @compile_inner
     def say_without_control(population: Any, i: int, fixed: Any, now: Any, draws: Any) -> Any:
@@ -271,14 +388,9 @@ def _decide(kit: Kit) -> Any:
     return choose
 
 
-def _observe(kit: Kit) -> Any:
-    noise_due, observe, is_private, believes, is_late = (
-        kit.noise_due,
-        kit.observe,
-        kit.is_private,
-        kit.believes,
-        kit.is_late,
-    )
+def _observe(spec: Specialisation) -> Any:
+    noise_due, observe, is_late = spec.page.noise_due, spec.page.observe, spec.is_late
+    is_private, believes = noise_due is not None, spec.page.believe is not None
 
     @compile_inner
     def take(population: Any, tape: Any, i: int, fixed: Any, arm: Any, reward: Any) -> None:
@@ -296,8 +408,8 @@ def _observe(kit: Kit) -> Any:
     return take
 
 
-def _count_late_rewards(kit: Kit, take: Any) -> Any:
-    published = kit.published
+def _count_late_rewards(spec: Specialisation, take: Any) -> Any:
+    published = spec.page.published
 
     @compile_inner
     def count_late_rewards(population: Any, tape: Any, i: int, fixed: Any, t: int) -> None:
@@ -311,213 +423,3 @@ def _count_late_rewards(kit: Kit, take: Any) -> Any:
             place = next_due(waiting, i, place)
 
     return count_late_rewards
-
-
-# ---------------------------------------------------------------- the phases of a round
-
-
-compilable(time_of)
-
-
-class Phases(NamedTuple):
-    """Compiled functions, in the order of a round; ``i`` is one agent.
-
-    * ``begin(population, i)``: before round 0
-    * ``mark(population, links, t, bits)``: which links are there; n~ of all agents where that depends on it
-    * ``act(population, world, links, tape, t, now, i)``
-    * ``exchange(population, links, tape, t, bits)``
-    * ``learn(population, t, i)``
-    * ``gather(population, links)``: a page's own meeting of all agents
-    * ``watch(population, arm_means, misses, i)``
-    """
-
-    begin: Any
-    mark: Any
-    act: Any
-    exchange: Any
-    learn: Any
-    gather: Any
-    watch: Any
-
-
-# ---------------------------------------------------------------- the phases
-
-
-def phases_of(kit: Kit, shows: bool = False, hearing: tuple[Any, Any] | None = None) -> Phases:
-    """Compile the phases of a kit.
-
-    ``shows``: what agents hear of each other lies apart from their records, in ``population.shown``. Then an agent may
-    act as soon as it has learnt, before others have. ``hearing``: an engine's own way to hear n~ and to take it over.
-    """
-    hear, see = hearing or _hearing(kit, shows and not kit.has_marks)
-    for function in kit:
-        if callable(function):
-            compilable(function)
-    return Phases(
-        begin=_begin(kit),
-        mark=_mark(kit),
-        act=act_of(kit, hear),
-        exchange=_exchange(kit),
-        learn=_learn(kit, see),
-        gather=_gather(kit),
-        watch=_watch(kit),
-    )
-
-
-def _begin(kit: Kit) -> Any:
-    start, has_control = kit.start, kit.has_control
-
-    @compile_inner
-    def begin(population: Any, i: Any) -> None:
-        start(population.agents[i], population.terms[i])
-        if has_control:
-            start(population.sharing.few[i], population.terms[i])
-            keep_fresh(population.sharing, i)
-
-    return begin
-
-
-def _mark(kit: Kit) -> Any:
-    mark_links, announced, announces = kit.mark_links, kit.announced, kit.announces
-
-    @compile_inner
-    def mark(population: Any, links: Any, t: int, bits: Any) -> None:
-        mark_links(links, t, bits)
-        if announces:
-            hear_present_links(announced, population.agents, population.terms, population.n_max, links)
-
-    return mark
-
-
-def _hearing(kit: Kit, shows: bool) -> tuple[Any, Any]:
-    """Algorithm 1, line 5: to hear n~ of the next round, and to take it over at the end of this one."""
-    announced, grows = kit.announced, not kit.is_guarded  # a user's page may announce what falls again
-
-    @compile_inner
-    def hear_shown_rows(population: Any, fixed: Any, links: Any, t: int, i: int) -> None:
-        hear_shown(announced, population.agents[i], fixed, population.shown, links, t, i, grows)
-
-    @compile_inner
-    def see_shown_row(population: Any, t: int, i: int) -> None:
-        see_shown(population.agents[i], population.shown, t, i)
-
-    @compile_inner
-    def hear_records(population: Any, fixed: Any, links: Any, t: int, i: int) -> None:
-        hear_n_max(announced, population.agents[i], fixed, population.agents, population.n_max, links, i)
-
-    @compile_inner
-    def see_row(population: Any, t: int, i: int) -> None:
-        me = population.agents[i]
-        known = row_like(me.n_max)
-        for k in range(len(known)):
-            known[k] = population.n_max[i, k]
-        for k in range(len(known)):
-            me.n_max[k] = known[k]
-
-    return (hear_shown_rows, see_shown_row) if shows else (hear_records, see_row)
-
-
-def _exchange(kit: Kit) -> Any:
-    average_links, published, believe, num_averaged = kit.average_links, kit.published, kit.believe, kit.num_averaged
-    averages, pools = kit.network in ("gossip", "consensus"), kit.network == "pooled"
-
-    @compile_inner
-    def exchange(population: Any, links: Any, tape: Any, t: int, bits: Any) -> None:
-        """What happens between agents after the pulls of a round. At t = 0 averages are what one publishes itself."""
-        if averages and t > 0:
-            columns = num_averaged * len(population.agents[0].tried)
-            average_links(population.averages, columns, links, population.steps, tape, t, bits)  # lines 17-20
-        if pools:
-            pool(published, believe, population, t)
-
-    return exchange
-
-
-def _reweigh(kit: Kit) -> Any:
-    published, reweigh = kit.published, kit.reweigh
-
-    @compile_inner
-    def reweigh_myself(population: Any, i: int, fixed: Any, elapsed: float) -> None:
-        """After a release: set the agent's weight anew, and tell what that changes of any arm."""
-        me, before = population.agents[i], population.before[i]
-        num_arms, columns = before.shape
-        for k in range(num_arms):
-            told = published(me, fixed, np.uint64(k))
-            for c in range(columns):
-                before[k, c] = told[c]
-        reweigh(me, fixed, elapsed)
-        for k in range(num_arms):
-            add_news(population.averages, i, np.uint64(k), num_arms, published(me, fixed, np.uint64(k)), before[k])
-        population.steps[i].mixed = 1  # every arm is to be believed anew
-
-    return reweigh_myself
-
-
-def _learn(kit: Kit, see: Any) -> Any:
-    believe, announces, reweighs, is_private = kit.believe, kit.announces, kit.reweighs, kit.is_private
-    believes, is_late, knows_unknown = kit.believes and kit.network != "pooled", kit.is_late, kit.knows_unknown
-    news_last = kit.network in ("gossip", "alone")
-    add_my_news, reweigh_myself = news_of(kit), _reweigh(kit)
-
-    @compile_inner
-    def learn(population: Any, t: int, i: int) -> None:
-        me, fixed, step, waiting = (
-            population.agents[i],
-            by_value(population.terms[i]),
-            population.steps[i],
-            population.waiting,
-        )
-        num_arms = len(me.tried)
-        if announces and t > 0:
-            see(population, t, i)
-        if news_last and t > 0:
-            add_my_news(population, i, fixed)
-        if reweighs and t > 0 and step.released > 0:
-            reweigh_myself(population, i, fixed, float(t))
-        if believes:
-            if step.mixed > 0 or t == 0:
-                for k in range(num_arms):
-                    if not is_late or knows_unknown or waiting.unobserved[i, k] == 0:
-                        believe(me, fixed, me, np.uint64(k))
-            elif is_late:
-                for k in range(num_arms):
-                    if waiting.news[i, k] > 0:
-                        believe(me, fixed, me, np.uint64(k))
-            elif step.released > 0 or (step.acts > 0 and not is_private):
-                believe(me, fixed, me, step.arm)
-            step.mixed, step.released = 0, 0
-
-    return learn
-
-
-def _gather(kit: Kit) -> Any:
-    meet = kit.meet
-
-    @compile_inner
-    def gather(population: Any, links: Any) -> None:
-        sent = meet(population.agents, population.terms, population.agents, links.edges, links.present)
-        for i in range(len(population.steps)):
-            population.steps[i].messages += sent
-
-    return gather
-
-
-def _watch(kit: Kit) -> Any:
-    estimate, radius, unknown, skips = kit.estimate, kit.radius, kit.unknown, kit.is_late and not kit.knows_unknown
-
-    @compile_inner
-    def watch(population: Any, arm_means: Any, misses: Any, i: int) -> None:
-        """How many estimates lie further from the truth than the radius of the next decision.
-
-        ``skips``: an arm without a reward that counts is unknown.
-        """
-        me, fixed = population.agents[i], population.terms[i]
-        now = time_of(max(population.steps[i].clock + 1, 2))
-        for k in range(len(arm_means)):
-            error = abs(estimate(me, fixed, me, k) - arm_means[k])
-            if skips and population.waiting.unobserved[i, k] > 0:
-                continue
-            if not unknown(me, k) and error > radius(me, fixed, me, now, k):
-                misses[i] += 1
-
-    return watch

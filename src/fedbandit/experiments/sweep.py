@@ -25,13 +25,12 @@ import numpy as np
 import xarray as xr
 
 from fedbandit.checks import FileError, InvalidArgument
-from fedbandit.engine.compiled import SOURCES
 from fedbandit.engine.cpu import usable_cores
 from fedbandit.engine.loop import MANY
 from fedbandit.experiments.experiment import Experiment
-from fedbandit.simulation.parts import Part, first_problem, merge, ranges
+from fedbandit.simulation.parts import SOURCES, Part, first_problem, merge, ranges
 from fedbandit.simulation.result import Result, describe, read_result
-from fedbandit.simulation.run import Engine, OnProgress, check_call, chosen_engine, plan_of, simulate
+from fedbandit.simulation.run import Engine, OnProgress, check_call, chosen_engine, compiled_policy, simulate
 
 __all__ = ["Engine", "forget", "run_all", "run_files", "run_parts", "sweep_table"]
 
@@ -86,9 +85,9 @@ def _to_compile(parts: Sequence[Part]) -> list[Part]:
     for part in {id(part.call): part for part in parts}.values():
         call, problem = part.call, first_problem(part.call)
         for label, policy in call["policies"].items():
-            kit = plan_of(policy, problem, call["horizon"], call["watch_radii"], shares=call["shares"]).kit
+            made = compiled_policy(policy, problem, call["horizon"], call["watch_radii"], shares=call["shares"])
             one = Part({**call, "policies": {label: policy}}, part.trials[:1], part.path)
-            found.setdefault((kit, problem.num_arms, problem.num_agents >= MANY), one)
+            found.setdefault((made.specialisation, problem.num_arms, problem.num_agents >= MANY), one)
     return list(found.values())
 
 

@@ -42,7 +42,7 @@ class Arrangement(NamedTuple):
     barrier: Callable[..., None] = lambda team: None  # waits for the other threads of the team
     stopped: Callable[..., bool] = lambda team: False  # whether another thread has failed
     index: Callable[..., Any] = lambda i: i  # an agent's number, as the compiler likes it best
-    fetch: Callable[..., None] | None = None  # asks for an agent's memory ahead of its use
+    fetch: Callable[..., None] | None = None  # (population, world, links, t, i): asks for memory ahead of its use
     one_each: bool = False  # a thread has one agent or none: what depends on the agent alone is computed once
     is_apart: bool = False  # n~ lies apart from records: an agent may act before others have learnt
     all_exchange: bool = False  # threads divide the exchange; otherwise the first one computes all of it
@@ -110,8 +110,8 @@ def rounds_of(phases: Phases, arrangement: Arrangement) -> Callable[..., None]:
                         if is_fused and t > first:
                             learn(population, t - 1, i)
                         if not is_fused or t <= last:
-                            if fetches and i + AHEAD < team.last:
-                                fetch(population, world, links, t, i + AHEAD)
+                            if fetches:
+                                fetch(population, world, links, t, i)
                             act(population, world, links, tape, t, now, i)
                 barrier(team)
                 if exchanges:
@@ -122,7 +122,3 @@ def rounds_of(phases: Phases, arrangement: Arrangement) -> Callable[..., None]:
                 return
 
     return play_rounds
-
-
-AHEAD = 6
-"""Agents by which memory is asked for ahead: about as long as it takes."""

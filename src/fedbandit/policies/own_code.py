@@ -229,17 +229,18 @@ def builtin_of(function: FunctionType, name: str) -> Any:
 _COVERED = ("fedbandit", "math", "numba", "numpy")  # by the hash of this package; by Numba's own key
 
 
-def digest_of(function: FunctionType) -> str:
-    """A hash of a function from outside this package: its code, and the functions and values that it uses.
+def digest_of(function: FunctionType, covered: tuple[str, ...] = _COVERED) -> str:
+    """A hash of a function, by default one from outside this package: its code, and the functions and values it uses.
 
-    Values of globals count too: compiled code takes them as constants.
+    Values of globals count too: compiled code takes them as constants. Of functions in ``covered`` packages only their
+    names count.
     """
     digest, known = hashlib.sha256(), dict[int, int]()
 
     def add(value: Any) -> None:
         value = getattr(value, "py_func", value)  # of a function that Numba has compiled
         if isinstance(value, FunctionType):
-            if str(value.__module__).partition(".")[0] in _COVERED:
+            if str(value.__module__).partition(".")[0] in covered:
                 digest.update(f"{value.__module__}:{value.__qualname__}".encode())
             elif id(value) in known:
                 digest.update(f"function {known[id(value)]}".encode())
@@ -256,6 +257,8 @@ def digest_of(function: FunctionType) -> str:
             digest.update(repr((value.co_code, value.co_names, value.co_varnames, value.co_freevars)).encode())
             for constant in value.co_consts:
                 add(constant)
+        elif isinstance(value, type):
+            digest.update(f"{value.__module__}:{value.__qualname__}".encode())
         elif hasattr(value, "dtype") and hasattr(value, "tolist"):  # of NumPy, which a live site does not load
             digest.update(f"{value.dtype} {value.shape} {value.tolist()}".encode())
         elif isinstance(value, (tuple, list)):

@@ -25,12 +25,11 @@ from types import FunctionType
 from typing import Any
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.engine.compiled import SOURCES
 from fedbandit.engine.cpu import usable_cores
 from fedbandit.extras import needs
 from fedbandit.policies.own_code import digest_of
 from fedbandit.policies.registry import is_built_in, source_hash
-from fedbandit.simulation.parts import Part, first_problem, merge, ranges
+from fedbandit.simulation.parts import SOURCES, Part, first_problem, merge, ranges
 from fedbandit.simulation.result import Result, read_result
 from fedbandit.simulation.run import OnProgress, simulate
 from fedbandit.simulation.shipping import packed, unpacked

@@ -3,6 +3,7 @@
 ``Result.concat`` joins the arrays of results in memory, ``merge`` those of files.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,13 +20,24 @@ import xarray as xr
 from fedbandit.checks import InvalidArgument
 from fedbandit.world.problem import Problem
 
-__all__ = ["Part", "attributes_of_all", "first_problem", "in_order", "merge", "ranges"]
+__all__ = ["SOURCES", "Part", "attributes_of_all", "first_problem", "in_order", "merge", "ranges"]
 
 _open: Any = h5netcdf.File
 _open_fast: Any = h5py.File  # knows nothing of dimensions, and takes a tenth of the time
 
 PULLS_PER_PART = 6e7
 """Some seconds: a kill loses little, and what a part costs besides, 0.2 seconds to save it, is small beside it."""
+
+
+def _digest_of_sources() -> str:
+    package = Path(__file__).parents[1]
+    sources = [path for room in ("engine", "policies", "rules") for path in (package / room).glob("*.py")]
+    sources.append(package / "world" / "rewards.py")  # what agents know of rewards
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(sources))).hexdigest()
+
+
+SOURCES = _digest_of_sources()
+"""A hash of the code that decides what a run computes."""
 
 _COMPUTES = ("fedbandit", "engine", "numba")
 """What must agree: the version, the engine's sources, and the compiler that turns them into floating-point operations.

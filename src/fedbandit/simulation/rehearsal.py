@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, shortened
 from fedbandit.engine import streams
-from fedbandit.engine.compiled import SOURCES, compilable, compile_driver, compile_small
+from fedbandit.engine.compiled import compilable, compile_driver, compile_small
 from fedbandit.engine.streams import code_of
 from fedbandit.policies.own_code import digest_of
 from fedbandit.testing.dry_run import GOLDEN
@@ -130,7 +130,7 @@ def _compiled(family: Own, code: str) -> Callable[..., None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Numba's, about types: a difference that matters shows in the rewards
         try:
-            fill = _loop(SOURCES + code, family.draw)
+            fill = _loop(code, family.draw)
             fill(0.5, np.zeros(1))
         except Exception as error:
             raise _refusal(
@@ -143,10 +143,10 @@ def _compiled(family: Own, code: str) -> Callable[..., None]:
 
 
 @cache
-def _loop(sources: str, draw: Any) -> Callable[..., None]:
+def _loop(code: str, draw: Any) -> Callable[..., None]:
     compilable(draw)
 
-    @compile_driver((sources, draw))
+    @compile_driver
     def fill(mean: float, rewards: Any) -> None:
         for e in range(len(rewards)):
             rewards[e] = 0.0 + draw(_bits(e), mean)

@@ -20,7 +20,6 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance
-from fedbandit.engine.compiled import SOURCES
 from fedbandit.engine.cpu import Keep, Record, named
 from fedbandit.engine.streams import code_of
 from fedbandit.notebook import result_html, result_text, sweep_html, sweep_text
@@ -28,7 +27,7 @@ from fedbandit.policies import Policy
 from fedbandit.policies.own_code import digest_of
 from fedbandit.policies.registry import is_built_in, kind_of, source_hash
 from fedbandit.shares import Shares
-from fedbandit.simulation.parts import attributes_of_all, in_order
+from fedbandit.simulation.parts import SOURCES, attributes_of_all, in_order
 from fedbandit.world.graph import Contacts, Schedule
 from fedbandit.world.problem import Problem
 from fedbandit.world.rewards import Family, Own

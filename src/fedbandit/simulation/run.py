@@ -15,9 +15,9 @@ from fedbandit.engine import cpu
 from fedbandit.engine.cpu import STATISTICS, Keep, checked_keep
 from fedbandit.engine.late_rewards import LATE_NETWORKS, rounds_of_waiting
 from fedbandit.engine.layout import links_of, settings_of, terms_of, world_of
-from fedbandit.engine.loop import MANY, rounds_of, rounds_of_many
+from fedbandit.engine.loop import MANY, compiled_rounds
 from fedbandit.engine.own_pages import functions_in_words, in_words, refuse_changed_code
-from fedbandit.engine.phases import kit_of
+from fedbandit.engine.phases import specialise
 from fedbandit.extras import missing
 from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.policies.own_code import digest_of
@@ -301,14 +301,14 @@ def compiled_policy(
     if shares is not None and page.meet is not None:
         hint = f"Agents of {label_of(policy)} count on each other's pulls: leave out shares."
         raise InvalidArgument("shares", shares, f"left out for {label_of(policy)}", hint)
-    kit = kit_of(page, problem.rewards, kind, watches, own.digest, waits > 0, shares)
-    play_rounds = (rounds_of_many if problem.num_agents >= MANY else rounds_of)(kit)
+    spec = specialise(page, problem.rewards, kind, watches, own.digest, waits > 0, shares)
+    play_rounds = compiled_rounds(spec, problem.num_agents >= MANY)
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:
         play_rounds = functions_in_words(functions, play_rounds)
     return cpu.CompiledPolicy(
-        page, terms_of(policy, known, which), links, play_rounds, kit, waits, shares, kind_of(policy)
+        page, terms_of(policy, known, which), links, play_rounds, spec, waits, shares, kind_of(policy)
     )
 
 

@@ -31,8 +31,9 @@ from fedbandit.engine.cuda.memory import as_bytes, as_rows, streams_of
 from fedbandit.engine.late_rewards import Waiting
 from fedbandit.engine.layout import LinkArrays, Population, ShownCounts, new_population, no_tape
 from fedbandit.engine.links import Matching
-from fedbandit.engine.phases import Kit
+from fedbandit.engine.phases import Specialisation
 from fedbandit.engine.sharing import Sharing
+from fedbandit.engine.streams import EDGES, stream
 from fedbandit.engine.threads import barrier
 
 __all__ = ["OpenTrials", "open_kernel", "open_launcher"]
@@ -63,11 +64,11 @@ class OpenTrials(NamedTuple):
 
 
 @cache
-def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
+def open_kernel(spec: Specialisation, in_step: bool, is_grid: bool) -> Any:
     """The kernel for teams that are a block, or with ``is_grid`` all threads."""
-    play_rounds, estimate = loop_of(kit, False), kit.estimate
+    play_rounds, estimate = loop_of(spec, False), spec.page.estimate
     team_of = grid_team if is_grid else block_team
-    has_caught_up, is_guarded, columns = kit.has_caught_up, kit.is_guarded, kit.num_averaged
+    has_caught_up, is_guarded, columns = "caught_up" in spec.page.knows, spec.is_guarded, len(spec.page.averaged)
 
     @_cuda.jit
     def play(
@@ -109,8 +110,7 @@ def open_kernel(kit: Kit, in_step: bool, is_grid: bool) -> Any:
         play_rounds(
             first,
             last,
-            seed,
-            trial,
+            stream(seed, trial, EDGES, np.uint64(0), np.uint64(0)),
             Population(
                 agents,
                 terms,
@@ -200,12 +200,12 @@ def open_launcher(
     """A function that starts a kernel for a segment."""
     count = len(trials)
     is_grid = num_agents >= _GRID_AGENTS
-    if is_grid and plan.kit.is_guarded:
+    if is_grid and plan.specialisation.is_guarded:
         # A page that fails ends its thread, and threads of a grid may wait for it for ever.
         accepted = f"'cpu' for a policy of one's own with {_GRID_AGENTS:,} agents or more"
         raise InvalidArgument("engine", "cuda", accepted)
     states = [_new_trials(plan, num_arms, 1 if is_grid else count, stream) for _ in range(count if is_grid else 1)]
-    kernel = open_kernel(plan.kit, in_step, is_grid)
+    kernel = open_kernel(plan.specialisation, in_step, is_grid)
     terms, tape = _cuda.to_device(plan.terms, stream), on_gpu(no_tape(), stream)
     tables = _cuda.to_device(TABLES, stream)
 

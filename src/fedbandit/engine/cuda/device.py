@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda, types
 
-from fedbandit.engine.compiled import SOURCES, allow, compilable, compile_driver, is_ours
+from fedbandit.engine.compiled import allow, compilable, compile_driver, is_ours
 from fedbandit.engine.cpu import Truth
 from fedbandit.engine.cuda.memory import cuda_overload
 from fedbandit.engine.layout import LinkArrays
 from fedbandit.engine.links import divides
-from fedbandit.engine.phases import Kit, phases_of
-from fedbandit.engine.streams import EDGES, SLAB_EDGES, SLABS, draw, inner_edge, signed_edge, slab_edge, stream
+from fedbandit.engine.phases import Specialisation, phases_of
+from fedbandit.engine.streams import SLAB_EDGES, SLABS, inner_edge, signed_edge, slab_edge
 from fedbandit.engine.threads import barrier, for_team, stopped, total_of
+from fedbandit.policies.order import Arrangement, rounds_of
 from fedbandit.policies.own_code import globals_of
 from fedbandit.policies.protocol import Now, time_of
 
@@ -104,75 +105,34 @@ def _allow_on_gpu(function: Any) -> None:
             allow(function, cuda_overload)
 
 
-def loop_of(kit: Kit, one_each: bool, hearing: tuple[Any, Any] | None = None) -> Any:
-    """The loop over rounds, for one thread of a team: an agent learns of one round and acts in the next.
+def loop_of(spec: Specialisation, one_each: bool, hearing: tuple[Any, Any] | None = None) -> Any:
+    """The loop over rounds, for one thread of a team: the order of ``policies.order``.
 
     ``one_each``: a thread has one agent or none, and what depends on the agent alone is computed before the loop.
     ``hearing``: as in ``phases_of``.
     """
-    for function in kit:
+    for function in spec.functions:
         _allow_on_gpu(function)
-    begin, mark, act, exchange, learn, gather, watch = phases_of(kit, shows=True, hearing=hearing)
-    has_marks, meets, watches = kit.has_marks, kit.meets, kit.watches
-    exchanges = kit.network in ("gossip", "consensus", "pooled")
-    all_exchange = kit.network != "pooled" and divides(kit.average_links)
+    arrangement = Arrangement(
+        now_at=_now_at,
+        barrier=barrier,
+        stopped=stopped,
+        index=_same,
+        one_each=one_each,
+        is_apart=True,
+        all_exchange=spec.page.network != "pooled" and divides(spec.links.average),
+    )
+    return _cuda.jit(device=True)(rounds_of(phases_of(spec, is_apart=True, hearing=hearing), arrangement))
 
-    @_cuda.jit(device=True)
-    def play_rounds(
-        first: int,
-        last: int,
-        seed: Any,
-        trial: Any,
-        population: Any,
-        world: Any,
-        links: Any,
-        tape: Any,
-        arm_means: Any,
-        misses: Any,
-    ) -> None:
-        team = links.team
-        mine, is_mine = team.first, team.first < team.last
-        edge_stream = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
-        if first == 0:
-            for i in range(team.first, team.last):
-                begin(population, i)
-        for t in range(first, last + 2):
-            bits = draw(edge_stream, np.uint64(t))
-            if t > first:
-                if one_each:
-                    if is_mine:
-                        learn(population, t - 1, mine)
-                else:
-                    for i in range(team.first, team.last):
-                        learn(population, t - 1, i)
-                if meets:
-                    barrier(team)
-                    if team.part == 0 and t > 1:
-                        gather(population, links)
-                    barrier(team)
-                if watches and t > 1:
-                    for i in range(team.first, team.last):
-                        watch(population, arm_means, misses, i)
-            if t <= last:
-                now = Now(world.times[t - first, 0], world.times[t - first, 1])
-                if has_marks and t > 0:
-                    barrier(team)
-                    if team.part == 0:
-                        mark(population, links, t, bits)
-                    barrier(team)
-                if one_each:
-                    if is_mine:
-                        act(population, world, links, tape, t, now, mine)
-                else:
-                    for i in range(team.first, team.last):
-                        act(population, world, links, tape, t, now, i)
-                barrier(team)
-                if exchanges:
-                    if all_exchange or team.part == 0:
-                        exchange(population, links, tape, t, bits)
-                    barrier(team)
 
-    return play_rounds
+@_cuda.jit(device=True, forceinline=True)
+def _now_at(world: Any, t: int, first: int) -> Any:
+    return Now(world.times[t - first, 0], world.times[t - first, 1])
+
+
+@_cuda.jit(device=True, forceinline=True)
+def _same(i: Any) -> Any:
+    return i
 
 
 # ---------------------------------------------------------------- teams of threads on a gpu
@@ -363,7 +323,7 @@ def links_on_gpu(links: LinkArrays, stream: Any) -> LinkArrays:
     )
 
 
-@compile_driver((SOURCES, "times of rounds"))
+@compile_driver
 def _fill_times(first: int, times: Any) -> None:
     for t in range(len(times)):
         now = time_of(first + t)

@@ -31,7 +31,8 @@ from fedbandit.engine.cuda.device import (
 from fedbandit.engine.cuda.memory import agents_of, as_rows, same_for_all, shaped, streams_of, value_for_all
 from fedbandit.engine.layout import LinkArrays, Population, ShownCounts, TapeArrays, new_population
 from fedbandit.engine.links import LINKS
-from fedbandit.engine.phases import Kit
+from fedbandit.engine.phases import Specialisation
+from fedbandit.engine.streams import EDGES, stream
 from fedbandit.policies.own_code import globals_of
 from fedbandit.policies.protocol import Page
 from fedbandit.rules.gossip import heard
@@ -78,9 +79,9 @@ class _Links(NamedTuple):
     team: Any
 
 
-def _hearing_in_warp(kit: Kit) -> tuple[Any, Any]:
+def _hearing_in_warp(spec: Specialisation) -> tuple[Any, Any]:
     """Algorithm 1, line 5, by a team in a warp: who an agent's neighbours are is told by the bits of one number."""
-    announced = kit.announced
+    announced = spec.page.announced
 
     @_cuda.jit(device=True, forceinline=True)
     def hear(population: Any, fixed: Any, links: Any, t: int, i: int) -> None:
@@ -107,15 +108,16 @@ def _hearing_in_warp(kit: Kit) -> tuple[Any, Any]:
 
 
 @cache
-def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
+def warp_kernel(spec: Specialisation, shape: WarpShape, in_step: bool) -> Any:
     """The kernel for teams in a warp."""
-    play_rounds, estimate = loop_of(kit, True, _hearing_in_warp(kit)), kit.estimate
+    play_rounds, estimate = loop_of(spec, True, _hearing_in_warp(spec)), spec.page.estimate
     num_agents, num_arms, per_warp, warps = shape.num_agents, shape.num_arms, shape.per_warp, shape.warps
     near_record, own_record = _record_of(shape.near), _record_of(shape.own)
     far_record, step_record = _record_of(shape.far), _record_of(shape.step)
-    columns, has_caught_up, announces = kit.num_averaged, kit.has_caught_up, kit.announces
+    page = spec.page
+    columns, has_caught_up, announces = len(page.averaged), "caught_up" in page.knows, page.announced is not None
     near_start, rows_start = shape.near_start, shape.rows_start
-    rows_of_team, is_guarded = 2 * num_agents * num_arms, kit.is_guarded
+    rows_of_team, is_guarded = 2 * num_agents * num_arms, spec.is_guarded
 
     @_cuda.jit(max_registers=shape.registers)
     def play(
@@ -200,8 +202,7 @@ def warp_kernel(kit: Kit, shape: WarpShape, in_step: bool) -> Any:
         play_rounds(
             first,
             last,
-            seed,
-            trial,
+            stream(seed, trial, EDGES, np.uint64(0), np.uint64(0)),
             population,
             GpuWorld(means[which], numbers, in_step, rates, 0, times),
             _Links(edges, mask, team),
@@ -258,13 +259,13 @@ MOST_SHARED_BYTES = 220 * 1024  # of a block
 
 def fits_in_a_warp(plan: CompiledPolicy, num_agents: int, num_arms: int) -> bool:
     """Whether each agent can play in its own thread's memory: nobody but its neighbours looks at it."""
-    kit = plan.kit
-    needs = TABLES.nbytes + num_agents * num_arms * (8 * kit.num_averaged + 4 + 8 + 8) + num_agents * _ALL
+    spec, page = plan.specialisation, plan.page
+    needs = TABLES.nbytes + num_agents * num_arms * (8 * len(page.averaged) + 4 + 8 + 8) + num_agents * _ALL
     if needs > MOST_SHARED_BYTES:
         return False
-    has_one_link = kit.average_links is LINKS["one"].average
-    by_itself = kit.network == "alone" or (kit.network in ("gossip", "consensus") and has_one_link)
-    return num_agents <= WARP and by_itself and not (kit.is_late or kit.has_shares or kit.meets or kit.has_marks)
+    has_one_link = spec.links == LINKS["one"]
+    by_itself = page.network == "alone" or (page.network in ("gossip", "consensus") and has_one_link)
+    return num_agents <= WARP and by_itself and not (spec.is_late or spec.has_shares or page.meet or spec.links.mark)
 
 
 def warp_launcher(
@@ -287,7 +288,7 @@ def warp_launcher(
         steps=_zeros((count, num_agents), shape.step, stream),
         rows=_cuda.to_device(np.ones((count, 2, num_agents, num_arms), np.int32), stream),
     )
-    kernel = warp_kernel(plan.kit, shape, in_step)
+    kernel = warp_kernel(plan.specialisation, shape, in_step)
     blocks = ceil(count / (shape.per_warp * shape.warps))
     terms, tables = _cuda.to_device(plan.terms, stream), _cuda.to_device(TABLES, stream)
 
@@ -345,7 +346,7 @@ def _warp_shape(plan: CompiledPolicy, num_agents: int, num_arms: int, count: int
         room = MANY_REGISTERS
         near, own, far = _three_records(plan.page, whole, room.near_bytes)
     start = ceil(TABLES.nbytes / near.itemsize)
-    rows = 2 * num_arms * 4 if plan.kit.announces else 0
+    rows = 2 * num_arms * 4 if plan.page.announced else 0
     options = [(1, 1)] if count <= FEW_TRIALS else [(WARP // num_agents, warps) for warps in (WARPS, 2, 1)] + [(1, 1)]
     sizes = [start * near.itemsize + teams * warps * num_agents * (near.itemsize + rows) for teams, warps in options]
     place = next(place for place, size in enumerate(sizes) if size <= MOST_SHARED_BYTES)
