@@ -129,7 +129,7 @@ def main(names):
         engine._MOST_ROUNDS_AT_ONCE = case.most
         engine.fits_in_a_warp = (lambda *_: False) if is_grid else warp.fits_in_a_warp
         arguments, options = call_of(case)
-        (plan,) = check_call(*arguments, **options).plans
+        (plan,) = check_call(*arguments, **options).compiled
         assert engine.fits_in_a_warp(plan, *MEANS[: len(plan.terms)].shape) == (case.kernel == "warp"), name
         if name in CASES:
             told[name] = [numbers_of(simulate(*arguments, engine=which, **options)) for which in ("cuda", "cpu")]

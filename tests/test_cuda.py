@@ -245,7 +245,7 @@ def policy_of(kind):
 def compiled_policy(policy, problem=PROBLEM, horizon=100, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        (plan,) = check_call(problem, policy, horizon, 1, 0, 5, **options).plans
+        (plan,) = check_call(problem, policy, horizon, 1, 0, 5, **options).compiled
     return plan
 
 
@@ -303,6 +303,6 @@ def test_a_trial_that_the_gpu_has_no_memory_for_is_refused(monkeypatch):
 
 def test_an_own_page_does_not_play_on_a_grid():
     """If it failed there, the others of its grid might wait for ever."""
-    plan = SimpleNamespace(kit=SimpleNamespace(is_guarded=True))
+    plan = SimpleNamespace(specialisation=SimpleNamespace(is_guarded=True))
     with pytest.raises(InvalidArgument, match="engine must be 'cpu' for a policy of one's own with 4,096 agents"):
         blocks.open_launcher(plan, 4096, 3, True, range(1), 0, None, None)

@@ -261,7 +261,7 @@ def test_the_engine_tells_its_estimates_at_every_checkpoint():
     told = {}
     (record,) = cpu.run_trials(
         [truths_of(problem) for problem in call.problems],
-        call.plans,
+        call.compiled,
         call.times,
         call.trials,
         0,

@@ -267,7 +267,7 @@ class TrialRunner(NamedTuple):
         total, run = trials * rounds * self.agents, f"{self.way}, {rounds + self.question.arms:,} patients per site"
         (record,) = cpu.run_trials(
             [truths_of(problem) for problem in call.problems],
-            call.plans,
+            call.compiled,
             call.times,
             call.trials,
             call.seed,
