@@ -25,10 +25,9 @@ import fedbandit
 from cuda_simulator import CASES, WRONG, call_of, numbers_of
 from fedbandit import GossipUCB, InvalidArgument, Problem, simulate
 from fedbandit.cli import app
-from fedbandit.engine.cpu import Truth, new_record, spread_of, statistics
+from fedbandit.engine.accounting import Reading, RegretAccounting, Truth, new_record, segments_of, spread_of, statistics
 from fedbandit.engine.cuda import blocks
 from fedbandit.engine.cuda import engine as gpu
-from fedbandit.engine.cuda.engine import Reading, enter, segments_of
 from fedbandit.engine.cuda.warp import MANY_REGISTERS, MANY_WARPS, Room, _three_records, fits_in_a_warp
 from fedbandit.engine.layout import new_population
 from fedbandit.policies import POLICIES
@@ -148,13 +147,13 @@ def test_the_command_says_the_same(no_gpu, tmp_path):
     assert "Traceback" not in ran.output
 
 
-# ---------------------------------------------------------------- stages and books
+# ---------------------------------------------------------------- segments and regret accounting
 
 STARTS = st.lists(st.integers(1, 60), unique=True, max_size=4).map(lambda starts: [0, *sorted(starts)])
 
 
 @given(st.lists(st.integers(1, 50), unique=True, min_size=1).map(sorted), STARTS, STARTS, st.integers(1, 60))
-def test_stages_cover_a_run_and_end_where_something_is_read_or_changes(times, truth_starts, link_starts, most):
+def test_segments_cover_a_run_and_end_where_something_is_read_or_changes(times, truth_starts, link_starts, most):
     stages, rows = segments_of(times, truth_starts, link_starts, most)
     played = [t for stage in stages for t in range(stage.first, stage.last + 1)]
     assert played == list(range(times[-1] + 1))  # each round once
@@ -184,7 +183,7 @@ def test_stages_cover_a_run_and_end_where_something_is_read_or_changes(times, tr
 
 @pytest.mark.parametrize("keep", ["agents", "aggregates"])
 @pytest.mark.parametrize("num_problems", [1, 3])
-def test_books_are_the_sums_written_out(keep, num_problems):
+def test_regret_is_the_sums_written_out(keep, num_problems):
     """Made-up readings: regret and best pulls count each pull against the means of its own round."""
     rng = np.random.default_rng(6)
     trials, num_agents, num_arms, times, starts = 3, 2, 3, [2, 5, 6, 9], [0, 4, 7]
@@ -205,7 +204,9 @@ def test_books_are_the_sums_written_out(keep, num_problems):
             Reading(tried.astype(np.int32), theta, messages, np.full((trials, num_agents), last), caught_up, misses)
         )
     record = new_record(trials, num_agents, len(times), num_arms, keep)
-    enter(told, rows, truths, record, keep)
+    accounting = RegretAccounting(record, truths, keep, num_agents)
+    for reading, end in zip(told, rows, strict=True):
+        accounting.enter(reading, end)
 
     expected = new_record(trials, num_agents, len(times), num_arms)
     for r in range(trials):

@@ -24,6 +24,7 @@ from fedbandit.agent.core.answer import variance_of_own_mean, widening
 from fedbandit.agent.core.standings import Standing
 from fedbandit.cli.commands import app
 from fedbandit.engine import cpu
+from fedbandit.engine.accounting import new_record
 from fedbandit.engine.layout import settings_of
 from fedbandit.planning import forecast, trials
 from fedbandit.planning.forecast import Forecast
@@ -97,7 +98,7 @@ def seen_as(monkeypatch, estimates):
         for trial in range(len(numbers)):
             for c in range(len(times)):
                 on_estimates(0, trial, c, np.array(estimates[trial][c], float), agents)
-        return (trials.cpu.new_record(len(numbers), 3, len(times), 2)._replace(pulls=pulls),)
+        return (new_record(len(numbers), 3, len(times), 2)._replace(pulls=pulls),)
 
     monkeypatch.setattr(trials.cpu, "run_trials", run_trials)
     monkeypatch.setattr(trials, "_times", lambda rounds: list(range(1, 1 + len(estimates[0]))))

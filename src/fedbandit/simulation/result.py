@@ -20,7 +20,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance
-from fedbandit.engine.cpu import Keep, Record, named
+from fedbandit.engine.accounting import Keep, Record, named
 from fedbandit.engine.streams import code_of
 from fedbandit.notebook import result_html, result_text, sweep_html, sweep_text
 from fedbandit.policies import Policy

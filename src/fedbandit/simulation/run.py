@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
 from fedbandit.engine import cpu
-from fedbandit.engine.cpu import STATISTICS, Keep, checked_keep
+from fedbandit.engine.accounting import STATISTICS, Keep, Truth, checked_keep
 from fedbandit.engine.late_rewards import LATE_NETWORKS, rounds_of_waiting
 from fedbandit.engine.layout import links_of, settings_of, terms_of, world_of
 from fedbandit.engine.loop import MANY, compiled_rounds
@@ -194,10 +194,10 @@ def _on_cluster(
         return simulate_on_cluster(arguments, call.trials, show)
 
 
-def truths_of(problem: Problem) -> list[cpu.Truth]:
+def truths_of(problem: Problem) -> list[Truth]:
     """The truth of each period with the same means."""
     return [
-        cpu.Truth(first, world_of(p), np.ascontiguousarray(p.gaps), np.ascontiguousarray(p.arm_means))
+        Truth(first, world_of(p), np.ascontiguousarray(p.gaps), np.ascontiguousarray(p.arm_means))
         for first, p in problem.periods
     ]
 

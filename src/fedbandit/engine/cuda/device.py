@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda, types
 
+from fedbandit.engine.accounting import Truth
 from fedbandit.engine.compiled import allow, compilable, compile_driver, is_ours
-from fedbandit.engine.cpu import Truth
 from fedbandit.engine.cuda.memory import cuda_overload
 from fedbandit.engine.layout import LinkArrays
 from fedbandit.engine.links import divides

@@ -5,124 +5,26 @@ logarithms and exponentials may differ. Then so may a choice between two nearly 
 """
 
 import hashlib
-from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import cuda
 from numpy.typing import NDArray
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.engine.cpu import CompiledPolicy, Keep, Record, Truth, new_record, spread_of, statistics
+from fedbandit.engine.accounting import Keep, Reading, Record, RegretAccounting, Truth, new_record, segments_of
+from fedbandit.engine.cpu import CompiledPolicy
 from fedbandit.engine.cuda.blocks import open_launcher
 from fedbandit.engine.cuda.device import NOT_FINITE, Readings, RoundTimes, links_on_gpu, scratch_of, world_on_gpu
 from fedbandit.engine.cuda.warp import fits_in_a_warp, warp_launcher
 from fedbandit.engine.layout import Population, new_population
 from fedbandit.policies.registry import WrongPage
 
-__all__ = ["Reading", "ReadingEnd", "Segment", "description", "enter", "run_trials", "segments_of", "why_not"]
-
-
-# ---------------------------------------------------------------- segments of a run on a gpu
-
-
-class Segment(NamedTuple):
-    """Rounds that one kernel plays."""
-
-    first: int
-    last: int
-    row: int  # of the readings
-    is_fresh: bool  # whether it begins a row
-    truth: int  # the period of the means
-    links: int  # the period of the links
-    has_new_links: bool  # whether it begins that period
-
-
-class ReadingEnd(NamedTuple):
-    """Where a row of readings ends."""
-
-    checkpoint: int  # the one that it belongs to
-    is_checkpoint: bool
-    truth: int
-    ends_truth: bool
-
-
-class Reading(NamedTuple):
-    """Readings: [trial, agent, ...]."""
-
-    tried: Any
-    theta: Any
-    messages: Any
-    clock: Any
-    caught_up: Any
-    misses: Any
-
-
-def segments_of(
-    times: Sequence[int], truth_starts: Sequence[int], link_starts: Sequence[int], most: int
-) -> tuple[list[Segment], list[ReadingEnd]]:
-    """Cut a run where something is read or changes, and after so many rounds at ``most``."""
-    changes = sorted({*truth_starts, *link_starts})
-    segments: list[Segment] = []
-    rows: list[ReadingEnd] = []
-    done, is_fresh = -1, True
-    for c, time in enumerate(times):
-        while done < time:
-            first = done + 1
-            truth, links = bisect(truth_starts, first) - 1, bisect(link_starts, first) - 1
-            place = bisect(changes, first)
-            done = min(done + most, time, changes[place] - 1 if place < len(changes) else time)
-            segments.append(Segment(first, done, len(rows), is_fresh, truth, links, first in link_starts))
-            ends_truth = bisect(truth_starts, done + 1) - 1 != truth
-            is_fresh = done == time or ends_truth
-            if is_fresh:
-                rows.append(ReadingEnd(c, done == time, truth, ends_truth))
-    return segments, rows
-
-
-def enter(
-    told: Sequence[Reading], rows: Sequence[ReadingEnd], truths: Sequence[Sequence[Truth]], record: Record, keep: Keep
-) -> None:
-    """Enter readings into a record, as ``cpu`` does trial by trial."""
-    trials, num_agents, num_arms = told[0].tried.shape
-    lost, best = np.zeros((trials, num_agents)), np.zeros((trials, num_agents), np.int64)
-    counted = np.ones((1, 1, num_arms), np.int32)  # R_i(T) counts t >= 1: the pulls at t = 0 do not
-    missed = np.zeros((trials, num_agents))
-    for row, end in zip(told, rows, strict=True):
-        gaps = np.stack([truth[end.truth].gaps for truth in truths])
-        means = np.stack([truth[end.truth].arm_means for truth in truths])
-        regret = lost + np.cumsum(gaps[:, None, :] * (row.tried - counted), axis=-1)[..., -1]
-        arm = np.broadcast_to(gaps.argmin(axis=-1)[:, None, None], (trials, num_agents, 1))
-        best_pulls = best + np.take_along_axis(row.tried - counted, arm, axis=-1)[..., 0]
-        missed += row.misses
-        if end.is_checkpoint:
-            error = np.cumsum(np.abs(row.theta - means[:, None, :]), axis=-1)[..., -1] / num_arms
-            values = {
-                "pulls": row.tried,
-                "regret": regret,
-                "best_pulls": best_pulls,
-                "theta_error": error,
-                "messages": row.messages,
-                "lagging": row.caught_up / np.maximum(row.clock, 1),
-                "misses": missed,
-            }
-            for name, value in values.items():
-                getattr(record, name)[:, :, end.checkpoint] = _told(value, keep)
-            if keep == "aggregates":
-                record.disagreement[:, end.checkpoint] = [spread_of(theta) for theta in row.theta]
-            else:
-                missed[:] = 0.0
-        if end.ends_truth:
-            lost, best, counted = regret, best_pulls, row.tried
-
-
-def _told(value: NDArray[Any], keep: Keep) -> NDArray[Any]:
-    return np.stack([statistics(each) for each in value]) if keep == "aggregates" else value
-
+__all__ = ["description", "run_trials", "why_not"]
 
 _cuda: Any = cuda
 _MOST_PULLS_AT_ONCE, _MOST_ROUNDS_AT_ONCE = 10**10, 200_000  # of a kernel: about a second
@@ -186,7 +88,7 @@ def _fly(
     for start in range(0, len(trials), at_once):
         part = slice(start, min(start + at_once, len(trials)))
         mine = truths[part] if len(truths) > 1 else truths
-        some = Record(*(array[part] for array in record))
+        some = record.of(part)
         yield from _play(mine, plan, times, trials[part], seed, keep, some, logs)
     return record
 
@@ -250,7 +152,9 @@ def _play(
         whole = Readings(*(array.copy_to_host() for array in readings))
         told = [Reading(*(array[row] for array in whole)) for row in range(len(rows))]
     _refuse_stopped(plan, told)
-    enter(told, rows, truths, record, keep)
+    accounting = RegretAccounting(record, truths, keep, num_agents)
+    for reading, end in zip(told, rows, strict=True):
+        accounting.enter(reading, end)
 
 
 def _refuse_stopped(plan: CompiledPolicy, told: Sequence[Reading]) -> None:
