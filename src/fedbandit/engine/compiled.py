@@ -10,6 +10,7 @@ import math
 from collections import namedtuple
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from functools import cache
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from llvmlite import ir
 from numba import config, extending, njit, types
-from numba.core import caching, cgutils, codegen, compiler, errors
+from numba.core import caching, cgutils, codegen, compiler, cpu, errors
 from numba.core.compiler_lock import global_compiler_lock
 
 from fedbandit.policies.own_code import digest_of, globals_of
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _Compiler: Any = compiler.Compiler
+_CPUContext: Any = cpu.CPUContext
 _CodeLibrary: Any = codegen.JITCodeLibrary
 _FunctionCache: Any = caching.FunctionCache
 _IndexFile: Any = caching.IndexDataCacheFile
@@ -71,8 +73,36 @@ class _InlinedLibrary(_CodeLibrary):
         return SimpleNamespace(set_env=lambda name, env: None)  # pyright: ignore[reportUnknownLambdaType]
 
 
-class _InlinedCompiler(_Compiler):
-    """Numba's compiler, for functions that drivers inline: a third less work than to make each of them run."""
+def _root(x: float) -> float:
+    """The processor's square root, by which ``_OurTarget`` replaces that of the C library."""
+    raise NotImplementedError  # compiled only
+
+
+@_extending.lower_builtin(_root, types.float64)
+def _lower_root(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), arguments)
+
+
+class _OurTarget(_CPUContext):
+    """Numba's target with a square root that LLVM vectorises, of the same bits. Numba calls the C library's."""
+
+    def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
+        """What lowers a call."""
+        is_root = getattr(fn, "typing_key", fn) is math.sqrt and sig.args == (types.float64,)
+        return super().get_function(_root if is_root else fn, sig, _firstcall)
+
+
+class _OurCompiler(_Compiler):
+    """Numba's compiler, for this package's functions and pages alone."""
+
+    def __init__(self, typing: Any, target: Any, *rest: Any) -> None:
+        ours = copy(target)
+        ours.__class__ = _OurTarget
+        super().__init__(typing, ours, *rest)
+
+
+class _InlinedCompiler(_OurCompiler):
+    """For functions that drivers inline: a third less work than to make each of them run."""
 
     def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
         super().__init__(typing, target, _InlinedLibrary(target.codegen(), "inlined"), *rest)
@@ -102,7 +132,7 @@ _known: set[FunctionType] = set()
 
 def compile_small(function: _Function) -> _Function:
     """Compile a function of plain numbers that runs in every round. Python can call it too."""
-    return _jit(_nrt=False, error_model="numpy", forceinline=True)(function)
+    return _jit(_nrt=False, error_model="numpy", forceinline=True, pipeline_class=_OurCompiler)(function)
 
 
 def compile_inner(function: _Function) -> _Function:
@@ -195,15 +225,6 @@ def allow(function: FunctionType, overload: Any, **options: Any) -> None:
 def leave_out(function: FunctionType) -> None:
     """Never compile this function: engines have their own version of it."""
     _known.add(function)
-
-
-@_extending.lower_builtin(math.sqrt, types.float64)
-def _sqrt(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Use the processor's square root, which LLVM vectorises, where Numba calls the C library's.
-
-    It holds for all Numba code of the process and gives the same bits.
-    """
-    return builder.call(builder.module.declare_intrinsic("llvm.sqrt", [ir.DoubleType()]), arguments)
 
 
 @_extending.overload_method(types.Integer, "bit_length", strict=False, jit_options=INLINE)
