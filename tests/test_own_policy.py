@@ -429,6 +429,22 @@ WRONG = {
         change("seen.theta[k] +", "seen[1].theta[k] +"),
         r"decide reads seen\[1\]: a function sees one agent, never a neighbour",
     ),
+    "computes with now": (
+        change("now.log_t", "now"),
+        r"radius computes with now, which is no number: it has now\.log_t, now\.root_log_t \(line \d+\)",
+    ),
+    "adds to now": (
+        change("seen.theta[k] +", "now + seen.theta[k] +"),
+        r"decide computes with now, which is no number: it has now\.log_t",
+    ),
+    "hands now to math": (
+        change("sqrt(now.log_t / me.n[arm])", "sqrt(now)"),
+        r"radius computes with now, which is no number",
+    ),
+    "computes with a row": (
+        change("terms.share * me.x_mean[arm]", "terms.share * me.x_mean"),
+        r"published computes with the whole row me\.x_mean: name an entry, such as me\.x_mean\[arm\]",
+    ),
     "reads the draws": (change("u = uniform(draws)", "u = draws.u"), r"decide reads draws\.u: write uniform\(draws\)"),
     "a mutable default": (
         change("def bonus(n):", "def bonus(n, kept=[0.0]):"),

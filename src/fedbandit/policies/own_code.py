@@ -1,4 +1,4 @@
-"""Finds code from outside the package by ``module:name``, tells whose a module is, and hashes what code runs."""
+"""Finds code from outside the package by ``module:name``, tells whose it is, and hashes its text and what it runs."""
 
 import dis
 import hashlib
@@ -18,12 +18,10 @@ from fedbandit.checks import InvalidArgument, closest
 __all__ = [
     "PACKAGE",
     "builtin_of",
-    "code_in",
     "digest_of",
     "globals_of",
     "is_own_code",
     "load",
-    "methods_of",
     "name_of",
     "own_function",
     "source_of",
@@ -109,7 +107,7 @@ _hashes: dict[int, tuple[object, str]] = {}  # by the spec of a module, which a 
 def is_own_code(module: str, home: str) -> bool:
     """Whether a module belongs to the author of a policy whose module is ``home``: no library, nothing of ours."""
     top = module.partition(".")[0]
-    if top == PACKAGE or top in sys.builtin_module_names:
+    if top == PACKAGE or top in sys.stdlib_module_names:
         return False
     if top == home.partition(".")[0]:
         return True
@@ -119,64 +117,30 @@ def is_own_code(module: str, home: str) -> bool:
 
 
 def source_of(functions: Iterable[FunctionType], home: str) -> str:
-    """A hash of the text of every own module that functions of the module ``home`` use."""
+    """A hash of the text of the module ``home``, of those of functions, and of all own modules that they import."""
     known = list(functions)
-    modules = {name: space for name, space in _modules_of(known).items() if is_own_code(name, home)}
-    modules.setdefault(home, vars(sys.modules[home]) if home in sys.modules else {})
+    waiting, found = [home, *(function.__module__ for function in known)], dict[str, dict[str, Any]]()
+    while waiting:
+        name = waiting.pop()
+        if name in found or name not in sys.modules or not is_own_code(name, home):
+            continue
+        found[name] = vars(sys.modules[name])
+        for value in found[name].values():
+            inner = getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
+            if isinstance(inner, str):
+                waiting.append(inner)
     digest = hashlib.sha256()
-    for name in sorted(modules, key=name_of):
-        text = _hash_of(modules[name])
+    for name in sorted(found, key=name_of):
+        text = _hash_of(found[name])
         if not text:  # typed at a prompt: there is no file
-            text = repr([code_in(function.__code__) for function in known if function.__module__ == name])
+            text = repr([_code_in(function.__code__) for function in known if function.__module__ == name])
         digest.update(f"{name_of(name)}\n{text}\n".encode())
     return digest.hexdigest()
 
 
-def methods_of(base: type) -> Iterable[FunctionType]:
-    """The functions that a class defines."""
-    for value in vars(base).values():
-        inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-        if isinstance(inner, FunctionType) and inner.__code__.co_filename != "<string>":  # those that dataclass writes
-            yield inner
-
-
-def _modules_of(functions: Iterable[FunctionType]) -> dict[str, dict[str, Any]]:
-    """The modules of functions, and of what they use, directly or not: their contents, by name."""
-    found: dict[str, dict[str, Any]] = {}
-    pending, known = list(functions), set[FunctionType]()
-    while pending:
-        function = pending.pop()
-        if function in known or function.__module__.partition(".")[0] == PACKAGE:
-            continue
-        known.add(function)
-        found[function.__module__] = function.__globals__
-        for path, value in globals_of(function):
-            steps = path.split(".")
-            for length in range(1, len(steps)):  # the modules on the way
-                found |= _module_at(function, steps[:length])
-            if isinstance(value, ModuleType):
-                found[value.__name__] = vars(value)
-            elif isinstance(value, FunctionType):
-                pending.append(value)
-            elif isinstance(value, type) and value.__module__.partition(".")[0] != PACKAGE:
-                pending += methods_of(value)
-    return {name: space for name, space in found.items() if name == "__main__" or not _is_standard(name)}
-
-
-def _module_at(function: FunctionType, steps: list[str]) -> dict[str, dict[str, Any]]:
-    value: Any = function.__globals__.get(steps[0])
-    for step in steps[1:]:
-        value = getattr(value, step, None)
-    return {value.__name__: vars(value)} if isinstance(value, ModuleType) else {}
-
-
-def _is_standard(module: str) -> bool:
-    return module.partition(".")[0] in sys.stdlib_module_names
-
-
-def code_in(code: CodeType) -> tuple[Any, ...]:
+def _code_in(code: CodeType) -> tuple[Any, ...]:
     """What a function does, without its place in the file."""
-    consts = tuple(code_in(const) if isinstance(const, CodeType) else repr(const) for const in code.co_consts)
+    consts = tuple(_code_in(const) if isinstance(const, CodeType) else repr(const) for const in code.co_consts)
     return code.co_code, code.co_exceptiontable, code.co_names, code.co_varnames, consts
 
 

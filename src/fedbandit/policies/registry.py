@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from fedbandit.checks import InvalidArgument, closest
 from fedbandit.policies import POLICIES, Policy
-from fedbandit.policies.own_code import is_own_code, load, methods_of, name_of, source_of
+from fedbandit.policies.own_code import load, name_of, source_of
 
 __all__ = ["WrongPage", "check_kind", "is_built_in", "kind_of", "label_of", "policy_from", "source_hash"]
 
@@ -103,12 +103,9 @@ def check_kind(
 
 def source_hash(policy: Policy) -> str:
     """A hash of the text of every own module that the policy uses; the same on any machine and any Python."""
-    home = type(policy).__module__
-    functions = [part for part in policy.page() if isinstance(part, FunctionType)]
-    functions += [
-        method for base in type(policy).__mro__ for method in methods_of(base) if is_own_code(base.__module__, home)
-    ]
-    return source_of(functions, home)
+    parts = [*policy.page(), *vars(type(policy)).values()]
+    functions = [part for part in parts if isinstance(part, FunctionType) and part.__code__.co_filename != "<string>"]
+    return source_of(functions, type(policy).__module__)  # "<string>": what a dataclass writes
 
 
 # ---------------------------------------------------------------- from files
