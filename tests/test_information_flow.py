@@ -316,6 +316,25 @@ LEAKS = {
     ),
     "rounded by a large start": (RESET, "        me.total[arm] = 1e16\n", "to another number than 0"),
     "a tuple": (COUNT, COUNT + "    pair = (reward, 1.0)\n    me.last = max(pair)\n", "to max", 2),
+    "a tuple in a loop": (
+        COUNT,
+        COUNT + "    pair = (reward, 1.0)\n    for x in pair:\n        me.last = x\n",
+        "inside a loop",
+        2,
+    ),
+    "a function of the same name": (
+        "def noise_due(me, terms, arm):\n" + DUE,
+        "def full(n):\n    return n % 10\n\n\nis_full = full\n\n\ndef full(n):\n    return n % 2\n\n\n"
+        "def noise_due(me, terms, arm):\n    return me.n[arm] + 1 if is_full(me.n[arm]) == 9 else 0\n",
+        "adds noise where noise_due may have asked for none",
+        None,
+    ),
+    "an unsigned arm": (
+        "    if me.n[arm] == me.end[arm]:\n",
+        "    if me.n[arm] == me.end[arm] or arm - 1 < 0:\n",
+        "adds noise where noise_due may have asked for none",
+        None,
+    ),
     "a default": (
         "def observe(me, terms, arm, reward, noise):\n",
         "def kept(x, memory=[0.0]):\n    return x\n\n\n"

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, inf
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, NoneType
 from typing import Any, NamedTuple, NoReturn, cast
 
 from fedbandit.policies.protocol import ARMS, Field, Page
@@ -42,6 +42,7 @@ _PURE = {abs, bool, divmod, enumerate, float, int, len, max, min, pow, range, ro
 _CLAMP = "min(max(reward, terms.low), terms.high), or rules.mean.clamp"
 _SYMBOLS: dict[Any, str] = {
     **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"},
+    **{ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="},
     **{ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>"},
 }
 
@@ -107,6 +108,7 @@ class Condition(NamedTuple):
 
 
 Clamp = tuple[Number, Number]
+ARM = Number((("arm", 1),), 0, False)  # it is unsigned in compiled code: arm - 1 may be huge
 
 
 def _named(text: str, is_whole: bool = False) -> Number:
@@ -115,6 +117,12 @@ def _named(text: str, is_whole: bool = False) -> Number:
 
 def _constant(value: Any) -> Number:
     return Number((), value, isinstance(value, int))
+
+
+def _result(target: Any, arguments: Sequence[str], is_whole: bool = False) -> Number:
+    """What a function of numbers returns: the same for the same arguments."""
+    line = target.__code__.co_firstlineno if isinstance(target, FunctionType) else ""  # a name may be defined twice
+    return _named(f"{target.__module__}.{target.__qualname__}{line}({', '.join(arguments)})", is_whole)
 
 
 def _combined(a: Number, b: Number, factor: int = 1) -> Number:
@@ -317,22 +325,14 @@ class _Path:
         return self.goes(_condition("!=", value, _constant(0)))
 
     def compared(self, node: ast.expr, left: Any, op: ast.cmpop, right: Any) -> Condition:
-        symbols: dict[Any, str] = {
-            ast.Eq: "==",
-            ast.NotEq: "!=",
-            ast.Lt: "<",
-            ast.LtE: "<=",
-            ast.Gt: ">",
-            ast.GtE: ">=",
-        }
         a, b = _plain(left), _plain(right)
         if not isinstance(a, Number) or not isinstance(b, Number):
             secret = right if isinstance(a, Number) else left
             hint = f". To clamp it, write {_CLAMP}" if isinstance(secret, Reward) else ""
             self.refuse(node, f"compares {_words(secret)}: the outcome would tell about it{hint}")
-        if type(op) not in symbols:
+        if type(op) not in _SYMBOLS:
             self.refuse(node, "compares otherwise than by == != < <= > >=")
-        return _condition(symbols[type(op)], a, b)
+        return _condition(_SYMBOLS[type(op)], a, b)
 
     # ------------------------------------------------------------ statements
 
@@ -420,12 +420,10 @@ class _Path:
             if isinstance(inner, ast.Return):
                 self.refuse(inner, "returns from inside a loop: write the loop as a function of its own")
             value = frame.get(inner.id) if isinstance(inner, ast.Name) else None
-            if isinstance(value, (Reward, Sum, Noise)) or (
-                isinstance(value, Row) and value.field in self.secret | self.slots
-            ):
+            rows = {value.field} if isinstance(value, Row) else set[str]()
+            if rows & (self.secret | self.slots) or not isinstance(value, (Number, Row, Condition, Argument, NoneType)):
                 self.refuse(inner, f"uses {_words(value)} inside a loop: compute with rewards outside of it")
-            if isinstance(value, Row):
-                forgotten.add(value.field)
+            forgotten |= rows
         reached = [(function, cast(ast.AST, node)), *_reached(function, node).items()]
         for here, code in reached:
             for mention in _mentions(self.page.knows, here, code):
@@ -443,8 +441,6 @@ class _Path:
         self.versions[field] += 1
         for key in [key for key in self.held if key[0] == field]:
             del self.held[key]
-        if field in self.secret:
-            self.held[field, ("arm",)] = Sum(frozenset((field,)))
 
     # ------------------------------------------------------------ values
 
@@ -543,12 +539,8 @@ class _Path:
             self.refuse(node, f"computes {symbol} with noise and {other}: write sum + noise, once, and go on with that")
         if Sum in pair or Reward in pair:
             what = _words(a if isinstance(a, (Sum, Reward)) else b)
-            hint = (
-                f"clamp it first: {_CLAMP}"
-                if Reward in pair
-                else "rewards are only summed, under [arm], until noise is added"
-            )
-            self.refuse(node, f"computes {symbol} with {what}: {hint}")
+            hint = "rewards are only summed, under [arm], until noise is added"
+            self.refuse(node, f"computes {symbol} with {what}: {f'clamp it, {_CLAMP}' if Reward in pair else hint}")
         return self.refuse(node, f"computes with {_words(b if isinstance(a, Number) else a)}")
 
     def release(self, node: ast.AST, rewards: frozenset[str], noise: Noise) -> Number:
@@ -590,9 +582,8 @@ class _Path:
         whole = all(x.is_whole for x in numbers) and target in (int, abs, min, max)
         if target is int and whole:
             return numbers[0]
-        about = f"{target.__module__}.{target.__qualname__}" if isinstance(target, FunctionType) else name
         texts = [*map(str, given), *(f"{key}={x}" for key, x in sorted(by_name.items()))]
-        return _named(f"{about}({', '.join(texts)})", whole or target in (int, ceil, floor))
+        return _result(target, texts, whole or target in (int, ceil, floor))
 
     def clamped(self, node: ast.Call, target: Any, given: Sequence[Any]) -> Any:
         """One end of a clamp; with both ends it is a number of bounded sensitivity."""
@@ -622,11 +613,7 @@ class _Path:
 
 def _plain(value: Any) -> Any:
     """A condition as a number, 0 or 1."""
-    return (
-        _named(f"[{value.kind} {value.number} {value.text} {value.holds}]", True)
-        if isinstance(value, Condition)
-        else value
-    )
+    return _named(f"[{' '.join(map(str, value))}]", True) if isinstance(value, Condition) else value
 
 
 def _words(value: Any) -> str:
@@ -666,7 +653,7 @@ class _Proof:
         while True:
             known = len(self.secret) + len(self.slots)
             try:
-                found = [path for path, _ in self.paths("observe", _named("arm", True), Reward(), Noise())]
+                found = [path for path, _ in self.paths("observe", ARM, Reward(), Noise())]
             except _HoldsRewards as found_out:
                 self.secret.add(str(found_out))
                 continue
@@ -764,7 +751,7 @@ class _Proof:
 
     def check_noise_due(self, paths: Sequence[_Path], counters: set[str]) -> None:
         """Fresh noise, wherever ``observe`` adds it."""
-        due = list(self.paths("noise_due", _named("arm", True)))
+        due = list(self.paths("noise_due", ARM))
         for asked, end in due:
             if not isinstance(end, Number):
                 raise _Refusal("asks for two draws: this check follows pages with one", self.function("noise_due"))
@@ -789,8 +776,8 @@ class _Proof:
         """Intervals as the tree needs them; without one, all of one level."""
         end = _named("end", True)
         first = _computed("+", _computed("&", end, _computed("-", end, _constant(1))), _constant(1))
-        tree = first, _named(f"{LEVEL.__module__}.{LEVEL.__qualname__}(end)")
-        for _, found in self.paths("interval", _named("arm", True), end):
+        tree = first, _result(LEVEL, ["end"])
+        for _, found in self.paths("interval", ARM, end):
             if has_tree and found != tree:
                 words = "must return (end & (end - 1)) + 1, trailing_zeros(end), as its tree needs"
                 raise _Refusal(words, self.function("interval"))

@@ -226,10 +226,13 @@ def _named(function: FunctionType) -> str:
     return f"{function.__module__}:{function.__qualname__}"
 
 
-@cache
 def source_of(function: FunctionType) -> ast.FunctionDef | None:
     """The syntax tree of a function; None where there is no text, or where another code runs than its text says."""
-    code = function.__code__
+    return _source_of(function.__code__)
+
+
+@cache
+def _source_of(code: CodeType) -> ast.FunctionDef | None:
     try:
         trees, codes = _functions_in("".join(inspect.findsource(code)[0]))
     except (OSError, SyntaxError):
