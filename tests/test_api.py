@@ -500,7 +500,7 @@ def test_a_key_that_stands_twice_is_422(served, http, body):
     answer = put_reward(http, decision, body)
     assert answer.status_code == 422
     assert error_of(answer)["field"] == "value"
-    assert "stands twice" in error_of(answer)["message"]
+    assert "appears twice" in error_of(answer)["message"]
     assert served.rows() == before
 
 

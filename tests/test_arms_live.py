@@ -128,13 +128,13 @@ def test_a_stop_names_the_neighbours_that_do_not_hear_of_it(tmp_path):
         wait_until(lambda: all(it["reachable"] for it in state(federation, "north")["neighbours"]))
         code, said = command("arm", "suspend", "A", *north)
         assert code == 0
-        assert "neighbours in reach are told at once" in said
+        assert "reachable neighbours are told at once" in said
         assert "cannot be reached" not in said
         wait_until(lambda: statuses(federation, "east")["A"] == "suspended")
         first = said.split(". On disk")[0]
         assert command("arm", "suspend", "A", *north) == (0, f"'A' was suspended already: {first}\n"), "nothing is new"
         code, said = command("arm", "suspend", "A", "-c", federation.config("east"))
-        assert said.startswith(f"'A' was suspended already: {first}. Your own stop comes on top")
+        assert said.startswith(f"'A' was suspended already: {first}. Your own stop is added")
         assert "\nsuspend 'A' by east on " in said
         federation.kill("east")
         wait_until(lambda: sum(it["reachable"] for it in state(federation, "north")["neighbours"]) == 2)
@@ -149,7 +149,7 @@ def test_a_stop_names_the_neighbours_that_do_not_hear_of_it(tmp_path):
         code, said = command("arm", "suspend", "B", *north)
         assert "east and south cannot be reached now. They still give 'B' until they are back" in said
         code, said = command("arm", "resume", "B", *north)
-        assert said.splitlines()[-1] == "Not in reach now: east and south. They will hear of it when they are back"
+        assert said.splitlines()[-1] == "Unreachable now: east and south. They will get the change when they are back"
 
 
 def ask_text(url):

@@ -22,13 +22,14 @@ from typer.testing import CliRunner
 from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.disk.journal import STATE_FILE, SqliteJournal
+from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.agent.gossip.tls import in_words, read_tls
 from fedbandit.agent.gossip.tunnel import Tunnel
 from fedbandit.agent.process import check as checking
 from fedbandit.agent.process.check import check
 from fedbandit.agent.process.config import read_config
+from fedbandit.agent.process.runtime import Agent
 from fedbandit.cli import app
 from fedbandit.local.processes import LocalFederation
 from processes import ask, assert_mistake, spawn, terms, told
@@ -96,7 +97,7 @@ def test_a_site_that_would_start_and_whose_neighbour_does_not_answer(site):
     edit(site.path, 'data = "data"', 'data = "data"\nmost_sites = 2')
     assert_found(site.path, "most_sites", "warning", "2 changes nothing: the terms allow 2 sites")
     edit(site.path, "max_agents = 2", "max_agents = 9")
-    assert_found(site.path, "most_sites", "ok", "more than 2 sites do not make this one surer")
+    assert_found(site.path, "most_sites", "ok", "this site counts at most 2 sites")
 
 
 # ---------------------------------------------------------------- certificates
@@ -271,7 +272,7 @@ from fedbandit.agent.core.site import Site
 from fedbandit.agent.core.decisions import DecisionDraws
 journal = SqliteJournal(Path({path!r}), "north", terms(), incarnation=1)
 site = Site("north", terms(), journal.load())
-journal.commit(site.decide({at}, [DecisionDraws((0.0, 0.0), 0.5)]).records)
+journal.commit(site.decide({at}, [SiteDraws((0.0, 0.0), 0.5)]).records)
 print("open", flush=True)
 time.sleep(60)
 """
@@ -315,8 +316,21 @@ def test_a_folder_in_which_this_user_cannot_write(site, tmp_path):
 
 
 def test_a_full_disk(site, monkeypatch):
-    monkeypatch.setattr(checking, "ROOM", 1 << 62)
+    monkeypatch.setattr(checking, "FREE_SPACE", 1 << 62)
     assert_found(site.path, "data", "error", "the disk is full")
+
+
+def test_a_folder_that_is_not_on_a_disk(site):
+    """It has no free space, but is not full: nothing can be stored in it."""
+    config = replace(read_config(site.path), data=Path("/proc/x"))
+    (found,) = checking._data(config, 0.0)
+    assert (found.level, found.about) == ("error", "data")
+    assert found.words in (
+        "/proc is not on a disk: no files can be stored in it",
+        "/proc is not a folder in which this user can write",  # unless this is root
+    )
+    with pytest.raises(JournalError, match=r"^/proc/x: the data folder cannot be created: "):
+        Agent(config, None)
 
 
 def snapshot(folder):
@@ -532,11 +546,11 @@ def test_exit_codes(running, north, tmp_path):
     assert code == 0, said
     assert re.search(r"^ok +neighbour east ", said, re.MULTILINE)
     assert re.search(r"^not checked +their clocks ", said, re.MULTILINE)
-    assert said.endswith("nothing stands in the way of a start\n")
+    assert said.endswith("ready to start\n")
     assert not (north.parent / "data").exists()
     under_way = [spawn("agent", "--check", "-c", path) for path in (alone, wrong)]  # together: the ports are free now
     code, said = told(under_way[0], within=90)
     assert code == 1
     assert re.search(r"^error +neighbour east .*Connection refused", said, re.MULTILINE)
-    assert said.endswith("1 of 9 would not work\n")
+    assert said.endswith("1 of 9 checks failed\n")
     assert_mistake(told(under_way[1], within=90), "federation.policy.epsilon")

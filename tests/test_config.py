@@ -462,7 +462,7 @@ def test_tokens_of_roles(write, tmp_path):
         "token-of-everybody": ALL_RIGHTS,
         "token-of-the-application": {"decide", "report", "view"},
         "token-of-the-viewer": {"view"},
-        "token-of-the-operator": {"view", "neighbours", "lives", "arms", "log"},
+        "token-of-the-operator": {"view", "neighbours", "restore", "arms", "log"},
     }
     assert token_with(config, "neighbours") == "token-of-the-operator", "not one that could decide, too"
     assert token_with(config, "view") == "token-of-the-viewer"

@@ -186,7 +186,7 @@ def test_a_key_after_a_restart(tmp_path):
         ("GET", "/v1/decisions/1-1?full=1", "no query parameters"),
         ("DELETE", "/v1/decisions/1-1?x", "no query parameters"),
         ("GET", "/v1/log?afetr=5", "this path takes after. Did you mean 'after'?"),
-        ("GET", "/v1/log?after=1&after=2", "after stands twice"),
+        ("GET", "/v1/log?after=1&after=2", "after appears twice"),
     ],
 )
 def test_unknown_query_parameters_are_422(served, http, method, path, words):

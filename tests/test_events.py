@@ -370,7 +370,7 @@ def test_a_full_disk_is_told_and_the_stream_goes_on(served, http, monkeypatch):
     with reading(served.url) as reader:
         reader.next("state")
         monkeypatch.setattr(
-            "fedbandit.agent.process.runtime.check_room", lambda _: (_ for _ in ()).throw(OSError("full"))
+            "fedbandit.agent.process.runtime.check_free_space", lambda _: (_ for _ in ()).throw(OSError("full"))
         )
         served.call(lambda driver: driver.fill_disk())
         for _ in range(200):

@@ -464,7 +464,7 @@ def test_a_full_disk_is_said_until_there_is_room(browser, tmp_path, monkeypatch)
     with serving(tmp_path) as agent, opened(browser, agent.url, errors=errors) as page:
         shows(page, "#connection", "Live")
         monkeypatch.setattr(
-            "fedbandit.agent.process.runtime.check_room", lambda _: (_ for _ in ()).throw(OSError("full"))
+            "fedbandit.agent.process.runtime.check_free_space", lambda _: (_ for _ in ()).throw(OSError("full"))
         )
         agent.call(lambda driver: driver.fill_disk())
         wait_for(lambda: ask(f"{agent.url}/v1/decisions", "POST")[0] == 503)
@@ -648,7 +648,7 @@ def test_a_token_is_asked_for_and_gives_its_rights(browser, tmp_path):
         assert not page.locator("#content").is_visible()
         page.keyboard.type("wrong-token")
         page.keyboard.press("Enter")
-        shows(page, "#token [role=alert]", "this is no token of this agent")
+        shows(page, "#token [role=alert]", "this agent does not know this token")
         page.keyboard.type("not a token")
         page.keyboard.press("Enter")
         shows(page, "#token [role=alert]", "without spaces")

@@ -28,7 +28,7 @@ from fedbandit.cli import up as cli_up
 from fedbandit.local import demo, report, up
 from fedbandit.local.processes import LocalFederation
 from fedbandit.local.report import up_figure
-from fedbandit.local.up import OWN, FederationShown, page_door, serving_page
+from fedbandit.local.up import OWN, FederationShown, page_listener, serving_page
 
 
 def invoke(*arguments):
@@ -206,7 +206,7 @@ def test_bad_options_exit_with_2(options, message, tmp_path, monkeypatch):
 
 def test_a_port_that_is_taken_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with page_door(0) as taken:
+    with page_listener(0) as taken:
         ran = invoke("--port", taken.getsockname()[1])
     assert ran.exit_code == 2
     assert "--port must be a free port of this machine" in ran.output
@@ -365,7 +365,7 @@ def served_page(run, story):
 
     async def tell():
         async with (
-            serving_page(page_door(0), lambda: report.shown(run)) as url,
+            serving_page(page_listener(0), lambda: report.shown(run)) as url,
             httpx.AsyncClient(base_url=url, trust_env=False, timeout=10.0) as client,
         ):
             return await story(client)

@@ -12,7 +12,7 @@ class DuplicateKey(ValueError):
     def __init__(self, key: str) -> None:
         """Name the key."""
         self.key = key
-        super().__init__(f"the key {key!r} stands there twice")
+        super().__init__(f"the key {key!r} appears twice")
 
 
 def parse(text: str | bytes) -> Any:

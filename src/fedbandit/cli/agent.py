@@ -133,23 +133,23 @@ def _check(path: Path, insecure: bool) -> None:
         typer.echo(f"{'not checked' if it.level == 'unknown' else it.level:<11}  {it.about:<{width}}  {it.words}")
     wrong = sum(it.level == "error" for it in found)
     if wrong:
-        typer.echo(f"{wrong} of {len(found)} would not work")
+        typer.echo(f"{wrong} of {len(found)} checks failed")
         raise typer.Exit(1)
-    typer.echo("nothing stands in the way of a start")
+    typer.echo("ready to start")
 
 
-@live.command(short_help="Drop the flow of a neighbour that has left for good.")
+@live.command(short_help="Remove a neighbour that has left for good.")
 @errors_exit_with_2
 def leave(
     name: Annotated[str, typer.Argument(help="The neighbour that has left for good.")],
     config: Config = SITE_FILE,
 ) -> None:
-    """Drop the flow of a neighbour that has left for good, so the others converge to the mean of the remaining sites.
+    """Remove what a neighbour contributed that has left for good: the others converge to the mean of those that remain.
 
     Run it at every neighbour of that site, even where the agent is not running.
     """
     _tell(config, name, comes_back=False)
-    typer.echo(f"{name} has left: its flow is dropped. Remove it from [[neighbours]] in {config}")
+    typer.echo(f"{name} has left, and what it contributed is removed. Delete it from [[neighbours]] in {config}")
 
 
 @live.command()
@@ -178,24 +178,24 @@ def _tell(path: Path, name: str, comes_back: bool) -> None:
             change_neighbour(site, name, comes_back)
 
 
-@live.command(short_help="Tell the running agent that it is the one that lives.")
+@live.command(short_help="Confirm that the running agent has the latest data folder.")
 @errors_exit_with_2
 def confirm(config: Config = SITE_FILE) -> None:
-    """Tell the running agent that it is the one that lives, and that its data folder is the latest: releases go on.
+    """Confirm that the running agent is the only one of its name, and that its data folder is the latest.
 
-    For a site with no neighbour to ask, or after a second process of its name was stopped. Never for a copy that was
-    put back: use restore.
+    Releases resume. For a site with no neighbour to ask, or after a second process of its name was stopped. Never for a
+    copy that was put back: use restore.
     """
     from fedbandit.agent.client import Unreachable
 
     site = its_config(config)
     with plain_errors():
         try:
-            with its_client(site, config, "lives") as client:
+            with its_client(site, config, "restore") as client:
                 client.confirm()
         except Unreachable as error:
             raise FileError(f"{error}. Start {site.name}'s agent, then confirm") from None
-    typer.echo(f"{site.name}: confirmed; releases go on, unless a neighbour objects ('held' in the state)")
+    typer.echo(f"{site.name}: confirmed; releases resume unless a neighbour objects ('held' in the state)")
 
 
 @live.command(short_help="Begin a new incarnation with an old data folder, such as a backup.")
@@ -214,7 +214,7 @@ def restore(config: Config = SITE_FILE) -> None:
     site = its_config(config)
     with plain_errors():
         try:
-            with its_client(site, config, "lives") as client:
+            with its_client(site, config, "restore") as client:
                 restored = Restored(**client.restore().model_dump())
         except Unreachable:
             restored = restore_stopped(site)
@@ -266,7 +266,7 @@ def add(name: Name, config: Config = SITE_FILE) -> None:
 @arm.command(short_help="Stop an arm at all sites until 'resume'.")
 @errors_exit_with_2
 def suspend(name: Name, config: Config = SITE_FILE) -> None:
-    """Stop an arm at all sites: it is given to nobody, and its late rewards are taken. 'resume' lifts that."""
+    """Stop an arm at all sites: nobody gets it, and its late rewards are accepted. 'resume' undoes it."""
     _change(config, "suspend", name)
 
 
@@ -306,10 +306,10 @@ def _change(config: Path, change: Literal["add", "suspend", "resume", "retire"],
         known = before is not None and any(it.id == made.id for it in before.changes)
         stopped = None if before is None else next((it for it in before.arms if it.name == name), None)
         if stopped is not None and stopped.status != "active" and stopped.last_change is not None:
-            more = "" if known else ". Your own stop comes on top: a resume elsewhere that does not know it leaves it"
+            more = "" if known else ". Your own stop is added: it holds until a site that knows of it resumes the arm"
             typer.echo(f"{name!r} was {stopped.status} already: {_told(stopped.last_change)}{more}")
         if not known:
-            typer.echo(f"{_told(made)}. On disk here; neighbours in reach are told at once")
+            typer.echo(f"{_told(made)}. Saved here; reachable neighbours are told at once")
         silent = _out_of_reach(client)
     if silent:
         typer.echo(_not_told(silent, name, is_stop))
@@ -339,7 +339,7 @@ def _not_told(silent: list[str], name: str, is_stop: bool) -> str:
     names = " and ".join(filter(None, (", ".join(silent[:-1]), silent[-1])))
     they, are = ("it", "is") if len(silent) == 1 else ("they", "are")
     if not is_stop:
-        return f"Not in reach now: {names}. {they.capitalize()} will hear of it when {they} {are} back"
+        return f"Unreachable now: {names}. {they.capitalize()} will get the change when {they} {are} back"
     give, them = ("gives", "it") if len(silent) == 1 else ("give", "them")
     return (
         f"NOT STOPPED EVERYWHERE: {names} cannot be reached now. {they.capitalize()} still {give} {name!r} until "

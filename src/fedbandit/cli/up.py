@@ -67,15 +67,15 @@ def show_live(setting: "LocalSetting", seconds: float | None, output: Path, port
     from fedbandit.cli.tables import fitting_table
     from fedbandit.local.processes import AgentDied
     from fedbandit.local.report import final_table, note, reading, shown, up_figure, write_numbers
-    from fedbandit.local.up import Killed, new_folder, page_door, run
+    from fedbandit.local.up import Killed, new_folder, page_listener, run
 
     try:
-        with page_door(port) as door:  # before anything is made
+        with page_listener(port) as listener:  # before anything is made
             folder = new_folder(output)
             sites, graph = len(setting.names), setting.problem.graph.name
             typer.echo(f"starting {sites} agents, {graph}; their files are in {folder}")
             with _Screen(seconds) as screen:
-                done = run(setting, folder, seconds, screen.began, screen.show, (door, shown))
+                done = run(setting, folder, seconds, screen.began, screen.show, (listener, shown))
     except AgentDied as error:
         typer.echo(f"error: an agent died, so all were stopped. {error}", err=True)
         raise typer.Exit(1) from None

@@ -48,7 +48,7 @@ __all__ = [
     "Visits",
     "graph_of",
     "new_folder",
-    "page_door",
+    "page_listener",
     "run",
     "serving_page",
     "setting_of",
@@ -196,7 +196,7 @@ class FederationShown(BaseModel):
     sites: list[SiteShown]
 
 
-def page_door(port: int) -> socket.socket:
+def page_listener(port: int) -> socket.socket:
     """A socket on loopback for the page; 0: a free port. A port that cannot be had is an error of ``--port``."""
     number = whole_number("--port", port, 0, 65_535)
     try:
@@ -207,7 +207,7 @@ def page_door(port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def serving_page(door: socket.socket, shown: Callable[[], FederationShown]) -> AsyncGenerator[str]:
+async def serving_page(listener: socket.socket, shown: Callable[[], FederationShown]) -> AsyncGenerator[str]:
     """Serve the page while the block runs; its address."""
 
     async def read() -> tuple[FederationShown, float]:
@@ -215,9 +215,9 @@ async def serving_page(door: socket.socket, shown: Callable[[], FederationShown]
 
     feed = Feed(read, lambda error: None if error is None else f"{type(error).__name__}: {error}", "federation")
     server = http_server(_app(feed))
-    serving = asyncio.create_task(server.serve(sockets=[door]))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        yield f"http://127.0.0.1:{door.getsockname()[1]}/"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
     finally:
         feed.close()
         server.should_exit = True
@@ -357,8 +357,8 @@ async def _run(
         stack = AsyncExitStack()
         try:
             if page is not None:
-                door, shown = page
-                run.page = await stack.enter_async_context(serving_page(door, lambda: shown(run)))
+                listener, shown = page
+                run.page = await stack.enter_async_context(serving_page(listener, lambda: shown(run)))
             for name in federation.names:
                 federation.start(name)
             if await _ended(_all_ready(federation), asked):

@@ -424,7 +424,7 @@ def _neighbour(method: str, name: str) -> ApiCall[None]:
 
 
 def confirm() -> ApiCall[None]:
-    """Tell the agent that it is the one that lives, and that its data folder is the latest."""
+    """Confirm that the agent is the only one of its name, and that its data folder is the latest."""
     return ApiCall("POST", "/v1/confirm", _nothing)
 
 

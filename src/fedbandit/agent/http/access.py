@@ -48,8 +48,8 @@ RIGHT_FOR: Mapping[str, Right | None] = {
     "arms": "view",
     "change_arm": "arms",
     "accept_arm": "arms",
-    "confirm": "lives",
-    "restore": "lives",
+    "confirm": "restore",
+    "restore": "restore",
     "state": "view",
     "history": "view",
     "events": "view",
@@ -107,7 +107,7 @@ class AccessControl:
             if name in _ONCE:
                 if name in found:
                     header = _ONCE[name]
-                    raise HttpError(400, "invalid", f"{header} stands twice in the request", header, "one, or none")
+                    raise HttpError(400, "invalid", f"{header} appears twice in the request", header, "one, or none")
                 found[name] = value
         length = found.get(b"content-length")
         self._check_host(found.get(b"host", b""), found.get(b"origin"))
@@ -138,7 +138,7 @@ class AccessControl:
             raise HttpError(
                 401,
                 "unauthorised",
-                "this agent requires a token" if authorization is None else "this is no token of this agent",
+                "this agent requires a token" if authorization is None else "this agent does not know this token",
                 "Authorization",
                 "Bearer, and a token of this agent",
                 {"WWW-Authenticate": 'Bearer realm="fedbandit"'},
@@ -195,7 +195,7 @@ def query_of(operation: str, query: bytes) -> dict[str, str]:
         if name not in known:
             raise _unknown(operation, name, known)
         if name in found:
-            raise HttpError(422, "invalid", f"{name} stands twice in the query", name, "one")
+            raise HttpError(422, "invalid", f"{name} appears twice in the query", name, "one")
         found[name] = value
     return found
 

@@ -122,7 +122,7 @@ class LocalAgent(Protocol):
         ...
 
     async def confirm(self) -> None:
-        """The operator says that this process lives, and its file is the latest; raises ``FileIsOld``."""
+        """The operator says that no other process has this name, and the file is the latest; raises ``FileIsOld``."""
         ...
 
     async def restore(self) -> Restored:
@@ -181,13 +181,13 @@ def make_app(
     answer_errors(app)
     add_decisions(app, agent, metrics)
     add_log(app, agent)
-    add_neighbours(app, agent)
-    add_lives(app, agent)
-    add_arms(app, agent)
+    _add_neighbours(app, agent)
+    _add_restoring(app, agent)
+    _add_arms(app, agent)
     _add_views(app, agent, metrics)
     _add_watching(app, agent)
     add_page(app)
-    describe(app, tokens is not None)
+    _describe(app, tokens is not None)
     return app
 
 
@@ -312,7 +312,7 @@ def _add_watching(app: FastAPI, agent: LocalAgent) -> None:
 # ---------------------------------------------------------------- neighbours, and which file is the latest
 
 
-def add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
+def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
     """Add the paths that drop and readmit a neighbour."""
     name = path_parameter("name", "The neighbour's name, as in the configuration.", "east")
     path, extra = "/v1/neighbours/{name}", {"parameters": [name]}
@@ -322,7 +322,8 @@ def add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
         path,
         operation_id="leave",
         summary="Drop a neighbour that has left for good",
-        description="Drops its flow; the others converge to the mean of the remaining sites. Tell all its neighbours.",
+        description="Removes what it contributed; the others converge to the mean of the remaining sites. Tell all its "
+        "neighbours.",
         status_code=204,
         response_class=Response,
         response_description="On disk.",
@@ -352,18 +353,18 @@ def add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
     _ = leave, rejoin
 
 
-def add_lives(app: FastAPI, agent: LocalAgent) -> None:
+def _add_restoring(app: FastAPI, agent: LocalAgent) -> None:
     """Add the paths that confirm a file, or begin a new incarnation with an old one."""
     refusals = errors(400, 409, 413, 415, 422, 503)
 
     @app.post(
         "/v1/confirm",
         operation_id="confirm",
-        summary="Say that this process lives, and that its data folder is the latest",
+        summary="Confirm that this process is the only one of its name, and that its data folder is the latest",
         description="When no neighbour is there to confirm it, or after a second process of this name was stopped.",
         status_code=204,
         response_class=Response,
-        response_description="Releases go on.",
+        response_description="Releases resume.",
         responses=refusals,
     )
     async def confirm(request: Request) -> Response:
@@ -412,7 +413,7 @@ _ACCEPTED = {
 }
 
 
-def add_arms(app: FastAPI, agent: LocalAgent) -> None:
+def _add_arms(app: FastAPI, agent: LocalAgent) -> None:
     """Add the paths that show the arms, change one, and accept others' changes."""
     refusals = errors(400, 404, 409, 413, 415, 422, 503)
 
@@ -430,8 +431,9 @@ def add_arms(app: FastAPI, agent: LocalAgent) -> None:
         "/v1/arms",
         operation_id="change_arm",
         summary="Add, suspend, resume or retire an arm",
-        description="Signed by this site and told to all others. A stop counts at each as soon as it has heard of it; "
-        "to add or resume an arm counts at sites that accept this one's changes, or whose operator accepts it.",
+        description="Signed by this site and sent to all others. A stop takes effect at each site as soon as it "
+        "arrives. An arm that is added or resumed is given at sites that accept this one's changes, or whose operator "
+        "accepts it.",
         status_code=201,
         response_model=ArmChangeBody,
         response_description="On disk, and on its way to the neighbours.",
@@ -495,7 +497,7 @@ _TAGS: dict[Right | None, str] = {
     "report": "application",
     "view": "viewer",
     "neighbours": "operator",
-    "lives": "operator",
+    "restore": "operator",
     "arms": "operator",
     "log": "operator",
     None: "health",
@@ -503,7 +505,7 @@ _TAGS: dict[Right | None, str] = {
 """Whose operations they are, by the right that they require."""
 
 
-def describe(app: FastAPI, with_token: bool) -> None:
+def _describe(app: FastAPI, with_token: bool) -> None:
     """Fix an application's document, including the answers of access control and router on every path."""
     routes = app.routes
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)

@@ -198,7 +198,7 @@ def error_of(error: Exception) -> HttpError:
 
 
 MEANINGS = {
-    400: "The body is not JSON, or is incomplete; or a header stands twice.",
+    400: "The body is not JSON, or is incomplete; or a header appears twice.",
     401: "The token is missing or wrong.",
     403: "The token lacks the right, or a web page from another origin called.",
     404: "Not found, or no longer there.",
@@ -237,7 +237,9 @@ async def read_body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise HttpError(400, "invalid", "the request broke off", "body")  # the caller is gone
+            raise HttpError(
+                400, "invalid", "the request ended before its body was complete", "body"
+            )  # the caller is gone
         body += message.get("body", b"")
         if len(body) > MAX_BODY:
             raise too_large()
@@ -285,7 +287,7 @@ def _parsed(raw: bytes, body: str) -> dict[str, Any]:
     try:
         found = strict_json.parse(raw)
     except strict_json.DuplicateKey as error:
-        says = f"{shortened(repr(error.key))} stands twice in the body"
+        says = f"{shortened(repr(error.key))} appears twice in the body"
         raise HttpError(422, "invalid", says, shortened(error.key), body) from None
     except (ValueError, RecursionError):
         says = f"the body is not JSON; it must be {body}"

@@ -41,7 +41,7 @@ its states, so that decisions do not wait for them."""
 
 
 COMMENT_EVERY = 10.0
-"""Seconds without news after which a stream sends a comment: so both ends notice that the other is gone."""
+"""Seconds without an event after which a stream sends a comment: so both ends notice that the other is gone."""
 
 
 EXCHANGES_PER_SECOND = 20
@@ -58,7 +58,7 @@ class Stream:
 
     def __init__(self) -> None:
         """Nothing waits."""
-        self._news, self.ended = asyncio.Event(), asyncio.Event()
+        self._changed, self.ended = asyncio.Event(), asyncio.Event()
         self._state: bytes | None = None
         self._problem: bytes | None = None
         self._points: deque[bytes] = deque(maxlen=POINTS_WAITING)
@@ -71,19 +71,19 @@ class Stream:
         """A state; it replaces one that was not sent. The same one is not sent twice."""
         if message != self.last_state:
             self._state = self.last_state = message
-            self._news.set()
+            self._changed.set()
 
     def put_problem(self, said: str | None) -> None:
         """What is wrong; None: nothing is, any more. The same is not sent twice; a state follows in any case."""
         if said != self.last_problem:
             self._problem, self.last_state = _message("problem", json.dumps({"message": said})), None
             self.last_problem = said
-            self._news.set()
+            self._changed.set()
 
     def put_point(self, message: bytes) -> None:
         """A point of the history; of many that wait, the oldest are dropped."""
         self._points.append(message)
-        self._news.set()
+        self._changed.set()
 
     def put_exchange(self, message: bytes, now: float) -> None:
         """An exchange, unless there were too many within a second."""
@@ -91,7 +91,7 @@ class Stream:
             return
         self._times.append(now)
         self._exchanges.append(message)
-        self._news.set()
+        self._changed.set()
 
     @property
     def waiting(self) -> int:
@@ -101,18 +101,18 @@ class Stream:
     def end(self) -> None:
         """Nothing comes any more."""
         self.ended.set()
-        self._news.set()
+        self._changed.set()
 
     async def next(self, within: float = COMMENT_EVERY) -> bytes | None:
-        """All that waits, or a comment after a while without news; None: the stream has ended."""
+        """All that waits, or a comment after a while without an event; None: the stream has ended."""
         try:
             async with asyncio.timeout(within):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return b": still here\n\n"
         if self.ended.is_set():
             return None
-        self._news.clear()
+        self._changed.clear()
         parts = [part for part in (self._problem, self._state) if part is not None]
         parts += [*self._points, *self._exchanges]
         self._problem = self._state = None
@@ -146,7 +146,7 @@ class Feed:
         if self._is_closed:
             raise HttpError(503, "unavailable", "the agent is stopping", headers={"Retry-After": "1"})
         if len(self._streams) >= MAX_STREAMS:
-            says = f"{MAX_STREAMS} streams are open, and that is the most; close one, or read the state now and then"
+            says = f"{MAX_STREAMS} streams are open, which is the limit; close one, or poll /v1/state"
             raise HttpError(503, "busy", says, headers={"Retry-After": "10"})
         stream = Stream()
         self._streams.add(stream)

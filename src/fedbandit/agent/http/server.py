@@ -188,15 +188,15 @@ def listening(host: str, port: int) -> socket.socket:
     """A socket that listens at an address; port 0: a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Name TCP explicitly: otherwise asyncio leaves Nagle's algorithm on, and every answer waits for 40 ms.
-    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((host, port))
-        door.listen(128)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(128)
     except OSError:
-        door.close()
+        listener.close()
         raise
-    return door
+    return listener
 
 
 # ---------------------------------------------------------------- files of the page

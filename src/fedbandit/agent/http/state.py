@@ -35,7 +35,7 @@ class FederationState(_StateModel):
     """The terms that all sites share, and how many sites take part."""
 
     name: str = Field(description="name of the federation")
-    num_agents: int = Field(description="number of sites that take part, as far as this one has heard, itself included")
+    num_agents: int = Field(description="number of sites known to take part, this one included")
     max_agents: int = Field(default=100, description="most sites that may take part")
     arms: list[str] = Field(description="names of the arms that this site knows, in the order of their numbers")
     stopped: list[str] = Field(default_factory=list[str], description="names of those that are given to nobody now")
@@ -217,7 +217,7 @@ class NeighbourState(_StateModel):
     name: str = Field(description="name of the neighbour")
     address: str | None = Field(description="address that we dial; null: it dials us")
     reachable: bool = Field(
-        description="whether the last attempt succeeded; if it dials us: whether it called within the last minute"
+        description="whether the last attempt succeeded; where it dials us: whether it called within the last minute"
     )
     last_exchange: float | None = Field(
         description="time of the last completed exchange, in seconds since 1970; null: none since this process started"
@@ -227,19 +227,17 @@ class NeighbourState(_StateModel):
     refusals: int = Field(description="calls from it that we refused, since this process started")
     unheard: int = Field(
         default=0,
-        description="exchanges that averaged nothing, since one end spoke of another incarnation, since this process "
-        "started; they are not among `exchanges`",
+        description="exchanges since this process started that averaged nothing, because one end was in another "
+        "incarnation; they are not among `exchanges`",
     )
     last_error: str | None = Field(
         description="why the last exchange failed or was refused; null after one has succeeded"
     )
-    left: bool = Field(description="it has left for good, and its flow was dropped")
+    left: bool = Field(description="it has left for good, and what it contributed was removed")
     flow: list[FlowState] = Field(
         default=[], description="what the link carries of each arm: all that it ever told us; `leave` removes it"
     )
-    arms_version: int = Field(
-        default=0, description="how many changes of the arms it knew when it was last heard; 0 also for older versions"
-    )
+    arms_version: int = Field(default=0, description="how many changes of the arms it knew at the last exchange")
     moved: float = Field(
         default=0.0, description="share of what the link may carry that the last exchange moved, at most over arms"
     )
@@ -295,7 +293,7 @@ class SiteState(_StateModel):
     name: str = Field(description="name of this site")
     version: str = Field(description="version of the software")
     epoch: int = Field(
-        description="this site's incarnation: when its data folder was created, or restored, in milliseconds since 1970"
+        description="this site's incarnation: when its data folder was created or restored, in milliseconds since 1970"
     )
     started: float = Field(description="when this process started, in seconds since 1970")
     held: str | None = Field(

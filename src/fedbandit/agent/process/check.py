@@ -25,7 +25,7 @@ from fedbandit.agent.gossip.wire import WireError
 from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning
 from fedbandit.agent.process.clock import SMALL_STEP
 from fedbandit.agent.process.config import Address, ConfigError, Neighbour, SiteConfig, read_tokens
-from fedbandit.agent.process.runtime import ROOM
+from fedbandit.agent.process.runtime import FREE_SPACE
 from fedbandit.checks import printable
 
 __all__ = ["CheckResult", "check"]
@@ -89,7 +89,7 @@ def _most_sites(config: SiteConfig) -> Iterator[CheckResult]:
     if most is not None and most >= allowed:
         yield CheckResult("warning", "most_sites", f"{most} changes nothing: the terms allow {allowed} sites")
     elif most is not None:
-        yield CheckResult("ok", "most_sites", f"more than {most} sites do not make this one surer")
+        yield CheckResult("ok", "most_sites", f"this site counts at most {most} sites")
 
 
 # ---------------------------------------------------------------- files
@@ -152,8 +152,11 @@ def _data(config: SiteConfig, now: float) -> Iterator[CheckResult]:
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         yield CheckResult("error", "data", f"{there} is not a folder in which this user can write")
         return
-    room = os.statvfs(there)
-    if room.f_bavail * room.f_frsize < ROOM:
+    disk = os.statvfs(there)
+    if disk.f_blocks == 0:  # such as /proc and /sys
+        yield CheckResult("error", "data", f"{there} is not on a disk: no files can be stored in it")
+        return
+    if disk.f_bavail * disk.f_frsize < FREE_SPACE:
         yield CheckResult("error", "data", f"{there}: the disk is full")
         return
     path = folder / STATE_FILE
@@ -177,7 +180,7 @@ def _data(config: SiteConfig, now: float) -> Iterator[CheckResult]:
         for words in warnings_of_unlisted(site.links, (it.name for it in config.neighbours)):
             yield CheckResult("warning", "neighbours", words)
     elif path.exists():
-        words = "it is this site's; the rest is checked when it is opened: a killed process has left its log"
+        words = "it is this site's. A killed process has left its log, so the rest is checked at the start"
         yield CheckResult("unknown", "data", f"{path}: {words}")
     else:
         yield CheckResult("ok", "data", f"{folder} has no state yet: a new incarnation would begin in it")
@@ -191,7 +194,7 @@ def _clock(last: float, now: float) -> Iterator[CheckResult]:
             "warning",
             "clock",
             f"this machine's clock is {behind} behind the last time in the state, {then:%Y-%m-%d %H:%M} UTC. The "
-            "agent's time would go on from there, and open windows last longer",
+            "agent's clock would continue from that time, so open reward windows would last longer",
         )
     else:
         yield CheckResult("ok", "clock", "not behind the last time in the state")
@@ -206,9 +209,9 @@ def _port(about: str, address: Address) -> Iterator[CheckResult]:
         for family, kind, protocol, _, where in socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         ):
-            with socket.socket(family, kind, protocol) as door:
-                door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                door.bind(where)
+            with socket.socket(family, kind, protocol) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(where)
     except OSError as error:
         reason = _NOT_LISTENING.get(error.errno or 0, f"cannot be used: {in_words(error)}")
         yield CheckResult("error", about, f"{address} {reason}")

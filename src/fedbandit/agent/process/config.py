@@ -137,9 +137,9 @@ def _is_ipv6(host: str) -> bool:
 # ---------------------------------------------------------------- rights and roles
 
 
-Right = Literal["decide", "report", "view", "neighbours", "lives", "arms", "log"]
-"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file lives, to
-change arms, to read the log of decisions and rewards."""
+Right = Literal["decide", "report", "view", "neighbours", "restore", "arms", "log"]
+"""To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file is the latest,
+to change arms, to read the log of decisions and rewards."""
 
 
 Rights = frozenset[Right]
@@ -154,7 +154,7 @@ ALL_RIGHTS: Rights = frozenset(get_args(Right))
 ROLES: Mapping[Role, Rights] = {
     "application": frozenset({"decide", "report", "view"}),
     "viewer": frozenset({"view"}),
-    "operator": frozenset({"view", "neighbours", "lives", "arms", "log"}),
+    "operator": frozenset({"view", "neighbours", "restore", "arms", "log"}),
 }
 """All read the state: an application shows the page, and whoever drops a neighbour must see whose agent answers. Only
 an operator reads the log: it has raw rewards."""

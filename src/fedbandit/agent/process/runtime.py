@@ -37,10 +37,10 @@ from fedbandit.agent.process.config import ConfigError, SiteConfig, changed_at, 
 from fedbandit.agent.process.logs import ForgottenDecisions, RestartLog, WarningLog
 from fedbandit.privacy.noise import measurement_of
 
-__all__ = ["ROOM", "Agent", "check_room"]
+__all__ = ["FREE_SPACE", "Agent", "check_free_space"]
 
 
-ROOM = 65_536
+FREE_SPACE = 65_536
 """Bytes that must be free before a full disk counts as writable again."""
 
 EXPIRY_EVERY = 1.0
@@ -72,7 +72,10 @@ class Agent:
         self._changed = changed_at(config.path)
         self._state_file: tuple[int, int] | None = None
         self._said_of_certificate: str | None = None
-        config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise JournalError(f"{config.data}: the data folder cannot be created: {error.strerror}") from None
         self._clock, self._patient = SteadyClock(), PatientClock(min(LASTS, 0.1 * config.expire_after))
         self.limits = Retention(config.keep, config.expire_after)
         self._forgotten = ForgottenDecisions(_LOG, self.limits, config.terms.reward_window > 0.0)
@@ -188,7 +191,7 @@ class Agent:
         await self.links.rejoin(neighbour)
 
     async def confirm(self) -> None:
-        """Take the operator's word that this process lives, and its file is the latest."""
+        """Take the operator's word that this process is the only one of its name, and its file the latest."""
         await self.site.do(lambda site: site.confirm(self._new_run()))
         _LOG.warning("the operator confirms that this data folder is the latest")
 
@@ -289,7 +292,7 @@ class Agent:
         if self._state_file not in (None, identity(self.config.data / STATE_FILE)):
             self.site.close()  # writes to a deleted file are lost: acknowledge nothing
         if self.site.problem is not None:
-            check_room(self.config.data)
+            check_free_space(self.config.data)
             await self.site.do(_written_again)
             self.site.problem = None
 
@@ -394,11 +397,11 @@ class Agent:
         self._said_of_certificate = warning
 
 
-def check_room(folder: Path) -> None:
+def check_free_space(folder: Path) -> None:
     """Raise ``JournalError`` if there is room for only a few more writes."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, ROOM)
+            os.posix_fallocate(file.fileno(), 0, FREE_SPACE)
     except OSError as error:
         reason = error.strerror or str(error)
         raise JournalError(f"{folder}: {reason}") from OSError(reason)

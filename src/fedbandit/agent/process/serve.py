@@ -27,7 +27,7 @@ def try_ports(config: SiteConfig, insecure: bool) -> None:
     """
     if may_be_there(config.data / STATE_FILE):
         return
-    _door(config).close()
+    _listener(config).close()
     if config.gossip is None:
         return
     try:
@@ -41,22 +41,22 @@ def try_ports(config: SiteConfig, insecure: bool) -> None:
 async def serve(agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event) -> None:
     """Run an agent until ``stop`` is set."""
     try:
-        with _door(agent.config) as door:
-            await _serve_at(door, agent, tokens, stop)
+        with _listener(agent.config) as listener:
+            await _serve_at(listener, agent, tokens, stop)
     finally:
         await agent.stop()
         _LOG.info("stopped")
 
 
 async def _serve_at(
-    door: socket.socket, agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event
+    listener: socket.socket, agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio.Event
 ) -> None:
-    host, port = agent.config.http.host, door.getsockname()[1]
+    host, port = agent.config.http.host, listener.getsockname()[1]
     # Other machines may call the agent by any name; ``read_config`` then requires tokens.
     hosts = (f"[{host}]" if ":" in host else host, *LOOPBACK) if agent.config.http.is_loopback else None
     http = http_server(make_app(agent, tokens, hosts))
     await agent.start()
-    serving = asyncio.create_task(http.serve(sockets=[door]))
+    serving = asyncio.create_task(http.serve(sockets=[listener]))
     gossip = "nobody can dial this agent" if agent.gossip_port is None else f"gossip on port {agent.gossip_port}"
     _LOG.info("ready: http://%s for the application, %s", Address(host, port), gossip)
     stopping = asyncio.create_task(stop.wait())
@@ -66,7 +66,7 @@ async def _serve_at(
     await asyncio.gather(serving, agent.hang_up())
 
 
-def _door(config: SiteConfig) -> socket.socket:
+def _listener(config: SiteConfig) -> socket.socket:
     try:
         return listening(config.http.host, config.http.port)
     except OSError as error:
