@@ -10,6 +10,7 @@ import re
 import sys
 from math import comb, inf, log, nan, sqrt
 from pathlib import Path
+from statistics import NormalDist
 from types import SimpleNamespace
 
 import numpy as np
@@ -41,12 +42,13 @@ DOCS = Path(__file__).parents[1] / "docs"
 CENTRAL = CentralUCB(index="thompson")
 
 
-def question(sites=3, arms=2, gap=0.3, epsilon=3.0, patients=None, bias=None, seed=0, graph="ring"):
-    return Question.checked(sites, arms, gap, epsilon, 10, graph, patients, bias, seed)
+def question(sites=3, arms=2, gap=0.3, epsilon=3.0, patients=None, bias=None, seed=0, graph="ring", **other):
+    return Question.checked(sites, arms, gap, epsilon, 10, graph, patients, bias, seed, **other)
 
 
 def player(asked, policy=None, alone=False):
-    return TrialRunner(asked, policy or FedBatch(asked.epsilon), alone, lambda run, done, total: None)
+    way = "alone" if alone else "pooled" if policy is CENTRAL else "together"
+    return TrialRunner(asked, way, policy or FedBatch(asked.epsilon), lambda run, done, total: None)
 
 
 @pytest.fixture
@@ -69,14 +71,69 @@ def test_biases_are_evenly_spread_and_sum_to_zero():
     assert not np.array_equal(means_of_trials(question(sites=5, arms=3, gap=0.2, bias=0.1, seed=1), 20), means)
 
 
+def test_rates_are_those_of_the_question():
+    """The others' rate is given, the best arm has the gap more; biases fit between 0 and 1 also there."""
+    asked = question(sites=5, arms=3, gap=0.1, rate=0.05, bias=0.02)
+    np.testing.assert_allclose(means_of_trials(asked, 9).mean(axis=1), [[0.05, 0.05, 0.15]] * 9)
+    assert question(gap=0.1, rate=0.05).bias == pytest.approx(0.04)
+    assert question(gap=0.1, rate=0.45).bias == question(gap=0.1).bias == 0.1
+    with pytest.raises(InvalidArgument, match=r"bias must be a number from 0 to 0.04 with this gap and rate"):
+        question(gap=0.1, rate=0.05, bias=0.05)
+
+
+def test_rare_successes_need_fewer_patients():
+    """Rewards vary less: a randomised trial by hand, normal means with variances p (1 - p)."""
+    asked = question(sites=2, arms=2, gap=0.1, rate=0.02, bias=0)
+    needed = forecast.patients_of_equal_arms(asked)
+    by_hand = NormalDist().inv_cdf(CERTAINTY) ** 2 * (0.12 * 0.88 + 0.02 * 0.98) / 0.1**2  # per arm, of all sites
+    assert needed == pytest.approx(by_hand, rel=1e-3)
+    assert needed < 0.5 * forecast.patients_of_equal_arms(question(sites=2, arms=2, gap=0.1, bias=0))
+    assert forecast.fewest_patients(asked) < forecast.fewest_patients(question(sites=2, arms=2, gap=0.1, bias=0))
+
+
+def test_late_rewards_are_waited_for(coarse):
+    """Until the window has passed once nobody knows anything; every way waits. Ten patients per day, four days."""
+    asked, at_once = question(sites=4, gap=0.4, epsilon=inf, reward_window=4), question(sites=4, gap=0.4, epsilon=inf)
+    assert (asked.waiting, at_once.waiting) == (40, 0)
+    for way, policy in (("together", FedBatch(inf)), ("pooled", FedBatch(inf)), ("alone", FedBatch(inf))):
+        late = TrialRunner(asked, way, policy, lambda *_: None).play(200, 60)
+        soon = TrialRunner(at_once, way, policy, lambda *_: None).play(200, 60)
+        assert late.leads.at(35) < 0.7 < late.leads.at(late.last)
+        assert soon.leads.at(35) > late.leads.at(35)
+        assert late.patients[-1] == pytest.approx(202, abs=2)
+        assert 0 < late.worse_at(150) < 150
+        assert 30 <= late.successes_at(150) <= 70
+    assert forecast.fewest_patients(asked) == pytest.approx(forecast.fewest_patients(at_once) + 40)
+
+
+def test_pooled_late_rewards_go_to_one_agent_with_the_patients_of_all():
+    asked = question(sites=4, reward_window=4)
+    means = means_of_trials(asked, 3)
+    for world, problem in zip(means, problems(asked, means, "pooled"), strict=True):
+        np.testing.assert_allclose(problem.means, world.mean(axis=0, keepdims=True))
+        assert (problem.reward_window, problem.num_agents) == (161, 1)
+    assert {problem.reward_window for problem in problems(asked, means, "together")} == {41}
+    assert {problem.reward_window for problem in problems(question(), means[:, :3], "together")} == {0}
+
+
+def test_a_quick_answer_has_a_quarter_of_the_trials(quick):
+    usual, sooner = (fedbandit.plan(4, 2, 0.3, 2.0, quick=is_quick) for is_quick in (False, True))
+    for curve, fewer in zip(usual.ways.values(), sooner.ways.values(), strict=True):
+        assert fewer.trials <= curve.trials / 4 + 1
+    asked = question(sites=12, arms=4, gap=0.05, epsilon=1.0)
+    seconds = [forecast.expected_seconds(asked, is_quick, cores) for is_quick, cores in ((0, 1), (0, 2), (1, 2))]
+    assert seconds == sorted(seconds, reverse=True)
+    assert forecast.expected_seconds(question(sites=50, arms=9, gap=0.01, epsilon=0.1), False, 2) > 3 * seconds[1]
+
+
 def test_each_trial_has_its_own_problem_and_sites_alone_take_turns():
     asked = question(sites=3)
     means = means_of_trials(asked, 5)
-    for trial, problem in enumerate(problems(asked, means, alone=False)):
+    for trial, problem in enumerate(problems(asked, means, "together")):
         np.testing.assert_array_equal(problem.means, means[trial])
         assert problem.best_arm == asked.best_arm
         assert (problem.edges_per_round, problem.graph.name) == ("all", "ring:3")
-    for trial, problem in enumerate(problems(asked, means, alone=True)):
+    for trial, problem in enumerate(problems(asked, means, "alone")):
         np.testing.assert_array_equal(problem.means, means[trial, trial % 3, None])
 
 
@@ -163,7 +220,7 @@ def test_sites_are_sure_as_the_page_of_a_live_site_is():
 def test_sites_know_less_where_others_have_released_less():
     asked = question(sites=3, epsilon=1.0)
     policy = FedBatch(1.0)
-    problem = problems(asked, means_of_trials(asked, 1), False)[0]
+    problem = problems(asked, means_of_trials(asked, 1), "together")[0]
     terms = policy.terms(settings_of(problem, 100)[0][0])
     released, precision = [12, 42, 0], [0.0, 0.0, 0.0]
     for site, count in enumerate(released):
@@ -258,7 +315,7 @@ def test_a_site_alone_stays_wrong_where_its_own_patients_differ(coarse):
 
 def test_the_engine_tells_its_estimates_at_every_checkpoint():
     asked = question()
-    call = check_call(problems(asked, means_of_trials(asked, 3), False), FedBatch(3.0), 40, 3, 0, [5, 20])
+    call = check_call(problems(asked, means_of_trials(asked, 3), "together"), FedBatch(3.0), 40, 3, 0, [5, 20])
     told = {}
     (record,) = cpu.run_trials(
         [truths_of(problem) for problem in call.problems],
@@ -310,7 +367,7 @@ def test_equal_arms_are_those_of_a_direct_simulation():
 def test_the_radius_is_that_of_the_page():
     """Arms in turn, every other reward 1: the page's radius first is half the gap when the formula says."""
     asked, policy = question(sites=5, arms=2, gap=0.2, epsilon=1.0), FedBatch(1.0)
-    problem = problems(asked, means_of_trials(asked, 1), False)[0]
+    problem = problems(asked, means_of_trials(asked, 1), "together")[0]
     page, terms = policy.page(), policy.terms(settings_of(problem, 1000)[0][0])
     me, patients = new_me(page, terms, 2), 0
     while True:
@@ -349,7 +406,7 @@ def said(together, given=None, share=0.7, alone=inf, best_alone=53.2, **other):
 def test_words_say_when_it_is_hopeless():
     needed = curve_of(2400, 9000)
     words = said(needed, curve_of(inf, 400, leads=0.27), patients=200)
-    assert words.startswith("With 200 patients per site at epsilon 0.1 nothing can be learnt")
+    assert ", with 200 patients per site at epsilon 0.1 nothing can be learnt" in words
     assert "best one with a chance of 27 %, a guess with 25 %. It takes about 2,400 patients per site" in words
     assert "240 days" not in words
     assert "(7.9 months)" in words
@@ -360,6 +417,19 @@ def test_words_say_when_it_is_hopeless():
     assert "best one with a chance of 97 %; " in said(needed, curve_of(50, leads=0.97), patients=200)
     assert "need more than 9,000 patients per site" in said(curve_of(inf, 9000))
     assert "Even 9,000 would not do" in said(curve_of(inf, 9000), curve_of(inf, 400, leads=0.2), patients=200)
+
+
+def test_the_headline_says_what_decides_it():
+    """First of all how sites differ, above all where that is a default; then the rate and the window, if given."""
+    assert said(curve_of(500)).startswith(
+        "If an arm's chance of success at a site is within 0.05 of its average over all sites (by default: the gap), "
+        "12 sites that gossip with epsilon 0.1 need about 500 patients per site"
+    )
+    assert " is within 0.02 of its average over all sites, 12 sites " in said(curve_of(500), bias=0.02)
+    assert said(curve_of(500), bias=0).startswith("If all sites are alike, 12 sites that gossip")
+    given = said(curve_of(500), bias=0, rate=0.1, reward_window=30)
+    rates = "the best arm succeeds with 0.15, the others with 0.1"
+    assert given.startswith(f"If all sites are alike, {rates} and a reward counts after 30 days, 12 sites ")
 
 
 def test_words_say_when_sites_know_it():
@@ -524,7 +594,8 @@ def test_the_command_prints_a_table_and_words_and_draws_a_figure(quick, tmp_path
     ran = CliRunner().invoke(app, [*arguments.split(), "-o", str(tmp_path / "here")])
     assert ran.exit_code == 0, ran.output
     assert (tmp_path / "here" / "plan.png").stat().st_size > 10_000
-    assert ran.stdout.startswith("4 sites that gossip with epsilon 2 need about ")
+    assert "(by default: the gap), 4 sites that gossip with epsilon 2 need about " in ran.stdout.replace("\n", " ")
+    assert re.match(r"This takes about \d+ (seconds|minutes?) on \d+ cores?, .*--quick takes about ", ran.stderr)
     rows = [line.split() for line in ran.output.splitlines() if line.startswith("  ")]
     assert ["alone", "never"] in [row[:2] for row in rows]
     lines = ran.stdout.splitlines()
@@ -542,6 +613,8 @@ BAD = {
     "patients": [0, 1.5, 10**7, nan],
     "bias": [-0.1, 0.5, nan, "a"],
     "seed": [-1, 0.5],
+    "rate": [0, 0.7, nan, "a"],  # with a gap of 0.3, at most 0.69
+    "reward_window": [-1, nan, inf, 1e6],
 }
 
 
@@ -567,6 +640,8 @@ def test_bad_input_is_refused_by_name(name, value):
         "--patients 1",
         "--bias 2",
         "--seed -1",
+        "--rate 0.9",
+        "--reward-window -1",
         "--output /dev/null",
         "--output /dev/null/x/y",
     ],
@@ -654,7 +729,7 @@ def test_a_budget_of_work_ends_every_search(quick, monkeypatch):
     monkeypatch.setattr(trials, "MOST_WORK", 60 * 4 * 2 * 200)
     told = []
     forecast = fedbandit.plan(4, 2, 0.01, 0.1, progress=lambda done, total: told.append((done, total)))
-    assert forecast.words.startswith("4 sites that gossip with epsilon 0.1 need more than 200 patients per site")
+    assert "4 sites that gossip with epsilon 0.1 need more than 200 patients per site" in forecast.words
     assert forecast.together.last == 200
     assert told == sorted(told)
     assert all(done <= total for done, total in told)

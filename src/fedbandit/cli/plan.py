@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from fedbandit.extras import needs
 
 if TYPE_CHECKING:
     from fedbandit.planning.forecast import Forecast
+    from fedbandit.planning.question import Question
 
 __all__ = ["FIGURE", "planner"]
 
@@ -38,35 +39,47 @@ def plan(
         float | None,
         typer.Option(help="How far an arm's mean at a site may lie from its mean over all sites. Default: the gap."),
     ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Chance of success of every arm but the best, over all sites. Default: 0.5 - gap / 2."),
+    ] = None,
+    reward_window: Annotated[float, typer.Option(help="Days until a reward counts. Default: it counts at once.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A quarter of the trials: sooner, with intervals about twice as wide.")
+    ] = False,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the figure.")] = Path("out/plan"),
 ) -> None:
     """Tell how many patients per site it takes until the best arm leads, until sites know it, and who gets a worse one.
 
     Simulates sites that gossip with FedBatch, a site alone, and all rewards in one place, and prints what theory says
-    beside it. Takes about a minute on two cores, and at most some minutes with many sites and arms: then it says "more
-    than". What is assumed, and how to read it: docs/planning.md.
+    beside it. It says beforehand about how long that takes: seconds, or some minutes with many sites and arms; work is
+    limited, and then the answer is "more than". What is assumed, and how to read it: docs/planning.md.
     """
     needs("fedbandit plan", "sim")
     from fedbandit.planning.forecast import plan as forecast_of
+    from fedbandit.planning.question import Question
 
     there = next(it for it in (output, *output.parents) if os.path.lexists(it))
     is_folder = there.is_dir() and not (output / FIGURE).is_dir()
     if not is_folder or not os.access(there, os.W_OK | os.X_OK):  # before a minute of simulation, not after it
         raise InvalidArgument("--output", str(output), "a folder that this user can write to")
+    given: dict[str, Any] = {
+        "sites": sites,
+        "arms": arms,
+        "gap": gap,
+        "epsilon": epsilon,
+        "patients_per_day": patients_per_day,
+        "graph": graph,
+        "patients": patients,
+        "bias": bias,
+        "seed": seed,
+        "rate": rate,
+        "reward_window": reward_window,
+    }
     try:
-        forecast = forecast_of(
-            sites,
-            arms,
-            gap,
-            epsilon,
-            patients_per_day,
-            graph,
-            patients,  # pyright: ignore[reportArgumentType]  # checked there, which accepts 1e4
-            bias,
-            seed,
-            progress=True,
-        )
+        typer.echo(_how_long(Question.checked(**given), quick), err=True)
+        forecast = forecast_of(**given, progress=True, quick=quick)
     except InvalidArguments as several:
         raise InvalidArguments([_of_option(error) for error in several.errors]) from None
     except InvalidArgument as error:
@@ -77,15 +90,30 @@ def plan(
     typer.echo(f"figure: {output / FIGURE}")
 
 
-_OPTIONS = {
-    name: "--" + name.replace("_", "-")
-    for name in ("sites", "arms", "gap", "epsilon", "patients_per_day", "graph", "patients", "bias", "seed")
-}
-
-
 def _of_option(error: InvalidArgument) -> InvalidArgument:
     """The error, with the name as it is typed."""
-    return InvalidArgument(_OPTIONS.get(error.argument, error.argument), error.value, error.accepted, error.hint)
+    option = "--" + error.argument.replace("_", "-")
+    return InvalidArgument(option, error.value, error.accepted, error.hint)
+
+
+def _how_long(question: "Question", quick: bool) -> str:
+    """About how long it takes, before it begins; and what takes less."""
+    from fedbandit.engine.cpu import usable_cores
+    from fedbandit.planning.forecast import expected_seconds
+
+    cores = usable_cores()
+    usual, less = (_rounded(expected_seconds(question, is_quick, cores)) for is_quick in (False, True))
+    here = f"on {cores} core{'s' * (cores != 1)}, and longer when code is compiled for the first time"
+    if quick:
+        return f"This takes about {less} {here}."
+    return f"This takes about {usual} {here}. --quick takes about {less}; intervals are then twice as wide."
+
+
+def _rounded(seconds: float) -> str:
+    if seconds < 55.0:
+        return f"{10 * max(1, round(seconds / 10.0))} seconds"
+    minutes = max(1, round(seconds / 60.0))
+    return f"{minutes} minute{'s' * (minutes != 1)}"
 
 
 def _print(forecast: "Forecast") -> None:
@@ -97,7 +125,8 @@ def _print(forecast: "Forecast") -> None:
         typer.echo(f"{table.note}\n")
     question = forecast.question
     trials = ", ".join(f"{curve.trials} {name.partition(',')[0]}" for name, curve in forecast.ways.items())
+    rates = f"rates {question.lowest_mean:g} and {question.highest_mean:g}"
     typer.echo(
         f"Simulated: {question.sites} sites, {question.arms} arms, gap {question.gap:g}, bias {question.bias:g}, "
-        f"{question.graph.name}; trials: {trials}; seed {question.seed}.\nWhat is assumed: docs/planning.md"
+        f"{rates}, {question.graph.name}; trials: {trials}; seed {question.seed}.\nWhat is assumed: docs/planning.md"
     )

@@ -3,19 +3,19 @@
 Formulas of rewards, noise and radii are those of ``fedbandit.rules``.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil, erf, exp, inf, log, nan, pi, sqrt
 from typing import TYPE_CHECKING
 
 from fedbandit.checks import InvalidArgument
 from fedbandit.notebook import forecast_html
-from fedbandit.planning.question import CERTAINTY, Question, means_of_trials
-from fedbandit.planning.trials import Curve, OnRun, TrialRunner, rounds_at_most
+from fedbandit.planning.question import CERTAINTY, Question, Way, means_of_trials
+from fedbandit.planning.trials import Curve, OnRun, TrialRunner, rounds_at_most, work_until_sure
 from fedbandit.planning.words import ForecastTable, by_then, in_words, pace, tables_of
-from fedbandit.policies import CentralUCB, FedBatch
+from fedbandit.policies import CentralUCB, FedBatch, Policy
 from fedbandit.rules import batch
 from fedbandit.rules import radius as radii
 from fedbandit.rules.batch import break_even_decisions, first_size
@@ -52,12 +52,13 @@ def fewest_patients(question: Question) -> float:
     the worlds of k and a, all N n rewards together differ by a divergence of at most N n kl, kl that of one reward.
     Whatever is computed from them differs by no more: N n kl >= kl(p_k(k), p_a(k)). On average over pairs, and since
     the divergence is convex, that is at least kl(c, (1 - c) / (M - 1)) for the certainty c. Biases are granted to
-    whoever decides; kl is the largest that they allow.
+    whoever decides; kl is the largest that they allow. Patients whose rewards do not count yet are
+    added.
     """
     shifted = [(question.highest_mean + b, question.lowest_mean + b) for b in (-question.bias, question.bias)]
     largest = max(max(bernoulli_kl(high, low), bernoulli_kl(low, high)) for high, low in shifted)
     needed = bernoulli_kl(CERTAINTY, (1.0 - CERTAINTY) / (question.arms - 1))
-    return needed / (question.sites * largest)
+    return needed / (question.sites * largest) + question.waiting
 
 
 def chance_of_equal_arms(question: Question, patients: float) -> float:
@@ -66,12 +67,12 @@ def chance_of_equal_arms(question: Question, patients: float) -> float:
     Means are taken for normal. Sites have as many patients of each arm, so that biases cancel and variances average.
     """
     bias_variance = question.bias**2 * (question.sites + 1) / (3.0 * (question.sites - 1))  # of evenly spread numbers
-    variance = question.highest_mean * (1.0 - question.highest_mean) - bias_variance
-    lead = question.gap * sqrt(patients * question.sites / question.arms / variance)
+    of_best, of_other = (sqrt(p * (1.0 - p) - bias_variance) for p in (question.highest_mean, question.lowest_mean))
+    lead, wider = question.gap * sqrt(patients * question.sites / question.arms) / of_other, of_best / of_other
     step, chance = 0.01, 0.0
     for position in range(-800, 801):
         z = position * step
-        below = 0.5 * (1.0 + erf((z + lead) / sqrt(2.0)))
+        below = 0.5 * (1.0 + erf((wider * z + lead) / sqrt(2.0)))
         chance += step * exp(-z * z / 2.0) / sqrt(2.0 * pi) * below ** (question.arms - 1)
     return chance
 
@@ -90,7 +91,8 @@ def patients_of_equal_arms(question: Question) -> float:
 def patients_until_radius(question: Question, expected_decisions: int | None) -> float:
     """Patients per site, arms in turn, until FedBatch's radius is half the gap: then no worse arm looks best.
 
-    The radius is the calibrated one, sqrt(2 log t V / N), for releases at the ends of batches.
+    The radius is the calibrated one, sqrt(2 log t V / N), for releases at the ends of batches. Patients whose rewards
+    do not count yet are added.
     """
     first = batch.first_size(expected_decisions, question.epsilon, question.arms)
     noise = batch.laplace_variance(batch.noise_scale(1.0, question.epsilon))
@@ -104,9 +106,12 @@ def patients_until_radius(question: Question, expected_decisions: int | None) ->
         )
         deviation = radii.deviation(own / question.sites)
         if 2.0 * radii.calibrated_radius(deviation, factor, sqrt(log(patients))) <= question.gap:
-            return patients
+            return patients + question.waiting
     return inf
 
+
+QUICK = 0.25
+"""Of the trials, for a quick answer."""
 
 _WORLDS = 600  # to count the sites at which another arm is best
 
@@ -243,6 +248,9 @@ def plan(
     bias: float | None = None,
     seed: int = 0,
     progress: bool | OnProgress = False,
+    rate: float | None = None,
+    reward_window: float = 0.0,
+    quick: bool = False,
 ) -> Forecast:
     """Forecast how many patients per site it takes until the best arm leads, and until sites know (docs/planning.md).
 
@@ -254,35 +262,61 @@ def plan(
     * ``bias``: how far an arm's mean at a site may lie from its mean over all sites; default: the gap.
     * ``progress``: True for a progress bar of each run, or lines where there is no terminal; or a function of
       (agent-pulls done, total) of all runs so far. How many runs there are depends on what they find: the total grows.
+    * ``rate``: the chance of success of every arm but the best, over all sites; default: 0.5 - gap / 2.
+    * ``reward_window``: days until a reward counts; default: it counts at once.
+    * ``quick``: a quarter of the trials, for intervals about twice as wide.
     """
-    question = Question.checked(sites, arms, gap, epsilon, patients_per_day, graph, patients, bias, seed)
+    question = Question.checked(
+        sites, arms, gap, epsilon, patients_per_day, graph, patients, bias, seed, rate, reward_window
+    )
     most = rounds_at_most(question.sites, question.arms)
     if question.patients is not None and question.patients > most:
         accepted = f"at most {most:,} with {question.sites} sites and {question.arms} arms"
         raise InvalidArgument("patients", patients, accepted)
+    if question.waiting > most // 10:
+        accepted = f"at most {most // 10 / question.patients_per_day:,.4g} days"
+        hint = f"Up to {most:,} patients per site are simulated, and the window must be short beside them."
+        raise InvalidArgument("reward_window", reward_window, accepted, hint)
     with _display(progress) as show:
-        return _forecast(question, show)
+        return _forecast(question, partial(TrialRunner, question, show=show, effort=QUICK if quick else 1.0))
 
 
-def _forecast(question: Question, show: OnRun) -> Forecast:
+_Runner = Callable[[Way, Policy], TrialRunner]
+
+_SECONDS_OF_SEARCH, _SECONDS_OF_START, _SECONDS_PER_WORK = 12.0, 5.0, 2.1e-8
+_SURE_PER_RADIUS = 11.0
+"""Measured: the patients of the longest run, by those until FedBatch's radius is half the gap."""
+
+
+def expected_seconds(question: Question, quick: bool, cores: int) -> float:
+    """About how long a forecast takes, within a factor of three; what it finds is not known yet.
+
+    Most of it goes into the runs until sites are sure.
+    """
+    seconds = _SECONDS_OF_SEARCH
+    longest = _SURE_PER_RADIUS * patients_until_radius(question, None)
+    for rounds in (longest, longest / 2.0):  # together, pooled
+        seconds += _SECONDS_PER_WORK * work_until_sure(question, min(rounds, 1e9))
+    return (QUICK if quick else 1.0) * seconds / cores + _SECONDS_OF_START
+
+
+def _forecast(question: Question, runner: _Runner) -> Forecast:
     start, asked = max(32, ceil(4.0 * fewest_patients(question))), question.patients or 0
-    central = CentralUCB(index="thompson")
-    all_in_one = TrialRunner(question, central, False, show)
+    # The pooled policy takes rewards at once. Without noise FedBatch is close to it: it releases at every tenth.
+    own = CentralUCB(index="thompson") if question.waiting == 0 else FedBatch(inf)
+    all_in_one, single = runner("pooled", own), runner("alone", own)
     pooled = all_in_one.search(start, asked)
-    together, told = _together(question, max(start, pooled.last // 2), show)
+    together, told = _together(question, max(start, pooled.last // 2), runner)
     if pooled.last < together.found < inf:
         pooled = all_in_one.play(ceil(together.found))  # to compare them there
     given = None
     if question.patients is not None:
-        given = _given(question, together, told, show)
+        given = _given(question, together, told, runner)
     means = means_of_trials(question, _WORLDS)
-    share, single = (
-        float((means.argmax(axis=2) == question.best_arm).mean()),
-        TrialRunner(question, central, True, show),
-    )
+    share = float((means.argmax(axis=2) == question.best_arm).mean())
     longest = max(together.last, asked)
     alone = single.search(longest, asked) if share >= CERTAINTY else single.play(min(longest, single.most))
-    together = TrialRunner(question, _fed_batch(question, told), False, show).until_sure(together)
+    together = runner("together", _fed_batch(question, told)).until_sure(together)
     pooled = all_in_one.until_sure(pooled)
     if share >= CERTAINTY:
         alone = single.until_sure(alone)
@@ -303,29 +337,29 @@ def _fed_batch(question: Question, told: int | None) -> FedBatch:
     return FedBatch(question.epsilon, expected_decisions=told)
 
 
-def _together(question: Question, start: int, show: OnRun) -> tuple[Curve, int | None]:
+def _together(question: Question, start: int, runner: _Runner) -> tuple[Curve, int | None]:
     """FedBatch; where its first batches are long beside the answer, told to expect as many patients as that.
 
     Sites that know how many patients they will have say so, and begin to learn earlier (docs/few-patients.md).
     """
-    first = TrialRunner(question, _fed_batch(question, None), False, show).search(start)
+    first = runner("together", _fed_batch(question, None)).search(start)
     if first.found == inf:
         return first, None
     told = ceil(first.found)
     if _same_batches(question, told, None):
         return first, None
-    second = TrialRunner(question, _fed_batch(question, told), False, show).search(start)
+    second = runner("together", _fed_batch(question, told)).search(start)
     return (second, told) if second.found < first.found else (first, None)
 
 
-def _given(question: Question, together: Curve, told: int | None, show: OnRun) -> Curve:
+def _given(question: Question, together: Curve, told: int | None, runner: _Runner) -> Curve:
     """FedBatch told to expect the patients in question."""
     asked = question.patients or 0
-    player = TrialRunner(question, _fed_batch(question, asked), False, show)
-    rounds = min(2 * asked, player.most)
+    informed = runner("together", _fed_batch(question, asked))
+    rounds = min(2 * asked, informed.most)
     if _same_batches(question, asked, told) and together.last >= rounds:
         return together
-    return player.play(rounds)
+    return informed.play(rounds)
 
 
 def _same_batches(question: Question, told: int | None, other: int | None) -> bool:

@@ -1,24 +1,33 @@
 """The question that a plan answers, checked, and the worlds in which it is simulated.
 
-Rewards are 0 or 1. Over all sites together the best arm has mean 0.5 + gap / 2, every other arm 0.5 - gap / 2. Sites
-differ: at the sites an arm's means are evenly spread over its mean -+ ``bias``, in an order that is drawn anew for each
-arm and trial. These biases sum to zero, so they change nothing for all sites together, and everything for a site alone.
+Rewards are 0 or 1. Over all sites together the best arm has mean rate + gap, every other arm rate; by default these are
+0.5 -+ gap / 2. Sites differ: at the sites an arm's means are evenly spread over its mean -+ ``bias``, in an order that
+is drawn anew for each arm and trial. These biases sum to zero, so they change nothing for all sites together, and
+everything for a site alone.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbandit.checks import InvalidArgument, InvalidArguments, instance, number_above, number_between, whole_number
+from fedbandit.checks import (
+    InvalidArgument,
+    InvalidArguments,
+    finite_number,
+    instance,
+    number_above,
+    number_between,
+    whole_number,
+)
 from fedbandit.world import graph as graphs
 from fedbandit.world.graph import Graph
 from fedbandit.world.problem import Problem
 
-__all__ = ["CERTAINTY", "DAYS_PER_MONTH", "MOST_PATIENTS", "Question", "means_of_trials", "problems"]
+__all__ = ["CERTAINTY", "DAYS_PER_MONTH", "MOST_PATIENTS", "Question", "Way", "means_of_trials", "problems"]
 
 CERTAINTY = 0.95
 DAYS_PER_MONTH = 365.25 / 12.0
@@ -28,13 +37,19 @@ _MARGIN = 0.01  # between any mean and 0 or 1
 _LARGEST_EPSILON = 1e6
 _BAD: Any = object()  # in place of an argument that is refused
 
+Way = Literal["together", "pooled", "alone"]
+"""A way to act: sites that gossip, all rewards in one place, a site on its own."""
+
 
 @dataclass(frozen=True)
 class Question:
     """Sites, arms, the gap between the best arm and the others, epsilon, patients per day, graph; all checked.
 
-    ``patients``: per site, if the question is what so many would give. ``bias``: how far an arm's mean at a site may
-    lie from its mean over all sites; default: the gap, or as much as fits between 0 and 1.
+    * ``patients``: per site, if the question is what so many would give.
+    * ``bias``: how far an arm's mean at a site may lie from its mean over all sites; ``has_bias``: whether it was
+      given; otherwise it is the gap, or as much as fits between 0 and 1.
+    * ``rate``: the chance of success of every arm but the best; None: 0.5 - gap / 2.
+    * ``reward_window``: days until a reward counts.
     """
 
     sites: int
@@ -46,6 +61,9 @@ class Question:
     patients: int | None
     bias: float
     seed: int
+    rate: float | None = None
+    reward_window: float = 0.0
+    has_bias: bool = True
 
     @classmethod
     def checked(
@@ -59,6 +77,8 @@ class Question:
         patients: Any,
         bias: Any,
         seed: Any,
+        rate: Any = None,
+        reward_window: Any = 0.0,
     ) -> "Question":
         """Refuse a bad question, with the names of all bad arguments.
 
@@ -77,6 +97,7 @@ class Question:
         sites = found(whole_number, "sites", sites, 2, MOST_SITES)
         arms = found(whole_number, "arms", arms, 2, MOST_ARMS)
         gap = found(_gap, gap)
+        rate = found(_rate, rate, gap)
         checked = cls(
             sites,
             arms,
@@ -85,8 +106,11 @@ class Question:
             found(number_above, "patients_per_day", patients_per_day, 0.0),
             found(_graph, graph, sites),
             found(_patients, patients, arms),
-            found(_bias, bias, gap),
+            found(_bias, bias, gap, rate),
             found(whole_number, "seed", seed, 0, 2**63 - 1),
+            rate,
+            found(_reward_window, reward_window),
+            bias is not None,
         )
         if len(errors) > 1:
             raise InvalidArguments(errors)
@@ -102,12 +126,17 @@ class Question:
     @property
     def highest_mean(self) -> float:
         """Of the best arm, over all sites."""
-        return 0.5 + self.gap / 2.0
+        return 0.5 + self.gap / 2.0 if self.rate is None else self.rate + self.gap
 
     @property
     def lowest_mean(self) -> float:
         """Of every other arm, over all sites."""
-        return 0.5 - self.gap / 2.0
+        return 0.5 - self.gap / 2.0 if self.rate is None else self.rate
+
+    @property
+    def waiting(self) -> int:
+        """Patients of a site whose rewards do not count yet."""
+        return round(self.reward_window * self.patients_per_day)
 
     def days(self, patients: float) -> float:
         """How long a site takes to see so many."""
@@ -119,6 +148,23 @@ def _gap(given: Any) -> float:
     if gap < 1e-4:
         raise InvalidArgument("gap", gap, f"a number from 0.0001 to {LARGEST_GAP}")
     return gap
+
+
+def _rate(given: Any, gap: float) -> float | None:
+    if given is None:
+        return None
+    rate = finite_number("rate", given)
+    if not _MARGIN <= rate <= 1.0 - _MARGIN - gap:
+        accepted = f"a number from {_MARGIN} to {1.0 - _MARGIN - gap:.4g} with this gap"
+        raise InvalidArgument("rate", rate, accepted, "The best arm succeeds with rate + gap.")
+    return rate
+
+
+def _reward_window(given: Any) -> float:
+    days = finite_number("reward_window", given)
+    if days < 0.0:
+        raise InvalidArgument("reward_window", days, "a number of days from 0 up")
+    return days
 
 
 def _epsilon(given: Any) -> float:
@@ -151,13 +197,13 @@ def _graph(given: Any, sites: int) -> Graph:
     return given
 
 
-def _bias(given: Any, gap: float) -> float:
-    room = 0.5 - gap / 2.0 - _MARGIN
+def _bias(given: Any, gap: float, rate: float | None) -> float:
+    room = (0.5 - gap / 2.0 if rate is None else min(rate, 1.0 - rate - gap)) - _MARGIN
     if given is None:
         return min(gap, room)
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0.0 <= given <= room:
-        hint = "Means must stay between 0 and 1."
-        raise InvalidArgument("bias", given, f"a number from 0 to {room:.4g} with this gap", hint)
+        accepted = f"a number from 0 to {room:.4g} with this gap{' and rate' * (rate is not None)}"
+        raise InvalidArgument("bias", given, accepted, "Means must stay between 0 and 1.")
     return float(given)
 
 
@@ -173,8 +219,18 @@ def means_of_trials(question: Question, trials: int) -> NDArray[np.float64]:
     return means
 
 
-def problems(question: Question, means: NDArray[np.float64], alone: bool) -> list[Problem]:
-    """A problem for each trial; alone, of one site: the sites take turns."""
-    if alone:
-        return [Problem.bernoulli(world[r % question.sites, None], "path:1") for r, world in enumerate(means)]
-    return [Problem.bernoulli(world, question.graph, edges_per_round="all") for world in means]
+def problems(question: Question, means: NDArray[np.float64], way: Way) -> list[Problem]:
+    """A problem for each trial; alone, of one site: the sites take turns.
+
+    Pooled rewards that come late are those of one site with the patients of all: who is treated at a site that is drawn
+    at random succeeds with the average of its arm.
+    """
+    late: Any = {}
+    if question.waiting > 0:
+        per_round = question.sites if way == "pooled" else 1
+        late = {"reward_window": 1 + question.waiting * per_round}  # the decision's own round is the first
+    if way == "alone":
+        return [Problem.bernoulli(world[r % question.sites, None], "path:1", **late) for r, world in enumerate(means)]
+    if way == "pooled" and late:
+        return [Problem.bernoulli(world.mean(axis=0, keepdims=True), "path:1", **late) for world in means]
+    return [Problem.bernoulli(world, question.graph, edges_per_round="all", **late) for world in means]

@@ -19,14 +19,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbandit.engine import cpu
-from fedbandit.planning.question import CERTAINTY, MOST_PATIENTS, Question, means_of_trials, problems
-from fedbandit.policies import FedBatch, FewPatientsWarning, Policy
+from fedbandit.planning.question import CERTAINTY, MOST_PATIENTS, Question, Way, means_of_trials, problems
+from fedbandit.policies import FewPatientsWarning, Policy
 from fedbandit.rules.batch import PRIOR_REWARDS, largest_reward_variance
 from fedbandit.rules.belief import SURE, is_sure, widening
 from fedbandit.rules.propensity import chances_of_highest
 from fedbandit.simulation.run import check_call, truths_of
 
-__all__ = ["Curve", "OnRun", "Share", "TrialRunner", "crossing", "deviations", "rounds_at_most", "share_of", "sure_of"]
+__all__ = [
+    "Curve",
+    "OnRun",
+    "Share",
+    "TrialRunner",
+    "crossing",
+    "deviations",
+    "rounds_at_most",
+    "share_of",
+    "sure_of",
+    "work_until_sure",
+]
 
 
 # ---------------------------------------------------------------- curves
@@ -176,10 +187,7 @@ OnRun = Callable[[str, int, int], None]
 
 PILOT_TRIALS, LEAST_PILOT_TRIALS, FINAL_TRIALS, LEAST_FINAL_TRIALS, SURE_TRIALS = 60, 30, 600, 100, 200
 FINAL_WORK, MOST_WORK = 2.5e8, 2e9
-"""Agent-pulls times arms of a run: beyond the first there are fewer trials, beyond the second nothing is simulated.
-
-Two cores do about 1e8 in a second.
-"""
+"""Agent-pulls times arms of a run: beyond the first there are fewer trials, beyond the second nothing is simulated."""
 TO_THE_END = 3
 _STEP, _MOST_TIMES = 0.09, 90
 _SITES_ASKED = 2  # of each trial whether they are sure: sites of a trial agree
@@ -189,30 +197,31 @@ class TrialRunner(NamedTuple):
     """Plays one way to act: a policy at all sites, or at a site alone."""
 
     question: Question
+    way: Way
     policy: Policy
-    alone: bool
     show: OnRun
+    effort: float = 1.0  # of the usual number of trials
 
     @property
     def agents(self) -> int:
         """In one trial."""
-        return 1 if self.alone else self.question.sites
+        return 1 if self.way == "alone" or self.pulls_per_round > 1 else self.question.sites
+
+    @property
+    def pulls_per_round(self) -> int:
+        """Pulls of an agent while a site sees one patient: rewards that are pooled and come late go to one agent."""
+        return self.question.sites if self.way == "pooled" and self.question.waiting > 0 else 1
 
     @property
     def most(self) -> int:
         """Rounds beyond which nothing is simulated; before them every arm has had a patient."""
-        return rounds_at_most(self.agents, self.question.arms) - self.question.arms
-
-    @property
-    def way(self) -> str:
-        """What it plays, in a word."""
-        return "alone" if self.alone else "together" if isinstance(self.policy, FedBatch) else "pooled"
+        return rounds_at_most(self.agents * self.pulls_per_round, self.question.arms) - self.question.arms
 
     def search(self, start: int, at_least: int = 0) -> Curve:
         """Double the number of patients until a third of them suffices to find the best arm, or they are too many."""
         rounds = min(max(start, TO_THE_END * at_least), self.most)
         while True:
-            trials = self._trials(rounds, LEAST_PILOT_TRIALS, PILOT_TRIALS) * (4 if self.alone else 1)
+            trials = self._trials(rounds, LEAST_PILOT_TRIALS, PILOT_TRIALS) * (4 if self.way == "alone" else 1)
             pilot = self.play(rounds, trials, asks=False)
             if TO_THE_END * pilot.found <= rounds or rounds >= self.most:
                 break
@@ -230,12 +239,16 @@ class TrialRunner(NamedTuple):
         rounds, most = min(curve.last, self.most), self.most
         while rounds < most:
             rounds = min(2 * rounds, most)
-            if _is_within(self.play(rounds, LEAST_PILOT_TRIALS).sure):
+            if _is_within(self.play(rounds, ceil(self.effort * LEAST_PILOT_TRIALS)).sure):
                 break
         return replace(curve, sure=self.play(rounds, self._trials(rounds, LEAST_FINAL_TRIALS, SURE_TRIALS)).sure)
 
     def _trials(self, rounds: int, least: int, most: int) -> int:
-        return max(least, min(most, int(FINAL_WORK / (self.agents * rounds * self.question.arms))))
+        return ceil(self.effort * max(least, min(most, int(FINAL_WORK / self._work(rounds)))))
+
+    def _work(self, rounds: int) -> int:
+        """Agent-pulls times arms of one trial."""
+        return self.agents * self.pulls_per_round * rounds * self.question.arms
 
     def play(self, rounds: int, trials: int | None = None, asks: bool = True) -> Curve:
         """So many patients per site, in so many trials, by default as many as take a few seconds.
@@ -244,13 +257,13 @@ class TrialRunner(NamedTuple):
         """
         if trials is None:
             trials = self._trials(rounds, LEAST_FINAL_TRIALS, FINAL_TRIALS)
-        times = _times(rounds)
+        pace = self.pulls_per_round
+        times = [pace * time for time in _times(rounds)]
         means = means_of_trials(self.question, trials)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewPatientsWarning)  # a plan says it in its own words
-            call = check_call(
-                problems(self.question, means, self.alone), self.policy, rounds, trials, self.question.seed, times
-            )
+            worlds = problems(self.question, means, self.way)
+            call = check_call(worlds, self.policy, pace * rounds, trials, self.question.seed, times)
         best, asked = self.question.best_arm, min(_SITES_ASKED, self.agents)
         leads = np.zeros((trials, self.agents, len(call.times)))
         heard = min(trials, SURE_TRIALS) if asks else 1, asked, len(call.times)
@@ -264,7 +277,10 @@ class TrialRunner(NamedTuple):
                 estimates[0, trial, :, c] = theta[sites]
                 estimates[1, trial, :, c], judges[trial, :, c] = deviations(agents, sites)
 
-        total, run = trials * rounds * self.agents, f"{self.way}, {rounds + self.question.arms:,} patients per site"
+        total, run = (
+            trials * pace * rounds * self.agents,
+            f"{self.way}, {rounds + self.question.arms:,} patients per site",
+        )
         (record,) = cpu.run_trials(
             [truths_of(problem) for problem in call.problems],
             call.compiled,
@@ -275,7 +291,7 @@ class TrialRunner(NamedTuple):
             lambda done: self.show(run, done * self.agents, total),
             on_estimates=see,
         )
-        patients = (call.times + self.question.arms).astype(np.float64)
+        patients = (call.times + self.question.arms) / pace
         own_means = np.stack([problem.means for problem in call.problems])
         sure = judges & sure_of(best, *estimates.reshape(2, -1, self.question.arms)).reshape(heard)
         kept = np.logical_and.accumulate(leads[..., ::-1] == 1.0, axis=-1)[..., ::-1].astype(np.float64)
@@ -284,8 +300,8 @@ class TrialRunner(NamedTuple):
             share_of(kept, patients),
             share_of(leads, patients),
             share_of(sure.astype(np.float64), patients),
-            (record.pulls.sum(axis=-1) - record.pulls[..., best]).mean(axis=(0, 1)),
-            100.0 * np.einsum("rntk,rnk->t", record.pulls, own_means) / (trials * self.agents * patients),
+            (record.pulls.sum(axis=-1) - record.pulls[..., best]).mean(axis=(0, 1)) / pace,
+            100.0 * np.einsum("rntk,rnk->t", record.pulls, own_means) / (trials * self.agents * pace * patients),
             trials,
         )
 
@@ -298,6 +314,13 @@ def _is_within(share: Share) -> bool:
 def rounds_at_most(agents: int, arms: int) -> int:
     """The patients per site beyond which nothing is simulated."""
     return min(MOST_PATIENTS, int(MOST_WORK / (LEAST_FINAL_TRIALS * agents * arms)))
+
+
+def work_until_sure(question: Question, rounds: float) -> float:
+    """Agent-pulls times arms of all runs that it takes to see sites become sure, if the last has so many rounds."""
+    of_trial = question.sites * question.arms * min(rounds, rounds_at_most(question.sites, question.arms))
+    final = max(LEAST_FINAL_TRIALS, min(SURE_TRIALS, FINAL_WORK / of_trial))
+    return of_trial * (final + 2.0 * LEAST_PILOT_TRIALS)  # pilots have twice as many rounds, each time
 
 
 def _times(rounds: int) -> list[int]:

@@ -3,6 +3,7 @@
 from math import floor, inf, log10
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedbandit.checks import listed
 from fedbandit.planning.question import CERTAINTY, DAYS_PER_MONTH, Question
 from fedbandit.planning.trials import Curve
 
@@ -51,7 +52,26 @@ def in_words(forecast: "Forecast") -> str:
     """Whether the patients in question suffice; how many would; what pooling and acting alone would give."""
     question, together, given = forecast.question, forecast.together, forecast.given
     sentences = [_found(question, together)] if given is None else _with_so_many(question, together, given)
-    return " ".join([*sentences, _pooled(question, forecast.pooled), _alone(forecast), _own_patients(forecast)])
+    first = f"{_assumed(question)}, {sentences[0][0].lower()}{sentences[0][1:]}"
+    others = [*sentences[1:], _pooled(question, forecast.pooled), _alone(forecast), _own_patients(forecast)]
+    return " ".join([first, *others])
+
+
+def _assumed(question: Question) -> str:
+    """What decides the answer and may be another default: how sites differ, and what was given."""
+    default = (
+        "" if question.has_bias else " (by default: the gap)" if question.bias == question.gap else " (by default)"
+    )
+    if question.bias == 0.0:
+        conditions = ["all sites are alike"]
+    else:
+        within = f"within {question.bias:g} of its average over all sites{default}"
+        conditions = [f"an arm's chance of success at a site is {within}"]
+    if question.rate is not None:
+        conditions.append(f"the best arm succeeds with {question.highest_mean:g}, the others with {question.rate:g}")
+    if question.waiting > 0:
+        conditions.append(f"a reward counts after {duration(question.reward_window)}")
+    return f"If {listed(conditions)}"
 
 
 def by_then(forecast: "Forecast") -> str:
