@@ -51,13 +51,6 @@ def test_eligible_and_excluded_arms(served, kind):
 
 
 @both
-def test_a_subject_keeps_its_arm(served, kind):
-    with kind(served.url) as client:
-        arms = {client.decide(subject="patient 7").arm for _ in range(6)}
-    assert len(arms) == 1
-
-
-@both
 def test_many_decisions_and_rewards(served, kind):
     with kind(served.url) as client:
         before = client.state().decisions.handed_out

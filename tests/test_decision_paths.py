@@ -153,15 +153,6 @@ def test_a_stopped_arm_over_http(tmp_path, monkeypatch):
         assert put_reward(http, told["id"], '{"value": 1}').status_code == 204
 
 
-def test_a_key_after_a_restart(tmp_path):
-    for _ in range(2):
-        with serving(tmp_path) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
-            told = made(http, key="the same", count=2)["decisions"]
-            assert [it["id"].partition("-")[0] for it in told] == ["1", "2"]
-            text = json.dumps([list(map(str, row)) for row in agent.rows()["decision"]])
-            assert "the same" not in text
-
-
 # ---------------------------------------------------------------- queries
 
 
@@ -249,17 +240,6 @@ def test_cancelling(served, http):
     put_reward(http, used, '{"value": 1}')
     answer = http.delete(f"/v1/decisions/{used}")
     assert (answer.status_code, error_of(answer)["code"]) == (409, "rewarded")
-
-
-def test_cancelling_after_the_window(tmp_path, monkeypatch):
-    wall = [1e9]
-    monkeypatch.setattr(runtime, "SteadyClock", partial(SteadyClock, lambda: wall[0], lambda: wall[0]))
-    with serving(tmp_path, terms=WINDOW) as agent, httpx.Client(base_url=agent.url, trust_env=False) as http:
-        told = made(http)
-        wall[0] += 100.0
-        answer = http.delete(f"/v1/decisions/{told['id']}")
-        assert (answer.status_code, error_of(answer)["code"]) == (409, "window_over")
-        assert http.get(f"/v1/decisions/{told['id']}").json()["counted"]
 
 
 # ---------------------------------------------------------------- many rewards

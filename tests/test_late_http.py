@@ -135,59 +135,6 @@ def test_the_client_says_so(caller, clock):
     assert asyncio.run(ask()) is False
 
 
-@pytest.mark.parametrize("value", [1.5, -0.1, 1e300])
-def test_a_value_out_of_range_is_refused_and_then_the_default_counts(caller, clock, value):
-    decision = caller.decide()
-    answer = caller.report(decision, value)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid")
-    assert caller.counts() == (1, 0, 0, 0)
-    clock[0] += 60.0
-    caller.settle()
-    assert caller.on_disk(decision) == (0, 1, 0)
-    assert caller.counts() == (0, 0, 0, 1)
-    assert caller.total() == 0.25
-
-
-def test_a_refused_value_can_be_put_right_within_the_window(caller, clock):
-    decision = caller.decide()
-    assert caller.report(decision, 7).status_code == 422
-    assert caller.report(decision, 0.75).status_code == 204
-    clock[0] += 60.0
-    caller.settle()
-    assert caller.total() == 0.75
-
-
-def test_a_reward_that_waits_survives_a_restart_and_a_clock_that_is_set_back(tmp_path, clock):
-    with calling(tmp_path) as caller:
-        first = caller.decide()
-        clock[0] += 30.0
-        second = caller.decide()
-        assert caller.report(first, 1.0).status_code == 204
-    clock[0] -= 1000.0
-    with calling(tmp_path) as caller:  # it goes on from the last decision
-        assert caller.counts() == (1, 1, 0, 0)
-        assert caller.report(second, 1.0).status_code == 204
-        caller.settle()
-        assert caller.counts() == (0, 2, 0, 0)
-    clock[0] += 2000.0
-    with calling(tmp_path) as caller:
-        caller.settle()
-        assert caller.on_disk(first) == caller.on_disk(second) == (1, 1, 0)
-
-
-def test_no_reward_settles_anything(caller, clock):
-    """What is settled, and when, must not depend on when rewards come."""
-    first = caller.decide()
-    clock[0] += 59.5
-    second = caller.decide()
-    clock[0] += 0.5
-    assert caller.report(second, 1.0).status_code == 204
-    before = caller.served.rows()["agent"]
-    assert caller.report(first, 1.0).status_code == 200
-    after = caller.served.rows()["agent"]
-    assert [row[8] for row in before] == [row[8] for row in after], "the time on disk"
-
-
 # ---------------------------------------------------------------- without one
 
 
