@@ -13,7 +13,7 @@ from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.agent.gossip.links import NeighbourLinks
 from fedbandit.agent.gossip.transport import SECONDS, Dialler, NeighbourUnreachable, Pace, Refusals
 from fedbandit.agent.process import runtime
-from fedbandit.agent.process.config import read_config
+from fedbandit.agent.process.config import Address, read_config
 from fedbandit.local.processes import LocalFederation
 from processes import terms
 
@@ -95,6 +95,29 @@ def test_a_clock_that_is_cancelled_while_it_hangs_up_hangs_up(config, monkeypatc
         assert clock.cancelled()
         await links.close()
         site.close()
+
+    asyncio.run(scenario())
+
+
+def test_whoever_is_cancelled_while_it_closes_a_connection_closes_it():
+    """Once, and twice: the channel of gRPC, then the tunnel behind it."""
+    closed = []
+
+    class Slow:
+        async def close(self):
+            await asyncio.sleep(0.05)
+            closed.append(1)
+
+    async def scenario():
+        dialler = Dialler("east", Address("127.0.0.1", 1), None)
+        dialler._channel, dialler._tunnel = Slow(), Slow()
+        closing = asyncio.create_task(dialler.close())
+        for _ in range(2):
+            await asyncio.sleep(0.02)
+            closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert closed == [1, 1]
 
     asyncio.run(scenario())
 

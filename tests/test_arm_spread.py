@@ -1,4 +1,4 @@
-"""How changes of the arms cross a link: calls that wait, neighbours of an older version, neighbours that lie."""
+"""How changes of the arms cross a link: calls that wait, and neighbours that lie."""
 
 import asyncio
 import logging
@@ -16,9 +16,8 @@ from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.gossip import arm_spread, wire
 from fedbandit.agent.gossip.arm_spread import ArmSpread, Signatures
 from fedbandit.agent.gossip.tls import TlsFiles
-from fedbandit.agent.gossip.transport import Dialler, GossipServer, NeighbourUnreachable, TurnedAway
+from fedbandit.agent.gossip.transport import NeighbourUnreachable
 from fedbandit.agent.gossip.wire import ArmDelta
-from fedbandit.agent.process.config import Address
 from fedbandit.checks import InvalidArgument
 from processes import terms
 
@@ -94,26 +93,6 @@ def test_what_the_other_end_lacks_is_sent_at_once(site):
 
     heard = polled(site, Scripted(answer), 0.3, change)
     assert [len(it.changes) for it in heard][:3] == [0, 0, 1]
-
-
-def test_an_older_version_is_asked_rarely_and_without_a_word(site, caplog):
-    """Real gRPC: a server that does not know the method."""
-
-    async def scenario():
-        server = GossipServer(Address("127.0.0.1", 0), None, {}, lambda _: True, lambda *_: None)
-        await server.start()
-        dialler = Dialler("east", Address("127.0.0.1", server.port), None)
-        with pytest.raises(TurnedAway) as refusal:
-            await dialler.wait("ArmChanges", b"", 5.0)
-        assert refusal.value.unknown_method
-        await dialler.close()
-        await server.stop(0.0)
-        return refusal.value
-
-    refusal = asyncio.run(scenario())
-    with caplog.at_level(logging.INFO):
-        assert len(polled(site, Scripted(lambda _: refusal), 1.5)) == 1
-    assert caplog.text == ""
 
 
 def test_a_neighbour_that_is_away_is_asked_again(site, monkeypatch):
@@ -207,7 +186,7 @@ def test_stops_come_first_and_a_message_stays_short(site):
     """However large the proofs are that a member has signed: gRPC carries a megabyte."""
     large = [ArmChange(k, "add", f"arm {k}", "liar", 0, TERMS.digest(), (), b"c" * 16_384, b"s") for k in range(1, 101)]
     known = {it.key: it for it in (*large, stop())}
-    told = spread_of(site)._news(known, known)
+    told = spread_of(site)._delta(known, known)
     assert told.changes[0].kind == "suspend"
     assert len(wire.encode_arm_delta(told)) < wire.MAX_BYTES
     assert len(told.changes) > 1

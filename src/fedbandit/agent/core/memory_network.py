@@ -13,7 +13,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 from math import fsum
 from random import Random
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 from fedbandit.agent.core.arms import Accepts, ArmChange, ChangeKind, Proof, Sign
 from fedbandit.agent.core.decisions import Request, SiteDraws, draws_for
@@ -30,7 +30,6 @@ __all__ = [
     "Crashed",
     "Down",
     "Faults",
-    "Journal",
     "MemoryJournal",
     "MemoryNetwork",
     "SignedChanges",
@@ -42,18 +41,6 @@ __all__ = [
 
 
 # ---------------------------------------------------------------- disks
-
-
-class Journal(Protocol):
-    """What an agent needs of a disk."""
-
-    def load(self) -> Stored:
-        """What the committed records add up to."""
-        ...
-
-    def commit(self, records: Sequence[Record]) -> None:
-        """Write the records of one event, all or none; on disk when it returns."""
-        ...
 
 
 class Crashed(RuntimeError):

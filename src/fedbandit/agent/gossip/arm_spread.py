@@ -1,9 +1,9 @@
 """Spreads changes of the arms over links at once, whatever the rate of exchanges.
 
-Each end that dials keeps a call open, which is answered when there is a change. Both ends say which changes
-they have. The call is answered at once if either lacks any, and otherwise when the answering end receives one; when the
-calling end does, it calls again. So a stop crosses a link in either direction within a round trip, and is passed on
-from there. Only what is on disk is sent.
+Each end that dials keeps a call open, which is answered when there is a change. Both ends say which changes they have.
+The call is answered at once if either lacks any, and otherwise when the answering end receives one; when the calling
+end does, it calls again. So a stop crosses a link in either direction within a round trip, and is passed on from there.
+Only what is on disk is sent.
 """
 
 import asyncio
@@ -127,9 +127,6 @@ PATIENCE = WAIT + 5.0
 
 RETRY = 1.0
 """Seconds between calls while a neighbour is unreachable."""
-
-LATER = 300.0
-"""Seconds until a neighbour of an older version, which does not know these calls, is asked again."""
 
 LONGEST_PAUSE = 60.0
 """Seconds between calls that bring nothing, though an end claims to lack something: it lies, or has no room."""
@@ -309,8 +306,8 @@ class ArmSpread:
                 idle = self._clock() - begun > RETRY
                 useless = 0 if helped or is_first or idle else useless + 1
                 pause = min(RETRY * 2.0 ** (useless - 1), LONGEST_PAUSE) if useless else 0.0
-            except TurnedAway as refusal:
-                pause, theirs = LATER if refusal.unknown_method else 10.0 * RETRY, None
+            except TurnedAway:
+                pause, theirs = 10.0 * RETRY, None
             except (NeighbourUnreachable, JournalError):
                 pause, theirs = RETRY, None
             except (WireError, InvalidArgument, Refused) as error:

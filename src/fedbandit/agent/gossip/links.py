@@ -8,7 +8,7 @@ uniform edge at a time, which is the gossip of Algorithm 1, line 17, in continuo
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -23,6 +23,7 @@ from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.arm_spread import ArmSpread
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import Dialler, IncomingCall, NeighbourUnreachable, Pace, TurnedAway, TurnsAway
+from fedbandit.agent.gossip.tunnel import in_any_case
 from fedbandit.agent.gossip.wire import WireError
 from fedbandit.agent.process.config import Neighbour
 from fedbandit.checks import InvalidArgument, printable
@@ -271,7 +272,7 @@ class NeighbourLinks:
                 ticks = self._random.expovariate(neighbour.rate)
                 pause = ticks if status.reachable else RETRY * (0.5 + self._random.random())
         finally:
-            await _in_any_case(_end(polling, dialler))
+            await in_any_case(_end(polling, dialler))
 
     async def exchange(self, status: NeighbourStatus, dialler: Dialler) -> None:
         """One exchange that we begin. Errors are counted, logged and left to the next tick."""
@@ -400,18 +401,6 @@ async def _end(polling: asyncio.Task[None], dialler: Dialler) -> None:
     polling.cancel()
     await asyncio.gather(polling, return_exceptions=True)
     await dialler.close()
-
-
-async def _in_any_case(work: Coroutine[None, None, None]) -> None:
-    """Do it to its end, also if somebody cancels this meanwhile, as ``_hang_up`` does: else sockets stay open."""
-    task, cancelled = asyncio.create_task(work), False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        raise asyncio.CancelledError
 
 
 async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 
 from fedbandit.agent.gossip.tls import Certified, TlsFiles
-from fedbandit.agent.gossip.tunnel import Front, Nameless, PlainEnd, TlsEnd, Tunnel, nameless
+from fedbandit.agent.gossip.tunnel import Front, Nameless, PlainEnd, TlsEnd, Tunnel, in_any_case, nameless
 from fedbandit.agent.gossip.wire import MAX_BYTES
 from fedbandit.agent.process.config import Address
 
@@ -152,9 +152,9 @@ class NeighbourUnreachable(RuntimeError):
 class TurnedAway(RuntimeError):
     """The neighbour refused the call, with a reason."""
 
-    def __init__(self, message: str, other_terms: bool, unknown_method: bool = False) -> None:
-        """``other_terms``: because the terms of the federation differ; ``unknown_method``: its version is older."""
-        self.other_terms, self.unknown_method = other_terms, unknown_method
+    def __init__(self, message: str, other_terms: bool) -> None:
+        """``other_terms``: because the terms of the federation differ."""
+        self.other_terms = other_terms
         super().__init__(message)
 
 
@@ -407,15 +407,15 @@ class Dialler:
             if self._tunnel is not None and self._tunnel.problem is not None:
                 details = self._tunnel.problem
             return NeighbourUnreachable(f"{code.name.lower().replace('_', ' ')}: {details}")
-        differs, unknown = code == grpc.StatusCode.FAILED_PRECONDITION, code == grpc.StatusCode.UNIMPLEMENTED
-        return TurnedAway(details or code.name, differs, unknown)
+        return TurnedAway(details or code.name, code == grpc.StatusCode.FAILED_PRECONDITION)
 
     async def close(self) -> None:
-        """Close the channel."""
+        """Close the channel and the connection behind it, also if this is cancelled meanwhile."""
         channel, self._channel = self._channel, None
-        try:
-            if channel is not None:
-                await channel.close()
-        finally:  # also if this is cancelled
-            if self._tunnel is not None:
-                await self._tunnel.close()
+        await in_any_case(self._closed(channel))
+
+    async def _closed(self, channel: grpc.aio.Channel | None) -> None:
+        if channel is not None:
+            await channel.close()
+        if self._tunnel is not None:
+            await self._tunnel.close()

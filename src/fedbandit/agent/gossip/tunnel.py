@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -31,7 +31,7 @@ from fedbandit.agent.gossip.tls import (
 )
 from fedbandit.agent.process.config import Address
 
-__all__ = ["Front", "Nameless", "PlainEnd", "Refusal", "TlsEnd", "Tunnel", "listening", "nameless"]
+__all__ = ["Front", "Nameless", "PlainEnd", "Refusal", "TlsEnd", "Tunnel", "in_any_case", "listening", "nameless"]
 
 
 # ---------------------------------------------------------------- a refusal in the words of gRPC
@@ -82,6 +82,22 @@ class Refusal:
 
 def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
     return len(content).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + content
+
+
+# ---------------------------------------------------------------- what must not be left open
+
+
+async def in_any_case(closing: Coroutine[None, None, None]) -> None:
+    """Close something to its end, also if this is cancelled meanwhile: else sockets stay open."""
+    task, cancelled = asyncio.create_task(closing), False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+    task.result()
 
 
 # ---------------------------------------------------------------- sockets without a name

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 WIRE = 1
-"""The version of the format. Adding a field does not change it: older agents skip unknown fields."""
+"""The version of the format."""
 
 MAX_BYTES = 2**20
 """The largest message; one with 10,000 arms has about 500,000 bytes."""

@@ -44,7 +44,7 @@ async def serve(agent: Agent, tokens: Mapping[str, Rights] | None, stop: asyncio
         with _listener(agent.config) as listener:
             await _serve_at(listener, agent, tokens, stop)
     finally:
-        await agent.stop()
+        await tunnel.in_any_case(agent.stop())
         _LOG.info("stopped")
 
 
