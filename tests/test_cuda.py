@@ -49,7 +49,7 @@ def played(request):
     here = [item for item in request.session.items if item.path == Path(__file__)]
     tests = [item for item in here if "played" in getattr(item, "fixturenames", ())]
     names = {item.callspec.params["name"] if hasattr(item, "callspec") else None for item in tests}
-    path = os.pathsep.join([str(Path(fedbandit.__file__).parents[1]), str(HERE)])
+    path = os.pathsep.join([str(Path(fedbandit.__file__).parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")])
     plain = {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": path}
     command = [sys.executable, HERE / "cuda_simulator.py", *([] if None in names else sorted(names))]
     ran = subprocess.run(command, env={**os.environ, **plain}, capture_output=True, text=True)
