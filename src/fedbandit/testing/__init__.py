@@ -1,11 +1,14 @@
 """Checks own policies: ``check_policy`` for your tests, and what simulator and site check before they play one."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedbandit.extras import needs
 
-__all__ = ["check_policy"]  # pyright: ignore[reportUnsupportedDunderAll]  # loaded on first use
+if TYPE_CHECKING:
+    from fedbandit.testing.own_policy import check_policy
+
+__all__ = ["check_policy"]
 
 
 def __getattr__(name: str) -> Any:
