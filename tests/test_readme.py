@@ -124,6 +124,13 @@ def test_ci_runs_the_readmes_test_command():
     assert re.search(r"^make test\b", README, re.MULTILINE)
 
 
+def test_the_table_of_tests_names_every_file():
+    table = (ROOT / "tests" / "README.md").read_text().partition("## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `test_")]
+    named = [name for row in rows for name in re.findall(r"`(test_\w+\.py)`", row)]
+    assert sorted(named) == sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
+
+
 def test_no_registry_address_is_committed():
     for name in ("constraints.txt", "requirements.lock", "pyproject.toml", "Makefile", ".ci/run", "scripts/lock.py"):
         assert not re.search(r"https?://|index-url", (ROOT / name).read_text())
