@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from fedbandit.agent import strict_json
 from fedbandit.agent.core.arms import MAX_ADDED, MAX_ARM_NAME, ArmChange, change_from
 from fedbandit.agent.core.messages import Message, Offer, Reply, Seal
 from fedbandit.agent.core.standings import Standing
@@ -23,6 +22,7 @@ __all__ = [
     "MOST_CHANGES",
     "WIRE",
     "ArmDelta",
+    "DuplicateKey",
     "WireError",
     "decode_arm_delta",
     "decode_offer",
@@ -32,7 +32,9 @@ __all__ = [
     "encode_arm_delta",
     "encode_terms",
     "most_bytes",
+    "parse_json",
 ]
+
 
 WIRE = 1
 """The version of the format."""
@@ -121,7 +123,7 @@ def decode_terms(data: bytes, most: int = MAX_BYTES) -> dict[str, Any]:
         raise WireError(f"terms must have at most {most} bytes, not {len(data)}")
     form = _parsed(pb.Terms(), data)
     try:
-        terms = strict_json.parse(form.terms)
+        terms = parse_json(form.terms)
     except (ValueError, RecursionError) as error:
         raise WireError(f"terms must be JSON: {error}") from None
     if not isinstance(terms, dict):
@@ -201,3 +203,47 @@ def _legal(kind: type[_Kind], form: pb.Offer | pb.Reply, **more: Any) -> _Kind:
         )
     except InvalidArgument as error:
         raise WireError(str(error)) from None
+
+
+# ---------------------------------------------------------------- JSON of strangers
+
+
+class DuplicateKey(ValueError):
+    """An object has this key more than once."""
+
+    def __init__(self, key: str) -> None:
+        """Name the key."""
+        self.key = key
+        super().__init__(f"the key {key!r} appears twice")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value, in which no object has a key twice: two readers could take different ones of the two values.
+
+    Raises ``DuplicateKey``, or another ``ValueError`` or ``RecursionError`` as ``json.loads`` does.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")  # json would take other encodings, too
+    value = json.loads(text, object_pairs_hook=_without_repetition)
+    if "\\ud" in text or "\\uD" in text:
+        _check_text(json.dumps(value, ensure_ascii=False))
+    return value
+
+
+def _check_text(text: str) -> None:
+    """Refuse half of a character, which no answer or file could hold."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("a text has half of a character") from None
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if not key.isascii():
+            _check_text(key)
+        if key in found:
+            raise DuplicateKey(key)
+        found[key] = value
+    return found

@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive
 
-from fedbandit.agent import strict_json
 from fedbandit.agent.core.records import (
     DecisionCancelled,
     DecisionNotFound,
@@ -29,6 +28,7 @@ from fedbandit.agent.core.records import (
 )
 from fedbandit.agent.core.release_guard import FileIsCurrent, FileIsOld
 from fedbandit.agent.disk.journal import JournalError
+from fedbandit.agent.gossip import wire
 from fedbandit.checks import InvalidArgument, closest, shortened
 
 __all__ = [
@@ -285,8 +285,8 @@ def read_object(raw: bytes, known: Iterable[str], body: str) -> dict[str, Any]:
 
 def _parsed(raw: bytes, body: str) -> dict[str, Any]:
     try:
-        found = strict_json.parse(raw)
-    except strict_json.DuplicateKey as error:
+        found = wire.parse_json(raw)
+    except wire.DuplicateKey as error:
         says = f"{shortened(repr(error.key))} appears twice in the body"
         raise HttpError(422, "invalid", says, shortened(error.key), body) from None
     except (ValueError, RecursionError):
