@@ -1,8 +1,8 @@
 """Plays a page in plain Python, on stand-ins for its arguments that refuse mistakes and say in words what they were.
 
 A row has a fixed length and whole indices within it; a field takes numbers of its kind; only ``me`` can be written to.
-Compiled code would do otherwise what these refuse, or not at all. ``check_policy`` compares compiled code with a dry
-run, so the order of events is that of ``engine.loop``.
+Compiled code would do otherwise what these refuse, or not at all. The order of events is that of every engine
+(``policies.order``).
 """
 
 import traceback
@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
+from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn, cast
 
+from fedbandit.policies.order import Arrangement, Phases, rounds_of
 from fedbandit.policies.plain import Me, Seen
 from fedbandit.policies.protocol import ARMS, Count, Field, LinkRule, Number, Page, Setting, time_of
 from fedbandit.policies.registry import WrongPage
@@ -231,8 +233,11 @@ class DryRun:
         self.known = [{name: _zeros(field.shape, num_arms) for name, field in page.knows.items()} for _ in terms]
         self.averages = [{name: [0.0] * num_arms for name in page.averaged} for _ in terms]
         self.n_max = [[1] * num_arms for _ in terms]
-        self.releases: dict[tuple[int, int, int], int] = {}  # by agent, arm and level: the last reward in one
-        self.released: set[int] = set()  # agents that have released something in this round
+        self.next_n_max = [row.copy() for row in self.n_max]
+        self.arm = [0] * len(terms)  # of this round
+        self.before: list[tuple[float, ...]] = [()] * len(terms)  # what was published of it before
+        self.marks: dict[tuple[int, int, int], int] = {}  # by agent, arm and level: the last reward in a release
+        self.released, self.mixed = set[int](), set[int]()  # agents that have, in this round
         rows: list[dict[str, Any]] = [{**self.averages[i], "n_max": self.n_max[i]} for i in self.agents]
         shown = dict.fromkeys(page.averaged, Number) | {"n_max": Count}
         self.terms = [_Strict("terms", page, mine, mine._asdict()) for mine in terms]
@@ -240,9 +245,19 @@ class DryRun:
         self.seen = [_Strict("seen", page, terms[i], rows[i], shown) for i in self.agents]
         self.met = [_Strict("seen", page, terms[i], rows[i], shown, True) for i in self.agents]
         self.rows = rows
-        if page.start is not None:
-            for i in self.agents:
-                self._call("start", self.me[i], self.terms[i])
+        exchange = None if page.network in ("alone", "server") else self._exchange
+        gather = None if page.meet is None else self._gather
+        phases = Phases(self._begin, self._act, self._learn, exchange, gather=gather)
+        self._rounds = rounds_of(phases, Arrangement(now_at=_no_time))
+
+    def play(self, rounds: int) -> list[Shown]:
+        """Play the first pulls of every arm, and so many rounds; what is seen after each."""
+        everyone: Any = SimpleNamespace(team=SimpleNamespace(first=0, last=len(self.agents), part=0))
+        shown: list[Shown] = []
+        for t in range(rounds + 1):
+            self._rounds(t, t, None, self, None, everyone, None, None, None)
+            shown.append(self._shown(t))
+        return shown
 
     def known_by(self, i: int) -> tuple[Me, Seen]:
         """What an agent knows and sees, as a live site keeps it."""
@@ -270,54 +285,48 @@ class DryRun:
             raise self._wrong(name, value, wanted, arm)
         return value
 
-    # ---------------------------------------------------------------- rounds
+    # ---------------------------------------------------------------- phases of a round
 
-    def first_round(self) -> Shown:
-        """The first pull of every arm (Algorithm 1, line 1)."""
-        for i in self.agents:
+    def _begin(self, _: Any, i: int) -> None:
+        if self.page.start is not None:
+            self._call("start", self.me[i], self.terms[i])
+
+    def _act(self, _: Any, world: Any, links: Any, tape: Any, t: int, now: Any, i: int) -> None:
+        if t == 0:  # Algorithm 1, line 1
             for k in self.arms:
-                self._add(i, k, *self._pull(0, i, k))
+                self._pull(0, i, k)
+                self._add_news(i)
+            return
+        if self.page.announced is not None:
+            self._hear(i)
+        self._pull(t, i, self._decide(t, i))
+        if self.page.network == "consensus":
+            self._add_news(i)
+
+    def _exchange(self, _: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
         if self.page.network == "pooled":
-            for k in self.arms:
+            for k in self.arms if t == 0 else dict.fromkeys(self.arm):
                 self._pool(k)
-        elif self.page.believe is not None:
-            for i in self.agents:
-                self._believe(i, self.arms)
-        return self._shown([], 1)
+        elif t > 0:
+            self._mix(t)
 
-    def next_round(self, t: int) -> Shown:
-        """Round t, from 1."""
+    def _learn(self, _: Any, t: int, i: int) -> None:
         page = self.page
-        n_max = [self._heard(i) for i in self.agents] if page.announced is not None else []
-        arms = [self._decide(t, i) for i in self.agents]
-        self.released.clear()
-        news = [self._pull(t, i, arm) for i, arm in enumerate(arms)]
-        for i, heard_of in enumerate(n_max):
-            self.n_max[i][:] = heard_of
-        mixed: set[int] = set()
-        if page.network == "gossip":
-            mixed = self._mix(t)
-        if page.network in ("gossip", "consensus", "alone"):
-            for i, arm in enumerate(arms):
-                self._add(i, arm, *news[i])
-        if page.network == "consensus":
-            mixed = self._mix(t)
-        if page.network == "pooled":
-            for arm in dict.fromkeys(arms):
-                self._pool(arm)
-        if page.reweigh is not None:
-            for i in self.released:
-                self._reweigh(i, t)
-            mixed |= self.released
+        self.n_max[i][:] = self.next_n_max[i]
+        if t > 0 and page.network in ("gossip", "alone"):
+            self._add_news(i)
+        if t > 0 and page.reweigh is not None and i in self.released:
+            self._reweigh(i, t)
         if page.believe is not None and page.network != "pooled":
-            for i in self.agents:
-                if i in mixed:
-                    self._believe(i, self.arms)
-                elif i in self.released or page.noise_due is None:
-                    self._believe(i, [arms[i]])
-        if page.meet is not None:
-            self._call("meet", self.me, self.terms, self.met, self.edges, [1] * len(self.edges))
-        return self._shown(arms, t + 1)
+            if t == 0 or i in self.mixed:
+                self._believe(i, self.arms)
+            elif i in self.released or page.noise_due is None:
+                self._believe(i, [self.arm[i]])
+        self.released.discard(i)
+        self.mixed.discard(i)
+
+    def _gather(self, _: Any, links: Any) -> None:
+        self._call("meet", self.me, self.terms, self.met, self.edges, [1] * len(self.edges))
 
     # ---------------------------------------------------------------- one agent
 
@@ -332,10 +341,10 @@ class DryRun:
             raise self._wrong("decide", arm, f"an arm: a whole number from 0 to {len(self.arms) - 1}{hint}")
         return arm
 
-    def _pull(self, t: int, i: int, arm: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Count the decision, then take its reward; what the agent published before and publishes now."""
+    def _pull(self, t: int, i: int, arm: int) -> None:
+        """Count the decision, then take its reward."""
         self.known[i]["tried"][arm] += 1
-        before = self._published(i, arm)
+        self.arm[i], self.before[i] = arm, self._published(i, arm)
         due = 0 if self.page.noise_due is None else self._call("noise_due", self.me[i], self.terms[i], arm)
         ends = cast("tuple[Any, ...]", due if isinstance(due, tuple) else (due,))
         if any(type(end) is not int or end < 0 for end in ends) or len(ends) != (2 if isinstance(due, tuple) else 1):
@@ -343,7 +352,6 @@ class DryRun:
         noise = tuple(self._noise(i, arm, end) for end in ends)
         given = noise if isinstance(due, tuple) else noise[0]
         self._call("observe", self.me[i], self.terms[i], arm, self.script.reward(t, i, arm), given)
-        return before, self._published(i, arm)
 
     def _noise(self, i: int, arm: int, end: int) -> float:
         if end == 0:
@@ -353,14 +361,14 @@ class DryRun:
             if not isinstance(named, tuple) or [type(x) for x in cast("tuple[Any, ...]", named)] != [int, int]:
                 raise self._wrong("interval", cast(Any, named), "a pair: the first reward, and the level", arm)
             first, level = cast("tuple[int, int]", named)
-            mark = self.releases.get((i, arm, level), 0)
+            mark = self.marks.get((i, arm, level), 0)
             if not mark < first <= end:
                 raise WrongPage(
                     self.kind,
                     f"interval returns rewards {first} to {end} of arm {arm} at level {level}, which overlap a release "
                     f"of that level (up to {mark}): they would be paid for twice",
                 )
-            self.releases[i, arm, level] = end
+            self.marks[i, arm, level] = end
         self.released.add(i)
         return self.script.noise(end, i, arm) * self.fixed[i].noise_scale
 
@@ -387,11 +395,11 @@ class DryRun:
         for k in arms:
             self._call("believe", self.me[i], self.terms[i], self.seen[i], k)
 
-    def _shown(self, arms: list[int], t: int) -> Shown:
-        """What can be seen; calls the functions that no round calls, too."""
+    def _shown(self, t: int) -> Shown:
+        """What can be seen after round t; calls the functions that no round calls, too."""
         published = [[self._published(i, k) for k in self.arms] for i in self.agents]
-        theta = [[self._estimate(i, k, self._now(t, i)) for k in self.arms] for i in self.agents]
-        return Shown(arms, published, theta)
+        theta = [[self._estimate(i, k, self._now(t + 1, i)) for k in self.arms] for i in self.agents]
+        return Shown(list(self.arm) if t > 0 else [], published, theta)
 
     def _estimate(self, i: int, k: int, now: Any) -> float:
         given = self.me[i], self.terms[i], self.seen[i]
@@ -408,18 +416,19 @@ class DryRun:
         for c, row in enumerate(self.averages[i].values()):
             row[arm] = with_news(row[arm], after[c], before[c])
 
-    def _heard(self, i: int) -> list[int]:
+    def _add_news(self, i: int) -> None:
+        self._add(i, self.arm[i], self.before[i], self._published(i, self.arm[i]))
+
+    def _hear(self, i: int) -> None:
         """n~(t+1): the largest of the agent's own count before this round and its neighbours' n~(t)."""
-        counts: list[int] = []
         for k in self.arms:
             count = self._number("announced", k, self.me[i], self.terms[i], kinds=(int,))
             for j in self.neighbours[i]:
                 count = heard(count, self.n_max[j][k])
-            counts.append(count)
-        return counts
+            self.next_n_max[i][k] = count
 
-    def _mix(self, t: int) -> set[int]:
-        """Over one edge, or over all if the policy has links of its own; who has mixed."""
+    def _mix(self, t: int) -> None:
+        """Over one edge, or over all if the policy has links of its own."""
         edges = [self.script.edge(t)] if self.rule is None else list(self.edges)
         degree = [sum(i in edge for edge in edges) for i in self.agents]
         for name in self.page.averaged:
@@ -434,7 +443,7 @@ class DryRun:
                     step = weight * (old[j][k] - old[i][k])
                     rows[i][k] += step
                     rows[j][k] -= step
-        return {i for edge in edges for i in edge} if self.rule is None else set(self.agents)
+        self.mixed |= {i for edge in edges for i in edge} if self.rule is None else set(self.agents)
 
     def _pool(self, arm: int) -> None:
         parts = [self._published(i, arm) for i in self.agents]
@@ -450,7 +459,7 @@ class DryRun:
 def dry_run(kind: str, page: Page, terms: Any, setting: Setting, rounds: int = ROUNDS) -> tuple[DryRun, list[Shown]]:
     """Play a page some rounds, so that every function runs; what it shows in each."""
     run = DryRun(kind, page, [terms] * AGENTS, setting.num_arms, EDGES, even_script(setting))
-    return run, [run.first_round(), *(run.next_round(t) for t in range(1, rounds + 1))]
+    return run, run.play(rounds)
 
 
 def even_script(setting: Setting) -> Script:
@@ -475,6 +484,10 @@ def even_script(setting: Setting) -> Script:
         normals=lambda t, i: [normal.inv_cdf(spread(t, i, k, 7)) for k in range(setting.num_arms)],
         noise=lambda end, i, k: normal.inv_cdf(spread(end, i, k, 5)),
     )
+
+
+def _no_time(*_: Any) -> None:
+    """Each agent has a stand-in of its own."""
 
 
 def _zeros(shape: Sequence[str | int], num_arms: int) -> Any:

@@ -61,8 +61,7 @@ def check_policy(
     for seed in seeds:
         tape = _tape(world, num_arms, horizon, seed, reward_range)
         run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), rule)
-        plain = [run.first_round(), *(run.next_round(t) for t in range(1, horizon + 1))]
-        _check_compiled(kind, policy, tape, plain)
+        _check_compiled(kind, policy, tape, run.play(horizon))
 
 
 def _tape(world: Graph, num_arms: int, horizon: int, seed: int, reward_range: tuple[float, float]) -> Tape:
