@@ -24,7 +24,8 @@ from typer.testing import CliRunner
 from fedbandit.agent.core.answer import Holdout
 from fedbandit.agent.core.arms import ArmChange, ArmChanged, Arms
 from fedbandit.agent.core.notices import Note, warnings_of_arms, warnings_of_network
-from fedbandit.agent.http.state import SiteState, needs_a_person
+from fedbandit.agent.http.snapshot import needs_a_person
+from fedbandit.agent.http.state import SiteState
 from fedbandit.agent.process.config import ROLES
 from fedbandit.cli import app
 from fedbandit.cli.status_view import AgentStatus, fitted, printed, view
@@ -132,7 +133,7 @@ def test_a_row_for_each_of_several_agents_comes_first(quiet):
     ],
 )
 def test_what_needs_a_person(state, changes, number):
-    whole = {**state, "warnings": [], "warnings_of_terms": [], "needs_person": None, **changes}
+    whole = {**state, "warnings": [], "warnings_of_terms": [], "needs_person": [], **changes}
     assert len(needs_a_person(SiteState.model_validate(whole))) == number
 
 
@@ -145,7 +146,7 @@ def test_a_neighbour_needs_a_person_unless_it_is_reachable_or_has_left(state, re
     whole = {
         **state,
         "warnings": [],
-        "needs_person": None,
+        "needs_person": [],
         "neighbours": [{**link, "reachable": reachable, "left": left}],
     }
     said = needs_a_person(SiteState.model_validate(whole))
@@ -234,7 +235,8 @@ def test_texts_of_others_are_neither_markup_nor_control_characters(state):
         **{"name": "[bold]east", "address": None, "reachable": False, "last_exchange": None, "left": False},
         **{"last_error": "\x1b]0;title\x07[link=http://evil]"},
     }
-    changed = {"arms": [arm], "neighbours": [link], "warnings": ["\x9b31m"], "name": name, "needs_person": None}
+    changed = {"arms": [arm], "neighbours": [link], "warnings": [], "name": name, "needs_person": ["\x9b31m"]}
+    changed["needs_person"].append(f"east: {link['last_error']}")
     with answering({**state, **changed}) as url:
         code, said = status(url)
     assert code == 1
@@ -255,16 +257,6 @@ def test_nothing_is_cut_off_in_a_pipe(state):
     assert any(warning.strip() in line for line in lines)
     assert "\x1b" not in said
     assert all(line == line.rstrip() for line in lines)
-
-
-def test_an_agent_of_an_older_version(state):
-    newer = ("answer", "rates", "warnings_of_terms", "notes", "needs_person")
-    older = {key: value for key, value in state.items() if key not in newer}
-    older["arms"] = [
-        {key: value for key, value in arm.items() if not key.startswith(("behind", "chance"))} for arm in older["arms"]
-    ]
-    with answering(older) as url:
-        assert "decisions: 30 handed out" in status(url)[1]
 
 
 @pytest.mark.parametrize(
@@ -325,7 +317,8 @@ def test_a_narrow_terminal_wraps_no_number(state):
 
 def test_numbers_have_as_many_decimals_as_on_the_page(state):
     arm = {**state["arms"][0], "estimate": 0.0004, "error": 0.0001, "behind": 0.0002, "behind_radius": 0.0001}
-    tiny = {**state, "arms": [arm], "federation": {**state["federation"], "low": 0.0, "high": 0.001}, "answer": None}
+    tiny = {**state, "arms": [arm], "federation": {**state["federation"], "low": 0.0, "high": 0.001}}
+    tiny["answer"] = {**state["answer"], "leader": None}
     it = AgentStatus("http://127.0.0.1:8400", SiteState.model_validate(tiny), [], 0.0)
     (row,) = (line for line in printed(view([it], 140), Console(width=140)) if line.startswith(arm["name"]))
     assert "0.000400 \N{PLUS-MINUS SIGN} 0.000100" in row

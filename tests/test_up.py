@@ -22,7 +22,15 @@ from typer.testing import CliRunner
 from fedbandit.agent.client import Decision
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.http.server import PAGE, PAGE_HEADERS
-from fedbandit.agent.http.state import ArmState, DecisionState, FederationState, PrivacyState, SiteState
+from fedbandit.agent.http.state import (
+    AnswerState,
+    ArmState,
+    DecisionState,
+    FederationState,
+    PrivacyState,
+    RatesState,
+    SiteState,
+)
 from fedbandit.cli import app
 from fedbandit.cli import up as cli_up
 from fedbandit.local import demo, report, up
@@ -266,7 +274,10 @@ def state_of(name, own, estimates):
         arms=arms,
         neighbours=[],
         privacy=PrivacyState(mechanism="", epsilon_per_reward=1.0, releases=1, promise=""),
+        answer=AnswerState(leader=None, chance=None, settled=False, expected_loss=None, words=""),
+        rates=RatesState(decisions_per_minute=0.0, rewards_per_minute=0.0),
         refused={},
+        needs_person=[],
         warnings=[],
     )
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedbandit.agent.client import AgentError, Client, Forbidden, Unauthorised
-from fedbandit.agent.http.state import ArmState, NeighbourState, SiteState, needs_a_person
+from fedbandit.agent.http.state import ArmState, NeighbourState, SiteState
 from fedbandit.checks import printable
 
 __all__ = ["NARROWEST", "AgentStatus", "fitted", "printed", "seen_at", "view"]
@@ -59,8 +59,8 @@ def seen_at(url: str, token: str | None) -> AgentStatus:
         try:
             client.ready()
         except AgentError as error:
-            return AgentStatus(url, state, [f"it does not serve: {error}", *needs_a_person(state)], at)
-    return AgentStatus(url, state, needs_a_person(state), at)
+            return AgentStatus(url, state, [f"it does not serve: {error}", *state.needs_person], at)
+    return AgentStatus(url, state, state.needs_person, at)
 
 
 def _told(url: str, error: AgentError) -> str:
@@ -141,7 +141,7 @@ def _agent(seen: AgentStatus, width: int) -> Iterator[RenderableType]:
         return
     federation = f"federation {state.federation.name}, {_sites(state)}, {state.federation.policy}"
     yield Text.assemble((_clean(state.name), "bold"), f"  {_clean(federation)}, version {_clean(state.version)}")
-    yield Text(_clean(_leader(state) if state.answer is None else state.answer.words), "bold")
+    yield Text(_clean(state.answer.words), "bold")
     if seen.needs:
         yield Text("needs a person:", "bold red")
         yield from _lines("  ", seen.needs, "red")
@@ -171,7 +171,7 @@ def _more(rows: Sequence[object]) -> Iterator[Text]:
 def _arms(state: SiteState, width: int) -> Iterator[RenderableType]:
     own, lost = (["this site alone >"], ["loses per 100\ndecisions >"]) if width >= _WIDE else ([], [])
     table = _table(width, "arm", "estimate", *own, "chance to be best >", *lost, "given here >", "")
-    leader = None if state.answer is None else state.answer.leader
+    leader = state.answer.leader
     decimals = _decimals(state.federation.high - state.federation.low)
     arms = sorted(state.arms, key=lambda it: -float("inf") if it.estimate is None else it.estimate, reverse=True)
     for arm in arms[:_MOST]:
@@ -215,10 +215,9 @@ def _reach(link: NeighbourState) -> Text:
 
 
 def _decisions(state: SiteState) -> str:
-    it = state.decisions
+    it, rates = state.decisions, state.rates
     said = f"decisions: {it.handed_out:,} handed out, {it.pending:,} without a reward"
-    if (rates := state.rates) is not None:
-        said += f", {rates.decisions_per_minute:.1f} per minute; {rates.rewards_per_minute:.1f} rewards per minute"
+    said += f", {rates.decisions_per_minute:.1f} per minute; {rates.rewards_per_minute:.1f} rewards per minute"
     said += f", {it.waiting:,} rewards do not count yet, {it.late:,} came too late"
     forgotten = sum(it.forgotten.values())
     return said + (f", {forgotten:,} forgotten without a reward" if forgotten else "")
@@ -231,8 +230,8 @@ def _sites(state: SiteState) -> str:
 
 def _leader(state: SiteState) -> str:
     answer = state.answer
-    if answer is None or answer.leader is None:
-        return "-" if answer is None else "nothing is known yet"
+    if answer.leader is None:
+        return "nothing is known yet"
     return answer.leader if answer.chance is None else f"{answer.leader} ({_chance(answer.chance)} sure)"
 
 

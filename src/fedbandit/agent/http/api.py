@@ -360,7 +360,7 @@ def _add_restoring(app: FastAPI, agent: LocalAgent) -> None:
     @app.post(
         "/v1/confirm",
         operation_id="confirm",
-        summary="Confirm that this process is the only one of its name, and that its data folder is the latest",
+        summary="Confirm that no other process has this name, and that this data folder is the latest",
         description="When no neighbour is there to confirm it, or after a second process of this name was stopped.",
         status_code=204,
         response_class=Response,

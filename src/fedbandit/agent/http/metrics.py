@@ -139,9 +139,7 @@ def _arms(state: SiteState) -> Iterator[Metric]:
     yield each("fedbandit_arm_chance_best_ratio", says, [arm.chance_best for arm in arms])
     says = "What giving it instead of the leading arm costs per decision; absent while unknown."
     yield each("fedbandit_arm_behind", says, [arm.behind for arm in arms])
-    yield _gauge(
-        "fedbandit_settled", "Whether the answer is settled.", None if state.answer is None else state.answer.settled
-    )
+    yield _gauge("fedbandit_settled", "Whether the answer is settled.", state.answer.settled)
     yield each("fedbandit_arm_own_mean", "Mean of this site's releases.", [arm.own_mean for arm in arms])
     yield each("fedbandit_arm_weight", "Weight gossiped to this site.", [arm.weight for arm in arms])
 

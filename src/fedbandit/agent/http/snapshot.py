@@ -29,7 +29,6 @@ from fedbandit.agent.http.state import (
     PrivacyState,
     RatesState,
     SiteState,
-    needs_a_person,
 )
 from fedbandit.policies.registry import label_of
 
@@ -41,6 +40,7 @@ __all__ = [
     "certificate_warning",
     "change_body",
     "moment_of",
+    "needs_a_person",
     "point_body",
     "point_of",
     "site_state",
@@ -72,7 +72,7 @@ def site_state(
     state = SiteState(
         name=site.name,
         version=version("fedbandit"),
-        epoch=site.incarnation,
+        incarnation=site.incarnation,
         started=started,
         held=None if site.doubt is None else site.doubt.why,
         insecure=tls is None,
@@ -99,9 +99,29 @@ def site_state(
         refused=refused,
         warnings_of_terms=[it for it in said if it in (*warnings_of_terms(site.terms), INSECURE)],
         notes=[it for it in said if isinstance(it, Note)],
+        needs_person=[],
         warnings=said,
     )
     return state.model_copy(update={"needs_person": needs_a_person(state)})
+
+
+def needs_a_person(state: SiteState) -> list[str]:
+    """A line for each thing that needs a person: warnings that somebody can end, and neighbours out of reach."""
+    said = [warning for warning in state.warnings if warning not in (*state.warnings_of_terms, *state.notes)]
+    if state.held is not None and not said:
+        said.append(f"nothing is released ({state.held})")
+    if state.arms_waiting and not said:
+        many = (
+            "1 change of the arms waits"
+            if state.arms_waiting == 1
+            else f"{state.arms_waiting} changes of the arms wait"
+        )
+        said.append(f"{many} for consent")
+    return said + [_unreachable(it) for it in state.neighbours if not it.reachable and not it.left]
+
+
+def _unreachable(link: NeighbourState) -> str:
+    return f"{link.name} is unreachable: {link.last_error or 'no exchange since this agent has started'}"
 
 
 def _warnings(tls: TlsFiles | None, statuses: Mapping[str, NeighbourStatus], now: float) -> list[str]:

@@ -23,7 +23,6 @@ __all__ = [
     "RestoredBody",
     "RightsBody",
     "SiteState",
-    "needs_a_person",
 ]
 
 
@@ -292,7 +291,7 @@ class SiteState(_StateModel):
 
     name: str = Field(description="name of this site")
     version: str = Field(description="version of the software")
-    epoch: int = Field(
+    incarnation: int = Field(
         description="this site's incarnation: when its data folder was created or restored, in milliseconds since 1970"
     )
     started: float = Field(description="when this process started, in seconds since 1970")
@@ -309,12 +308,8 @@ class SiteState(_StateModel):
     )
     federation: FederationState = Field(description="the terms that all sites share")
     decisions: DecisionState = Field(description="decisions of this site, over all its runs")
-    answer: AnswerState | None = Field(
-        default=None, description="which arm is best, as far as is known here; null from an agent of an older version"
-    )
-    rates: RatesState | None = Field(
-        default=None, description="decisions and rewards of the last minute; null from an agent of an older version"
-    )
+    answer: AnswerState = Field(description="which arm is best, as far as is known here")
+    rates: RatesState = Field(description="decisions and rewards of the last minute")
     arms: list[ArmState] = Field(description="the arms, as this site sees them")
     arms_version: int = Field(default=0, description="how many changes of the arms this site knows")
     arms_waiting: int = Field(default=0, description="changes of the arms that wait for the operator")
@@ -334,10 +329,9 @@ class SiteState(_StateModel):
         description="those of `warnings` that need nobody: an arm that somebody has suspended, a site whose few "
         "patients are why the answer is not surer",
     )
-    needs_person: list[str] | None = Field(
-        default=None,
+    needs_person: list[str] = Field(
         description="what needs a person, a line each: warnings that are neither `notes` nor `warnings_of_terms`, and "
-        "neighbours that cannot be reached; null from an agent of an older version",
+        "neighbours that cannot be reached"
     )
     warnings: list[str] = Field(
         description="conditions that the operator should know: rewards that wait for that of an "
@@ -351,27 +345,3 @@ class SiteState(_StateModel):
         "earlier incarnation, one that was removed from the list without `leave`; why nothing is released, two "
         "processes of one name; names of arms that look like others"
     )
-
-
-# ---------------------------------------------------------------- what needs a person
-
-
-def needs_a_person(state: SiteState) -> list[str]:
-    """A line for each thing that needs a person: warnings that somebody can end, and neighbours out of reach."""
-    if state.needs_person is not None:
-        return state.needs_person
-    said = [warning for warning in state.warnings if warning not in (*state.warnings_of_terms, *state.notes)]
-    if state.held is not None and not said:
-        said.append(f"nothing is released ({state.held})")
-    if state.arms_waiting and not said:
-        many = (
-            "1 change of the arms waits"
-            if state.arms_waiting == 1
-            else f"{state.arms_waiting} changes of the arms wait"
-        )
-        said.append(f"{many} for consent")
-    return said + [_unreachable(it) for it in state.neighbours if not it.reachable and not it.left]
-
-
-def _unreachable(link: NeighbourState) -> str:
-    return f"{link.name} is unreachable: {link.last_error or 'no exchange since this agent has started'}"
