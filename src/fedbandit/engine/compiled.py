@@ -89,7 +89,8 @@ class _OurTarget(_CPUContext):
     def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
         """What lowers a call."""
         is_root = getattr(fn, "typing_key", fn) is math.sqrt and sig.args == (types.float64,)
-        return super().get_function(_root if is_root else fn, sig, _firstcall)
+        base: Any = super()
+        return base.get_function(_root if is_root else fn, sig, _firstcall)
 
 
 class _OurCompiler(_Compiler):

@@ -116,7 +116,8 @@ for _function in (time_of, fewest_pulls, _believe_nothing, _nothing_unknown):
 
 
 def _begin(spec: Specialisation) -> Any:
-    start, starts, has_control = spec.page.start, spec.page.start is not None, spec.has_control
+    start: Any = spec.page.start
+    starts, has_control = start is not None, spec.has_control
 
     @compile_inner
     def begin(population: Any, i: Any) -> None:
@@ -131,7 +132,8 @@ def _begin(spec: Specialisation) -> Any:
 
 
 def _mark(spec: Specialisation) -> Any:
-    mark_links, announced, announces = spec.links.mark, spec.page.announced, spec.page.announced is not None
+    mark_links: Any = spec.links.mark
+    announced, announces = spec.page.announced, spec.page.announced is not None
 
     @compile_inner
     def mark(population: Any, links: Any, t: int, edges: Any) -> None:
@@ -189,7 +191,8 @@ def _exchange(spec: Specialisation) -> Any:
 
 
 def _reweigh(spec: Specialisation) -> Any:
-    published, reweigh = spec.page.published, spec.page.reweigh
+    page: Any = spec.page
+    published, reweigh = page.published, page.reweigh
 
     @compile_inner
     def reweigh_myself(population: Any, i: int, fixed: Any, elapsed: float) -> None:
@@ -209,9 +212,10 @@ def _reweigh(spec: Specialisation) -> Any:
 
 
 def _learn(spec: Specialisation, see: Any) -> Any:
-    page, believe, is_late, waits = spec.page, spec.page.believe, spec.is_late, spec.waits
+    page: Any = spec.page
+    believe, is_late, waits = page.believe, spec.is_late, spec.waits
     announces, reweighs, is_private = page.announced is not None, page.reweigh is not None, page.noise_due is not None
-    believes = believe is not None and page.network != "pooled"
+    believes = page.believe is not None and page.network != "pooled"
     news_last = page.network in ("gossip", "alone")
     add_my_news, reweigh_myself = _news_of(spec), _reweigh(spec)
 
@@ -252,8 +256,8 @@ def _gather(meet: Any) -> Any:
 
 
 def _watch(spec: Specialisation) -> Any:
-    estimate, radius, unknown = spec.page.estimate, spec.page.radius, spec.page.unknown or _nothing_unknown
-    waits = spec.waits
+    page: Any = spec.page
+    estimate, radius, unknown, waits = page.estimate, page.radius, page.unknown or _nothing_unknown, spec.waits
 
     @compile_inner
     def watch(population: Any, arm_means: Any, misses: Any, i: int) -> None:
@@ -389,8 +393,9 @@ def _decide(spec: Specialisation) -> Any:
 
 
 def _observe(spec: Specialisation) -> Any:
-    noise_due, observe, is_late = spec.page.noise_due, spec.page.observe, spec.is_late
-    is_private, believes = noise_due is not None, spec.page.believe is not None
+    page: Any = spec.page
+    noise_due, observe, is_late = page.noise_due, page.observe, spec.is_late
+    is_private, believes = noise_due is not None, page.believe is not None
 
     @compile_inner
     def take(population: Any, tape: Any, i: int, fixed: Any, arm: Any, reward: Any) -> None:

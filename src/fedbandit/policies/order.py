@@ -29,20 +29,32 @@ class Phases(NamedTuple):
     begin: Callable[..., None]
     act: Callable[..., None]
     learn: Callable[..., None]
-    exchange: Callable[..., None] | None = None
-    mark: Callable[..., None] | None = None
-    gather: Callable[..., None] | None = None
-    watch: Callable[..., None] | None = None
+    exchange: Any = None
+    mark: Any = None
+    gather: Any = None
+    watch: Any = None
+
+
+def _no_barrier(team: Any) -> None:
+    """There is one thread."""
+
+
+def _never_stopped(team: Any) -> bool:
+    return False
+
+
+def _as_it_is(i: Any) -> Any:
+    return i
 
 
 class Arrangement(NamedTuple):
     """How a thread of an engine plays its agents; the defaults are those of plain Python, one thread for all."""
 
     now_at: Callable[..., Any]  # (world, t, first): the time of round t
-    barrier: Callable[..., None] = lambda team: None  # waits for the other threads of the team
-    stopped: Callable[..., bool] = lambda team: False  # whether another thread has failed
-    index: Callable[..., Any] = lambda i: i  # an agent's number, as the compiler likes it best
-    fetch: Callable[..., None] | None = None  # (population, world, links, t, i): asks for memory ahead of its use
+    barrier: Callable[..., None] = _no_barrier  # waits for the other threads of the team
+    stopped: Callable[..., bool] = _never_stopped  # whether another thread has failed
+    index: Callable[..., Any] = _as_it_is  # an agent's number, as the compiler likes it best
+    fetch: Any = None  # (population, world, links, t, i): asks for memory ahead of its use
     one_each: bool = False  # a thread has one agent or none: what depends on the agent alone is computed once
     is_apart: bool = False  # n~ lies apart from records: an agent may act before others have learnt
     all_exchange: bool = False  # threads divide the exchange; otherwise the first one computes all of it

@@ -81,7 +81,7 @@ class _Links(NamedTuple):
 
 def _hearing_in_warp(spec: Specialisation) -> tuple[Any, Any]:
     """Algorithm 1, line 5, by a team in a warp: who an agent's neighbours are is told by the bits of one number."""
-    announced = spec.page.announced
+    announced: Any = spec.page.announced
 
     @_cuda.jit(device=True, forceinline=True)
     def hear(population: Any, fixed: Any, links: Any, t: int, i: int) -> None:
