@@ -160,6 +160,42 @@ def test_other_versions_are_all_recorded(parts):
     assert json.loads(joined.dataset.attrs["versions"]) == ours | {"python": f"{ours['python']}, 3.99.0"}
 
 
+def test_a_policy_that_was_run_later_joins_the_others():
+    """Bit for bit the run of all policies, and of trials that were run in parts, too."""
+    whole = run(range(0, 5))
+    gossip, private = run(range(0, 5), policies=GossipUCB()), run(range(0, 5), policies=FedUCB(1.0))
+    xr.testing.assert_identical(Result.concat([gossip, private]).dataset, whole.dataset)
+    halves = [run(range(2, 5), policies=FedUCB(1.0)), run(range(0, 2), policies=FedUCB(1.0))]
+    joined = Result.concat([gossip, *halves])
+    xr.testing.assert_identical(joined.dataset, whole.dataset)
+    assert joined.dataset.attrs == whole.dataset.attrs
+    assert Result.concat([private, gossip]).policies == ["Fed_UCB, eps=1", "Gossip_UCB"]
+    redrawn = [run(range(0, 5), problem=REDRAWN, policies=policy) for policy in (GossipUCB(), FedUCB(1.0))]
+    xr.testing.assert_identical(Result.concat(redrawn).dataset, run(range(0, 5), problem=REDRAWN).dataset)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 4}, "parts[1].seed must be 3, as in parts[0], not 4"),
+        (
+            {"trials": range(0, 2)},
+            "parts[1].trials must be range(0, 3), as of the policies of parts[0], not range(0, 2",
+        ),
+        ({"problem": REDRAWN[2]}, "parts[1].problem.means[0][0] must be"),
+        ({"checkpoints": [1, 2, 9, 99]}, "parts[1].checkpoints[1] must be 3, as in parts[0], not 2"),
+    ],
+)
+def test_a_policy_of_another_run_does_not_join(changes, message):
+    gossip = run(range(0, 3), policies=GossipUCB())
+    with pytest.raises(InvalidArgument, match=re.escape(message)):
+        Result.concat([gossip, run(**({"trials": range(0, 3), "policies": FedUCB(1.0)} | changes))])
+    redrawn = [run(range(0, 3), problem=given, policies=policy) for given, policy in
+               ((REDRAWN, GossipUCB()), (REDRAWN[::-1], FedUCB(1.0)))]  # fmt: skip
+    with pytest.raises(InvalidArgument, match=re.escape("parts[1].problem.means[0][0][0] must be")):
+        Result.concat(redrawn)
+
+
 @pytest.mark.parametrize(("given", "message"), [([], "parts must be at least one Result"), (["a.nc"], r"parts\[0\]")])
 def test_bad_arguments(given, message):
     with pytest.raises(InvalidArgument, match=message):

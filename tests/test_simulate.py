@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from fedbandit import CentralUCB, FedUCB, GossipUCB, InvalidArgument, LocalUCB, PrivacyWarning, Problem, load, simulate
+from fedbandit import (
+    CentralUCB,
+    FedUCB,
+    GossipUCB,
+    InvalidArgument,
+    LocalUCB,
+    PrivacyWarning,
+    Problem,
+    Result,
+    load,
+    simulate,
+)
 from fedbandit.engine.streams import (
     ARRIVALS,
     EDGES,
@@ -348,7 +359,7 @@ def test_an_error_in_the_progress_stops_the_run():
 
 
 def test_save_and_load(result, tmp_path):
-    path = result.save(tmp_path / "deep" / "result.nc")
+    path = result.save(tmp_path / "result.nc")
     again = load(path)
     xr.testing.assert_identical(again.dataset, result.dataset)
     assert again.experiment["policies"]["Fed_UCB, eps=1"] == {
@@ -362,6 +373,25 @@ def test_save_and_load(result, tmp_path):
     }
     assert again.experiment["problem"]["means"] == PROBLEM.means.tolist()
     assert [p.name for p in path.parent.iterdir()] == ["result.nc"]
+
+
+def test_save_makes_no_folder(result, tmp_path):
+    """A misspelt folder is refused, and not made."""
+    with pytest.raises(InvalidArgument, match=f"path must be in a folder that exists.*There is no {tmp_path}/misspelt"):
+        result.save(tmp_path / "misspelt" / "result.nc")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_for_latex(result):
+    table = Result(result.dataset.assign_coords(policy=["a_b & 100%", *result.policies[1:]])).to_latex()
+    rows = [line.removesuffix(r" \\").split(" & ") for line in table.splitlines() if line.endswith(r"\\")]
+    assert " & ".join(rows[1][:2]) == r"a\_b \& 100\%"
+    summary, last = result.summary(), result.regret.isel(time=-1).values
+    for position, cells in enumerate(rows[1:]):
+        tail = np.sort(last[position].ravel())[-1:]  # of 20
+        expected = [summary["regret"].iloc[position], summary["std_error"].iloc[position], tail.mean()]
+        assert cells[-3:] == [f"{number:.1f}" for number in expected]
+    assert Result(result.dataset.isel(trial=[0])).to_latex().count(" & -- & ") == len(result.policies)
 
 
 def test_load_refuses_what_is_not_a_result(tmp_path):

@@ -178,6 +178,7 @@ def _run_or_take(
         if not _is_sound(part.path)
     }
     if missing:
+        (place / "parts").mkdir(exist_ok=True)
         _run_parts(list(missing.values()), progress, engine, address)
     for its, whole in zip(parts, files, strict=True):
         if not whole.exists():

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -20,7 +20,7 @@ import xarray as xr
 from fedbandit.checks import InvalidArgument
 from fedbandit.world.problem import Problem
 
-__all__ = ["SOURCES", "Part", "attributes_of_all", "first_problem", "in_order", "merge", "ranges"]
+__all__ = ["SOURCES", "Part", "attributes_of_all", "first_problem", "in_order", "joined", "merge", "ranges"]
 
 _open: Any = h5netcdf.File
 _open_fast: Any = h5py.File  # knows nothing of dimensions, and takes a tenth of the time
@@ -117,22 +117,55 @@ def _about(path: Path) -> xr.Dataset:
         return xr.Dataset(watched, times, attributes | numbers)
 
 
-def in_order(parts: Sequence[xr.Dataset]) -> list[xr.Dataset]:
-    """The parts by trial; refused, with what differs and where, unless together they are one run."""
+def joined(parts: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Parts with the same policies joined by trial, then those with other policies; refused unless they are one run."""
+    groups: dict[frozenset[str], list[int]] = {}
+    for position, part in enumerate(parts):
+        groups.setdefault(frozenset(_experiment(part)["policies"]), []).append(position)
+    if any(one & other for one, other in combinations(groups, 2)):
+        groups = {frozenset(): list(range(len(parts)))}  # refused below, by the policies that differ
+    wholes: list[xr.Dataset] = []
+    for positions in groups.values() or [[]]:
+        ordered = in_order([parts[position] for position in positions], positions)
+        whole = xr.concat(ordered, dim="trial", join="exact", combine_attrs="override")
+        wholes.append(whole.assign_attrs(attributes_of_all(ordered)))
+    if len(wholes) == 1:
+        return wholes[0]
+    about = [_experiment(whole) for whole in wholes]
+    policies = {label: policy for each in about for label, policy in each.pop("policies").items()}
+    for whole, each, positions in zip(wholes, about, groups.values(), strict=True):
+        place, facts = f"parts[{positions[0]}]", [_facts(of, "") | {"policies": {}} for of in (wholes[0], whole)]
+        _same(*facts, place)
+        trials = [range(*of["trials"]) for of in (about[0], each)]
+        if trials[0] != trials[1]:
+            hint = "Parts with other policies must have the same trials."
+            raise InvalidArgument(f"{place}.trials", trials[1], f"{trials[0]}, as of the policies of parts[0]", hint)
+        _same(about[0], each, place)  # also means that are drawn for each trial
+    whole = xr.concat(wholes, "policy", "minimal", "minimal", "equals", join="exact", combine_attrs="override")
+    attributes = attributes_of_all([*wholes[:1], *wholes[1:]])
+    return whole.assign_attrs(attributes | {"experiment": json.dumps(_experiment(wholes[0]) | {"policies": policies})})
+
+
+def in_order(parts: Sequence[xr.Dataset], positions: Sequence[int] | None = None) -> list[xr.Dataset]:
+    """The parts by trial; refused, with what differs and where, unless together they are one run.
+
+    ``positions``: their places in the list that errors refer to.
+    """
     if not parts:
         raise InvalidArgument("parts", [], "at least one Result")
-    about = [_facts(part, f"parts[{position}]") for position, part in enumerate(parts)]
-    for position, facts in enumerate(about):
-        _same(about[0], facts, f"parts[{position}]")
+    names = [f"parts[{position}]" for position in positions or range(len(parts))]
+    about = [_facts(part, name) for part, name in zip(parts, names, strict=True)]
+    for name, facts in zip(names, about, strict=True):
+        _same(about[0], facts, name, names[0])
     trials = [range(*_experiment(part)["trials"]) for part in parts]
-    order = sorted(range(len(parts)), key=lambda position: trials[position].start)
+    order = sorted(range(len(parts)), key=lambda place: trials[place].start)
     for before, after in pairwise(order):
         stop, start = trials[before].stop, trials[after].start
         if start != stop:
             found = f"Trial {stop} is missing." if start > stop else f"Trial {start} is in both."
-            accepted = f"a range that begins at {stop}, where parts[{before}] ends"
-            raise InvalidArgument(f"parts[{after}].trials", trials[after], accepted, found)
-    return [parts[position] for position in order]
+            accepted = f"a range that begins at {stop}, where {names[before]} ends"
+            raise InvalidArgument(f"{names[after]}.trials", trials[after], accepted, found)
+    return [parts[place] for place in order]
 
 
 def attributes_of_all(parts: Sequence[xr.Dataset]) -> dict[str, Any]:
@@ -188,26 +221,26 @@ def _facts(part: xr.Dataset, name: str) -> dict[str, Any]:
     }
 
 
-def _same(first: Any, other: Any, place: str) -> None:
+def _same(first: Any, other: Any, place: str, reference: str = "parts[0]") -> None:
     """Refuse the first difference, by the name of its place."""
     if isinstance(first, dict) and isinstance(other, dict):
         ours, theirs = cast("Mapping[str, Any]", first), cast("Mapping[str, Any]", other)
         if list(ours) == list(theirs):
             for key, value in ours.items():
-                _same(value, theirs[key], f"{place}.{key}" if key.isidentifier() else f"{place}[{key!r}]")
+                _same(value, theirs[key], f"{place}.{key}" if key.isidentifier() else f"{place}[{key!r}]", reference)
             return
         for key in [] if place.endswith(".policies") else [*ours, *theirs]:
             if (key in ours) != (key in theirs):
-                accepted = f"{'given' if key in ours else 'left out'}, as in parts[0]"
+                accepted = f"{'given' if key in ours else 'left out'}, as in {reference}"
                 raise InvalidArgument(f"{place}.{key}", theirs.get(key), accepted)
         first, other = list(ours), list(theirs)  # in another order
     elif isinstance(first, list) and isinstance(other, list):
         rows, others = cast("list[Any]", first), cast("list[Any]", other)
         if len(rows) == len(others):
             for position, value in enumerate(rows):
-                _same(value, others[position], f"{place}[{position}]")
+                _same(value, others[position], f"{place}[{position}]", reference)
             return
-        raise InvalidArgument(place, f"{len(others)} entries", f"{len(rows)} entries, as in parts[0]")
+        raise InvalidArgument(place, f"{len(others)} entries", f"{len(rows)} entries, as in {reference}")
     if first != other:
         hint = "Other versions may compute other numbers: run one of the parts again." if ".versions." in place else ""
-        raise InvalidArgument(place, other, f"{first!r}, as in parts[0]", hint)
+        raise InvalidArgument(place, other, f"{first!r}, as in {reference}", hint)

@@ -27,7 +27,7 @@ from fedbandit.policies import Policy
 from fedbandit.policies.own_code import digest_of
 from fedbandit.policies.registry import is_built_in, kind_of, source_hash
 from fedbandit.shares import Shares
-from fedbandit.simulation.parts import SOURCES, attributes_of_all, in_order
+from fedbandit.simulation.parts import SOURCES, joined
 from fedbandit.world.graph import Contacts, Schedule
 from fedbandit.world.problem import Problem
 from fedbandit.world.rewards import Family, Own
@@ -271,14 +271,38 @@ class Result:
             flat[f"pulls_{arm}"] = pulls[..., k].ravel()
         return flat
 
+    def to_latex(self) -> str:
+        """A booktabs table of regret per agent at the last time: a row per policy.
+
+        Its mean over trials, the standard error of that mean, and the mean of the worst 1 % of agents and trials; of
+        aggregates, of the worst agent of each trial.
+        """
+        last = self.dataset.isel(time=-1)
+        worst = last["regret"] if self.has_agents else last["regret_max"]
+        table = self.summary()
+        lines = [
+            r"\begin{tabular}{lrrr}",
+            r"\toprule",
+            r"Policy & Regret & Std. error & Worst 1\,\% \\",
+            r"\midrule",
+        ]
+        for position, label in enumerate(self.policies):
+            row, all_of_it = table.iloc[position], np.sort(worst.isel(policy=position).values.ravel())
+            tail = all_of_it[-max(1, len(all_of_it) // 100) :].mean()
+            numbers = (row["regret"], row["std_error"], tail)
+            cells = ["--" if np.isnan(number) else f"{number:.1f}" for number in numbers]
+            lines.append(" & ".join([_escaped(label), *cells]) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
     def _need_agents(self, what: str) -> None:
         if not self.has_agents:
             raise InvalidArgument("keep", "aggregates", f"'agents', for {what}")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a netCDF file atomically."""
+        """Write a netCDF file atomically, into a folder that exists."""
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.parent.is_dir():
+            raise InvalidArgument("path", str(path), "in a folder that exists", f"There is no {target.parent}.")
         part = target.with_name(target.name + ".part")
         encoding: Any = {str(name): {"zlib": True, "complevel": 4} for name in self.dataset.data_vars}
         try:
@@ -294,8 +318,9 @@ class Result:
     def concat(cls, parts: Iterable["Result"]) -> "Result":
         """Join parts of one run, ``simulate(..., trials=range(a, b))``, in any order: bit for bit the whole run.
 
-        Refuses parts that differ in anything but their trials, trials that are missing or there twice, and parts that
-        another version of fedbandit or Numba has computed.
+        Policies that were run later, on the same problem, seed and trials, join the others, in the order given.
+        Refuses parts that differ in anything else, trials that are missing or there twice, and parts that another
+        version of fedbandit or Numba has computed.
         """
         if not isinstance(parts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidArgument("parts", parts, "a list of Results")
@@ -304,9 +329,7 @@ class Result:
             if isinstance(part, (str, os.PathLike)):
                 raise InvalidArgument(f"parts[{position}]", part, "a Result", "Read files with load(...).")
             instance(f"parts[{position}]", part, Result, "a Result")
-        ordered = in_order([part.dataset for part in given])
-        joined = xr.concat(ordered, dim="trial", join="exact", combine_attrs="override")
-        return cls(joined.assign_attrs(attributes_of_all(ordered)))
+        return cls(joined([part.dataset for part in given]))
 
     __repr__ = result_text
     _repr_html_ = result_html
@@ -316,6 +339,16 @@ class Result:
         from fedbandit.figures.regret import regret_figure
 
         return regret_figure(self, **options)
+
+
+_LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "\n": " "}
+
+
+def _escaped(text: str) -> str:
+    """A text in LaTeX."""
+    return "".join(_LATEX.get(character, character) for character in text)
 
 
 def read_result(path: str | os.PathLike[str]) -> Result:

@@ -1,0 +1,76 @@
+"""What this package changes in Numba: the key of compiled code on disk, and the square root of its own code alone."""
+
+import math
+import re
+from pathlib import Path
+
+import numba
+
+from fedbandit.engine import compiled, loop
+from fedbandit.engine.links import LINKS
+from fedbandit.engine.phases import specialise
+from fedbandit.policies import GossipUCB, LocalUCB
+from fedbandit.rules import gossip
+from fedbandit.world import rewards
+
+
+def key_of(policy, **changes):
+    """What finds the compiled loop of a policy on disk; the loop is made anew, and nothing is compiled."""
+    page = policy.page()._replace(**changes)
+    spec = specialise(page, rewards.Gaussian(1.0), LINKS["one"], watches=False)
+    return loop.compiled_rounds.__wrapped__(spec)._cache._key
+
+
+def test_a_loop_is_found_again_by_its_code():
+    assert key_of(GossipUCB()) == key_of(GossipUCB())
+    assert key_of(GossipUCB()) != key_of(LocalUCB())
+    assert (
+        key_of(GossipUCB())
+        != loop.compiled_rounds.__wrapped__(
+            specialise(GossipUCB().page(), rewards.Gaussian(1.0), LINKS["matching"], watches=False)
+        )._cache._key
+    )
+
+
+def test_a_changed_rule_is_compiled_anew(monkeypatch):
+    """Directly called, called by a rule, or a constant: each is part of the key."""
+    before = key_of(GossipUCB()), key_of(LocalUCB())
+
+    monkeypatch.setattr(gossip.average, "__code__", (lambda x, y: (x + y) / 3.0).__code__)  # the engine calls it
+    assert key_of(GossipUCB()) != before[0]
+    monkeypatch.undo()
+    assert (key_of(GossipUCB()), key_of(LocalUCB())) == before
+    assert key_of(LocalUCB(), estimate=lambda me, terms, seen, arm: 0.0) != before[1]
+
+
+def test_what_no_loop_reaches_compiles_nothing_anew():
+    """Only these files of the engine count as a whole: edits of results, accounting, or another page do not matter."""
+    assert set(compiled._EXTENSIONS).isdisjoint({"cpu", "accounting", "own_pages", "layout"})
+    before = key_of(LocalUCB())
+    decide, code = GossipUCB().page().decide, GossipUCB().page().decide.__code__
+    try:
+        decide.__code__ = (lambda me, terms, seen, now, draws: 0).__code__
+        assert key_of(LocalUCB()) == before
+    finally:
+        decide.__code__ = code
+
+
+def test_every_file_that_extends_numba_is_part_of_the_key():
+    """Compiled code does not name an overload or an intrinsic: their files count as a whole."""
+    engine = Path(compiled.__file__).parent
+    mark = re.compile(r"^@\w*(overload|intrinsic)|^@_extending", re.MULTILINE)
+    extends = {path.stem for path in engine.glob("*.py") if mark.search(path.read_text())}
+    assert {"compiled", "loop", "streams", "threads"} <= extends <= set(compiled._EXTENSIONS)
+
+
+def test_the_square_root_of_others_is_numbas_own():
+    """Ours is the processor's instruction, which LLVM vectorises; code of others in the process is as it was."""
+
+    def root(x):
+        return math.sqrt(x)
+
+    ours, theirs = compiled.compile_small(root), numba.njit(lambda x: math.sqrt(x))
+    for x in (2.0, 0.0, 1e-300, 12345.678):
+        assert ours(x) == theirs(x) == math.sqrt(x)
+    assert "llvm.sqrt" in next(iter(ours.inspect_llvm().values()))
+    assert "llvm.sqrt" not in next(iter(theirs.inspect_llvm().values()))
