@@ -70,7 +70,7 @@ class Attacker(Site):
         counts = count, *(0,) * (terms.num_arms - 1)
         self._claims = (Standing(ATTACKER, EPOCH, 0, 1.0, counts),) if terms.catches_up else ()
         self._offers: dict[Stamp, Offer] = {}
-        self._answers: dict[int, Reply] = {}
+        self._replies: dict[int, Reply] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -98,19 +98,19 @@ class Attacker(Site):
         if self._stamp[1] == ATTACKER:
             raise Down("the link carries the lie already")  # another answer would only cost time
         version = offer.stamp[0] + 1
-        if version not in self._answers:
-            self._answers[version] = Reply(*self._ends, (version, ATTACKER), standings=self._claims)
+        if version not in self._replies:
+            self._replies[version] = Reply(*self._ends, (version, ATTACKER), standings=self._claims)
         self._stamp = version, ATTACKER
-        return Step(self._answers[version])
+        return Step(self._replies[version])
 
-    def receive_reply(self, answer: Reply) -> Step[None]:
+    def receive_reply(self, reply: Reply) -> Step[None]:
         """Read the victim's own row: it gossiped own + before, and moved its flow half of the way to the offer.
 
         after = before + (offered - (own + before)) / 2, solved for own.
         """
-        sent = zip(self._gossips, self._flow, answer.flow, strict=True)
-        self._read(answer, (there - before - 2.0 * (after - before) for there, before, after in sent))
-        self._stamp = answer.stamp
+        sent = zip(self._gossips, self._flow, reply.flow, strict=True)
+        self._read(reply, (there - before - 2.0 * (after - before) for there, before, after in sent))
+        self._stamp = reply.stamp
         return Step(None)
 
     def _read(self, message: Message, own: Iterable[float]) -> None:

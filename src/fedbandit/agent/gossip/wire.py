@@ -224,7 +224,7 @@ def parse_json(text: str | bytes) -> Any:
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8")  # json would take other encodings, too
-    value = json.loads(text, object_pairs_hook=_without_repetition)
+    value = json.loads(text, object_pairs_hook=_once)
     if "\\ud" in text or "\\uD" in text:
         _check_text(json.dumps(value, ensure_ascii=False))
     return value
@@ -238,7 +238,7 @@ def _check_text(text: str) -> None:
         raise ValueError("a text has half of a character") from None
 
 
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if not key.isascii():
