@@ -181,6 +181,9 @@ def _alone(
             yield (of_best + of_other) / total, it, best if of_best >= of_other else other
 
 
+# ---------------------------------------------------------------- the answer
+
+
 ENOUGH = 0.9
 """The weight below which the words say that an estimate rests on a part of the federation."""
 

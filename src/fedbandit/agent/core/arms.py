@@ -325,6 +325,9 @@ def change_from(content: bytes, certificates: bytes, signature: bytes) -> ArmCha
     return change
 
 
+# ---------------------------------------------------------------- the list that changes add up to
+
+
 ArmStatus = Literal["active", "suspended", "retired"]
 
 

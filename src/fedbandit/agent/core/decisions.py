@@ -175,8 +175,9 @@ KEY_SIZE = 32
 
 
 def decision_id(key: bytes, run: int, incarnation: int, number: int, at: float) -> str:
-    """The number of the decision, and 128 bits that only the key tells.
+    """The number of the decision, and 128 bits that follow from the key alone: nobody can guess them.
 
+    Whoever knows an id was handed the decision, or was given it by the one who was: only they can report its reward.
     The run is in them: a process that starts with an old file, or a copy, hands out other ids for the same numbers.
     """
     tag = blake2b(struct.pack("<qqqd", run, incarnation, number, at), digest_size=16, key=key, person=b"decision")
@@ -196,7 +197,13 @@ class HeldUp:
 
 
 class Slots:
-    """The slots of each arm that have not been played, in order; ``decisions`` is the site's own table."""
+    """The slots of each arm that have not been played, in order; ``decisions`` is the site's own table.
+
+    An arm's rewards count in the order of its decisions, whatever came when: a decision takes its slot when it is
+    handed out. With a reward window a slot is due when its window is over, by the clock alone: so neither the contents
+    nor the times of releases depend on when a reward came. Without one it is due once its reward is there. Either way
+    it waits for the slots before it.
+    """
 
     def __init__(self, terms: Federation, decisions: Mapping[str, DecisionRecord], num_arms: int | None = None) -> None:
         """As the journal knows them; ``num_arms``: how many there are now, if not those of the terms."""
@@ -324,7 +331,7 @@ def choice(
     draws: SiteDraws,
     allowed: Sequence[int] | None = None,
 ) -> Choice:
-    """The arm of a decision.
+    """The arm of a decision, and how likely that was: the page's choice, wrapped in the shares of the terms.
 
     ``allowed``: the arms that this request may have; None: all. An arm whose pending decisions would fill its tree is
     not handed out. ``n_max`` is empty without the consistency rule. If only some arms remain, the page chooses as in a

@@ -53,7 +53,10 @@ def check_trust(kind: str, trusted: str) -> None:
 
 
 def check_own_policy(policy: Policy, trusted: str, num_agents: int, num_arms: int, low: float, high: float) -> None:
-    """Refuse an own policy that is not trusted, not sound, or that a live site cannot play."""
+    """Refuse an own policy that is not trusted, not sound, or that a live site cannot play.
+
+    What a site gossips of an arm is a mean, or a value and its weight, so that neighbours can tell impossible numbers.
+    """
     kind = kind_of(policy)
     check_trust(kind, trusted)
     setting = setting_in_steps(num_agents, num_arms, low, high)
@@ -112,6 +115,9 @@ def _check_published(kind: str, page: Page, terms: Any, setting: Setting) -> Non
                         f"published returns {(value, *weight)} for arm {arm} in round {t}, where rewards lie in 0 to "
                         f"{GRID}: a live site gossips means, and weights from 0 to 1",
                     )
+
+
+# ---------------------------------------------------------------- the terms
 
 
 MAX_AGENTS = 100

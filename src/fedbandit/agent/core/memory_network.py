@@ -113,7 +113,7 @@ class SignedChanges:
 
 
 def simulated_signature(name: str) -> Sign:
-    """Signs as the agent of this name."""
+    """Signs as the agent of this name, with a code that only the simulation makes: a test cannot forge it."""
 
     def sign(content: bytes) -> Proof:
         return name.encode(), blake2b(content, key=f"key of {name}".encode()[:64]).digest()
@@ -124,6 +124,9 @@ def simulated_signature(name: str) -> Sign:
 def is_signed(change: ArmChange) -> bool:
     """Whether the site that a change names has signed it."""
     return compare_digest(simulated_signature(change.by)(change.content)[1], change.signature)
+
+
+# ---------------------------------------------------------------- the network
 
 
 _Result = TypeVar("_Result")

@@ -175,6 +175,9 @@ def _from_text(text: str) -> Seal | None:
     return Seal(incarnation, releases, version, run, other, parent, sure, content[_NUMBERS.size :])
 
 
+# ---------------------------------------------------------------- messages
+
+
 MAX_COUNT = 2**62
 """The largest incarnation. Which ones a site believes is ``bounds``'."""
 
@@ -296,6 +299,11 @@ _M = TypeVar("_M", bound=Message)
 
 def aligned(message: _M, num_initial: int, added: Sequence[str], rest: Sequence[float]) -> _M:
     """The message as it would be if its sender knew the arms that are known here, in the same order.
+
+    Both ends know the arms of the terms; of those that were added, each may know some that the other does not, in
+    another order. An arm that one end does not know has no flow on their link and is not averaged there: what the
+    sender says of arms that are unknown here is left out, and where it says nothing of an arm that is known here, the
+    flow is 0 and it gossips the same as this site does without the link, so that averaging moves nothing.
 
     ``added``: the names of those that are not in the terms; ``rest``: what this site gossips without the link.
     """

@@ -110,6 +110,9 @@ class QuietArms:
                 self.since[arm] = now
 
 
+# ---------------------------------------------------------------- standings
+
+
 MAX_N = 10**12
 """The most decisions for an arm."""
 

@@ -92,6 +92,9 @@ def check_owner(path: Path, file: sqlite3.Connection, name: str, terms: Federati
 def look_at(path: Path, name: str, terms: Federation) -> Stored | None:
     """What a closed file holds; raises ``JournalError`` if an agent would refuse it.
 
+    It leaves no trace on the disk: SQLite would else write the log of a killed process to the file, or make files
+    beside it.
+
     None if that cannot be told before an agent opens it: a killed process has left a log.
     """
     check_files(path)
@@ -122,6 +125,9 @@ def holder_of(path: Path) -> int | None:
         return None if kind == fcntl.F_UNLCK else process
     finally:
         os.close(file)
+
+
+# ---------------------------------------------------------------- the journal
 
 
 STATE_FILE = "state.sqlite"

@@ -45,7 +45,11 @@ _PSS = padding.PSS(padding.MGF1(SHA256()), padding.PSS.MAX_LENGTH)
 
 
 class Signatures:
-    """A site's key, and the CA that it trusts; without TLS nothing is signed, and only that is accepted."""
+    """A site's key, and the CA that it trusts; without TLS nothing is signed, and only that is accepted.
+
+    A change carries the signer's certificate: issued by the federation's CA, for the name that the change gives. Its
+    dates are not checked: a change must hold for years, and outlives the certificate that signed it.
+    """
 
     def __init__(self, tls: TlsFiles | None) -> None:
         """Keys are read when they are first needed."""
@@ -118,6 +122,9 @@ def _is_good(certificate: Certificate, change: ArmChange) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+# ---------------------------------------------------------------- spreading
 
 
 WAIT = 20.0

@@ -144,6 +144,9 @@ class NeighbourStatus:
             _LOG.log(level, "%s: %s", self.neighbour.name, line)
 
 
+# ---------------------------------------------------------------- links
+
+
 TIMEOUT = 2.0
 """Seconds until an exchange times out."""
 

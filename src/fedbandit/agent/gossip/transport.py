@@ -41,7 +41,10 @@ SECONDS = 10.0
 
 
 class Refusals:
-    """Counts by reason. Thread-safe; ``clock`` gives seconds."""
+    """Counts refused calls by reason, and logs few of them: strangers must not fill the disk.
+
+    Thread-safe; ``clock`` gives seconds.
+    """
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float]) -> None:
         """Start with no refusals."""
@@ -86,6 +89,9 @@ class Pace:
             return False
         self._lines -= 1.0
         return True
+
+
+# ---------------------------------------------------------------- calls over gRPC
 
 
 SERVICE = "fedbandit.v1.Gossip"

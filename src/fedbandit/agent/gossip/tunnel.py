@@ -44,7 +44,11 @@ _HEAD = 9
 
 
 class Refusal:
-    """Reads a client's HTTP/2 up to its first call, and answers that."""
+    """Reads a client's HTTP/2 up to its first call, and answers that with PERMISSION_DENIED and the reason.
+
+    A connection that is closed without an answer would leave the other end's operator in the dark, and its gRPC would
+    try again at once.
+    """
 
     GREETING = bytes((0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0))
     """What a server says first."""
@@ -133,6 +137,9 @@ def nameless(listen: Callable[[str], Made]) -> tuple[Made, Nameless]:
         Path(path).unlink(missing_ok=True)
         os.close(inside)
         Path(folder).rmdir()
+
+
+# ---------------------------------------------------------------- the two ends of a tunnel
 
 
 SIZE = 32_768
@@ -525,7 +532,11 @@ class _Unfinished:
 
 
 class Front:
-    """Listens for neighbours.
+    """Listens for neighbours, and lets those in whose certificate names one.
+
+    Strangers share a small allowance of unfinished handshakes, per address and in all. Whoever exceeds it pushes out
+    the oldest one that has said nothing, else the oldest: silent strangers cannot keep out anyone who speaks, wherever
+    they connect from. A handshake takes milliseconds; it may take ``DEADLINE`` seconds.
 
     * ``admits``: whether a name is a neighbour's
     * ``connected``: is called with a neighbour's connection and its address
