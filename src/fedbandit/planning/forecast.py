@@ -302,7 +302,7 @@ def expected_seconds(question: Question, quick: bool, cores: int) -> float:
 
 def _forecast(question: Question, runner: _Runner) -> Forecast:
     start, asked = max(32, ceil(4.0 * fewest_patients(question))), question.patients or 0
-    # The pooled policy takes rewards at once. Without noise FedBatch is close to it: it releases at every tenth.
+    # The pooled policy takes rewards at once. Without noise FedBatch is close to it: it releases at each quarter.
     own = CentralUCB(index="thompson") if question.waiting == 0 else FedBatch(inf)
     all_in_one, single = runner("pooled", own), runner("alone", own)
     pooled = all_in_one.search(start, asked)

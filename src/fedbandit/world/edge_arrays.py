@@ -2,6 +2,12 @@
 
 Whole arrays at a time, and memory in proportion to the number of edges. Random edges come from a ``RandomState``, whose
 streams NumPy has promised never to change; ``world.graph`` checks arguments and draws until a graph is connected.
+
+Why no library draws them: a seed would stand for other graphs, and results on them would change, now and with later
+versions of the library. Nor is one faster. CPU seconds for a million agents and 5 million edges, here and igraph 1.0
+(with its list of edges): regular 5.0 and 7.7, Erdos-Renyi 0.6 and 3.0, small world 1.6 and 3.9, geometric 3.8 and 3.6,
+scale-free 4.9 and 5.5. networkx takes 15 to 30 times as long with 100,000. SciPy needs 0.4 s for the components of a
+million agents, as we do, and 26 s for the slowest mode of 100,000, against 8 s here.
 """
 
 from collections.abc import Iterable
