@@ -523,7 +523,7 @@ class AveragesPlainly(Site):
     """Both ends overwrite: the one that is asked at once, the other when the answer comes."""
 
     def receive_offer(self, offer):
-        link = self._heard(offer)
+        link = self._checked(offer)
         row, (version, _) = link.register
         link = replace(link, register=(flow.moved(row, self.gossiped, offer.gossiped), (version + 1, self.name)))
         self._stored.apply([link])
@@ -531,7 +531,7 @@ class AveragesPlainly(Site):
         return Step(message, (link,))
 
     def receive_reply(self, answer):
-        link = self._heard(answer)
+        link = self._checked(answer)
         row, (version, _) = link.register
         row = tuple(x + (mean - here) for x, mean, here in zip(row, answer.flow, self.gossiped, strict=True))
         link = replace(link, register=(row, (version + 1, answer.sender)))
