@@ -29,12 +29,9 @@ __all__ = ["SITE_FILE", "arm", "certs", "live"]
 
 # ---------------------------------------------------------------- the agent
 
-
 live = typer.Typer()
 
-
 SITE_FILE = Path("site.toml")
-
 
 Config = Annotated[Path, typer.Option("-c", "--config", help="The site's configuration file; see examples/site.toml.")]
 
@@ -232,9 +229,7 @@ def openapi() -> None:
 
 # ---------------------------------------------------------------- arms
 
-
 arm = typer.Typer(help="Show and change the arms of a live federation.", no_args_is_help=True, rich_markup_mode=None)
-
 
 Name = Annotated[str, typer.Argument(help="The name of the arm.")]
 
@@ -373,11 +368,9 @@ def _agent(path: Path, right: "Right") -> Generator["Client"]:
 
 # ---------------------------------------------------------------- certificates
 
-
 certs = typer.Typer(
     help="Create a small CA and issue certificates for sites.", no_args_is_help=True, rich_markup_mode=None
 )
-
 
 _Folder = Annotated[Path, typer.Option(help="Folder of the CA, with ca.crt and ca.key.")]
 

@@ -20,7 +20,6 @@ from fedbandit.extras import EXTRAS, missing, needs
 
 __all__ = ["app", "main"]
 
-
 _ENGINES = ("auto", "cpu", "cuda", "ray")
 
 app = typer.Typer(

@@ -34,7 +34,6 @@ __all__ = [
     "write_numbers",
 ]
 
-
 LATELY = 200
 """The number of a site's patients that count as the latest."""
 
@@ -330,7 +329,6 @@ def _percent(share: float | None) -> str:
 
 
 # ---------------------------------------------------------------- the figure
-
 
 SPREAD = 0.72
 """The share of an arm's column that its points occupy."""

@@ -57,12 +57,9 @@ __all__ = [
 
 # ---------------------------------------------------------------- what to run
 
-
 MAX_AGENTS, MAX_ARMS = 64, 100  # an agent is a process of about 100 MB
 
-
 MAX_SPEED, MAX_RATE = 1000.0, 1000.0
-
 
 WINDOW = 1.0
 """The reward window in seconds: simulated patients report at once, but for a busy machine."""
@@ -151,7 +148,6 @@ def _numbered(prefix: str, count: int) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------- the page
-
 
 OWN = files_in(Path(__file__).parent / "page")
 """The files of this page; it also uses those of an agent's page."""
@@ -269,18 +265,14 @@ def _only_get(message: str) -> HttpError:
 
 # ---------------------------------------------------------------- a run
 
-
 IN_FLIGHT = 2
 """Concurrent patients of a site; more wait. The client slows down with the number of connections."""
-
 
 LOOK_EVERY = 0.5
 """Seconds between polls of the agents."""
 
-
 LAST_ANSWERS = 3.0
 """Seconds that the last patients, and the last poll of an agent, may take."""
-
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

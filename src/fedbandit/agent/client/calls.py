@@ -148,7 +148,6 @@ def error_of(content: bytes) -> AgentError | None:
 
 # ---------------------------------------------------------------- answers
 
-
 _T = TypeVar("_T")
 Arms = Iterable[str | int]
 

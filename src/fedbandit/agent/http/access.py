@@ -28,7 +28,6 @@ __all__ = [
     "query_of",
 ]
 
-
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Host names of a server on loopback."""
 
@@ -174,7 +173,6 @@ def check_tokens(tokens: Iterable[str]) -> None:
 
 
 # ---------------------------------------------------------------- query parameters
-
 
 # Unknown parameters are refused: a caller who sends one expects an effect.
 QUERY_OF: Mapping[str, tuple[str, ...]] = {"log": ("after",)}

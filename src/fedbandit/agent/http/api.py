@@ -1,13 +1,13 @@
-"""The HTTP API of an agent: what it calls of the agent, its paths, and its OpenAPI document.
+"""The HTTP API of an agent: its paths, and its OpenAPI document.
 
 ``decisions`` has the paths of an application; here are those of operators and viewers. ``access`` stands before all of
 them.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -16,13 +16,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from fedbandit.agent.core.arms import ArmChange, Arms, ChangeKind
-from fedbandit.agent.core.decisions import Request as ArmRequest
-from fedbandit.agent.core.decisions import Retention
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.records import DecisionRecord
-from fedbandit.agent.core.release_guard import Restored
-from fedbandit.agent.core.site import Outcome
 from fedbandit.agent.http.access import LOOPBACK, OPEN, RIGHT_FOR, AccessControl, check_right, check_tokens, query_of
 from fedbandit.agent.http.bodies import (
     MEANINGS,
@@ -37,7 +31,7 @@ from fedbandit.agent.http.bodies import (
     read_model,
 )
 from fedbandit.agent.http.decisions import add_decisions, add_log
-from fedbandit.agent.http.events import EventStream, Feed
+from fedbandit.agent.http.events import EventStream
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.http.server import add_page
 from fedbandit.agent.http.snapshot import arms_body, change_body
@@ -54,106 +48,14 @@ from fedbandit.agent.process.config import Right, Rights
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.fed_batch import FedBatch
 
-__all__ = ["FILE", "AcceptRequest", "ChangeRequest", "LocalAgent", "general_document", "make_app"]
+if TYPE_CHECKING:
+    from fedbandit.agent.process.runtime import Agent
 
-
-# ---------------------------------------------------------------- what the API calls of an agent
-
-
-class LocalAgent(Protocol):
-    """The methods of an agent that the API calls. Each may raise ``JournalError``; then nothing has changed."""
-
-    async def decide(self) -> DecisionRecord:
-        """Hand out a decision; it is on disk when this returns."""
-        ...
-
-    async def report(self, decision_id: str, reward: float) -> bool:
-        """Accept a reward; False: too late. Raises ``UnknownDecision`` or ``InvalidArgument``."""
-        ...
-
-    async def request(self, request: ArmRequest) -> tuple[DecisionRecord, ...]:
-        """Hand out the decisions of a request; raises ``NoArm``, ``KeyReused``, ``ArmStopped`` or ``Cancelled``."""
-        ...
-
-    async def report_all(self, rewards: Sequence[tuple[str, float]]) -> tuple[Outcome, ...]:
-        """Accept several rewards in one transaction: what came of each."""
-        ...
-
-    async def cancel(self, decision_id: str) -> None:
-        """Take back a decision; raises ``UnknownDecision``, ``Rewarded`` or ``WindowOver``."""
-        ...
-
-    async def decision(self, decision_id: str) -> DecisionRecord:
-        """A decision that is remembered; raises ``UnknownDecision``."""
-        ...
-
-    async def log(self, after: int) -> tuple[list[DecisionRecord], Mapping[str, float]]:
-        """All decisions beyond a number, and the rewards that are kept; neither changes any more."""
-        ...
-
-    @property
-    def limits(self) -> Retention:
-        """How much is remembered, and for how long."""
-        ...
-
-    @property
-    def arm_names(self) -> tuple[str, ...]:
-        """The names of the arms, in the order of their numbers."""
-        ...
-
-    async def arms(self) -> Arms:
-        """The arms, and what became of them."""
-        ...
-
-    async def change_arm(self, kind: ChangeKind, arm: str) -> ArmChange:
-        """Change an arm; raises ``InvalidArgument``, which names the arms that there are."""
-        ...
-
-    async def accept_arm(self, arm: str, retire: bool) -> tuple[ArmChange, ...]:
-        """Accept the changes of an arm that wait, a retirement only if told; raises ``InvalidArgument`` if none do."""
-        ...
-
-    async def leave(self, neighbour: str) -> None:
-        """Record that a neighbour has left for good; raises ``NotANeighbour``."""
-        ...
-
-    async def rejoin(self, neighbour: str) -> None:
-        """Accept a neighbour that had left; raises ``NotANeighbour`` if the configuration does not list it."""
-        ...
-
-    async def confirm(self) -> None:
-        """The operator says that no other process has this name, and the file is the latest; raises ``FileIsOld``."""
-        ...
-
-    async def restore(self) -> Restored:
-        """Begin a new incarnation with an old file; raises ``FileIsCurrent``."""
-        ...
-
-    async def state(self) -> SiteState:
-        """The agent's state."""
-        ...
-
-    async def history(self) -> HistoryBody:
-        """How the state moved since the process started; all of it is on disk."""
-        ...
-
-    @property
-    def feed(self) -> Feed:
-        """The open streams."""
-        ...
-
-    async def not_ready(self) -> str | None:
-        """Why it cannot serve now; None if it can."""
-        ...
-
-    @property
-    def terms(self) -> Federation:
-        """The terms that all sites share."""
-        ...
+__all__ = ["FILE", "AcceptRequest", "ChangeRequest", "general_document", "make_app"]
 
 
 def make_app(
-    agent: LocalAgent, tokens: Mapping[str, Rights] | None = None, hosts: Iterable[str] | None = LOOPBACK
+    agent: "Agent", tokens: Mapping[str, Rights] | None = None, hosts: Iterable[str] | None = LOOPBACK
 ) -> FastAPI:
     """The HTTP API of an agent.
 
@@ -229,7 +131,7 @@ class Ready(Body):
     ready: Literal[True] = True
 
 
-def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
+def _add_views(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
     @app.get("/v1/state", operation_id="state", summary="The agent's state", response_model=SiteState)
     async def state(_: Request) -> Response:
         return Response((await agent.state()).model_dump_json(), media_type="application/json")
@@ -279,7 +181,7 @@ def _add_views(app: FastAPI, agent: LocalAgent, metrics: Metrics) -> None:
     _ = state, federation, document, healthz, readyz, show_metrics
 
 
-def _add_watching(app: FastAPI, agent: LocalAgent) -> None:
+def _add_watching(app: FastAPI, agent: "Agent") -> None:
     @app.get(
         "/v1/history",
         operation_id="history",
@@ -312,7 +214,7 @@ def _add_watching(app: FastAPI, agent: LocalAgent) -> None:
 # ---------------------------------------------------------------- neighbours, and which file is the latest
 
 
-def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
+def _add_neighbours(app: FastAPI, agent: "Agent") -> None:
     """Add the paths that drop and readmit a neighbour."""
     name = path_parameter("name", "The neighbour's name, as in the configuration.", "east")
     path, extra = "/v1/neighbours/{name}", {"parameters": [name]}
@@ -353,7 +255,7 @@ def _add_neighbours(app: FastAPI, agent: LocalAgent) -> None:
     _ = leave, rejoin
 
 
-def _add_restoring(app: FastAPI, agent: LocalAgent) -> None:
+def _add_restoring(app: FastAPI, agent: "Agent") -> None:
     """Add the paths that confirm a file, or begin a new incarnation with an old one."""
     refusals = errors(400, 409, 413, 415, 422, 503)
 
@@ -413,7 +315,7 @@ _ACCEPTED = {
 }
 
 
-def _add_arms(app: FastAPI, agent: LocalAgent) -> None:
+def _add_arms(app: FastAPI, agent: "Agent") -> None:
     """Add the paths that show the arms, change one, and accept others' changes."""
     refusals = errors(400, 404, 409, 413, 415, 422, 503)
 
@@ -491,7 +393,6 @@ def _json(body: BaseModel, status: int = 200) -> Response:
 
 # ---------------------------------------------------------------- the OpenAPI document
 
-
 _TAGS: dict[Right | None, str] = {
     "decide": "application",
     "report": "application",
@@ -530,7 +431,7 @@ FILE = "openapi.json"
 
 def general_document() -> dict[str, Any]:
     """The document with tokens, and without what differs between federations: range of rewards, names of arms."""
-    app = make_app(cast(LocalAgent, _Nobody()), tokens={"any": frozenset()})
+    app = make_app(cast("Agent", _Nobody()), tokens={"any": frozenset()})
     return cast(dict[str, Any], _generalised(app.openapi()))
 
 

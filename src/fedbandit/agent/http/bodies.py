@@ -55,7 +55,6 @@ __all__ = [
 
 # ---------------------------------------------------------------- errors
 
-
 Code = Literal[
     "arm_stopped",
     "busy",
@@ -225,7 +224,6 @@ def path_parameter(name: str, says: str, example: str) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- bodies
-
 
 MAX_BODY = 256 * 1024
 """The most bytes of a body; a reward needs about twenty, and a thousand of them with their ids 100,000."""

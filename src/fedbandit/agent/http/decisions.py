@@ -38,7 +38,7 @@ from fedbandit.agent.http.metrics import Metrics
 from fedbandit.checks import InvalidArgument, closest, shortened, whole_number
 
 if TYPE_CHECKING:
-    from fedbandit.agent.http.api import LocalAgent
+    from fedbandit.agent.process.runtime import Agent
 
 __all__ = [
     "EXAMPLE_ID",
@@ -59,7 +59,6 @@ __all__ = [
 
 
 # ---------------------------------------------------------------- what is sent
-
 
 EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"
 
@@ -125,9 +124,7 @@ class ResultsBody(Body):
 
 # ---------------------------------------------------------------- requests for decisions
 
-
 _FIELDS = ("eligible", "exclude", "key", "subject", "count")
-
 
 _REQUEST = f"no body, or an object with some of {', '.join(_FIELDS)}"
 
@@ -206,10 +203,8 @@ def request_schema() -> dict[str, Any]:
 
 # ---------------------------------------------------------------- reports of rewards
 
-
 MAX_REWARDS = 1000
 """The most rewards of one body."""
-
 
 _REWARDS = '{"rewards": [{"id": a decision\'s id, "value": a number}, ...]}'
 
@@ -277,7 +272,7 @@ def rewards_schema(terms: Federation) -> dict[str, Any]:
 # ---------------------------------------------------------------- paths
 
 
-def add_decisions(app: FastAPI, agent: "LocalAgent", metrics: Metrics) -> None:
+def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
     """Add them to an app; ``metrics`` measure how long decisions and rewards take."""
     terms = agent.terms
     names, late = [json.dumps(name) for name in terms.arms], LateBody().model_dump_json()
@@ -378,7 +373,7 @@ def add_decisions(app: FastAPI, agent: "LocalAgent", metrics: Metrics) -> None:
     _ = decide, reward, rewards  # the app keeps them
 
 
-def _add_one(app: FastAPI, agent: "LocalAgent") -> None:
+def _add_one(app: FastAPI, agent: "Agent") -> None:
     """Add the paths of one decision."""
     terms = agent.terms
     path = "/v1/decisions/{decision_id}"
@@ -444,13 +439,10 @@ def _result(name: str, outcome: Outcome) -> ResultBody:
 
 # ---------------------------------------------------------------- the log
 
-
 _CHUNK = 200
 """Lines that are made at once: about a millisecond, in which the agent does nothing else."""
 
-
 _MOST = 2**62
-
 
 _LINE = """One JSON object per line, oldest first, all as of one moment:
 
@@ -464,7 +456,7 @@ _LINE = """One JSON object per line, oldest first, all as of one moment:
 """
 
 
-def add_log(app: FastAPI, agent: "LocalAgent") -> None:
+def add_log(app: FastAPI, agent: "Agent") -> None:
     """Add it to an app."""
     after = {
         "name": "after",

@@ -23,32 +23,24 @@ __all__ = ["MAX_STREAMS", "STALLED", "EventStream", "Feed", "Stream", "timed"]
 
 # ---------------------------------------------------------------- what streams are told
 
-
 _Found = TypeVar("_Found")
-
 
 MAX_STREAMS = 16
 """The most open streams: more must not take memory and time from decisions."""
 
-
 EVERY = 0.5
 """Seconds between states, at least."""
-
 
 BUSY = 0.03
 """The largest share of time that reading states and writing them as JSON may take: the larger a federation, the rarer
 its states, so that decisions do not wait for them."""
 
-
 COMMENT_EVERY = 10.0
 """Seconds without an event after which a stream sends a comment: so both ends notice that the other is gone."""
 
-
 EXCHANGES_PER_SECOND = 20
 
-
 POINTS_WAITING = 4
-
 
 _LOG = logging.getLogger("fedbandit.agent")
 
@@ -242,10 +234,8 @@ def _message(event: str, data: str) -> bytes:
 
 # ---------------------------------------------------------------- how a stream is sent, and ends
 
-
 STALLED = 20.0
 """Seconds for which a reader may accept nothing; then its place is free."""
-
 
 LAST_WORD = 0.2
 """Seconds that the end of a stream may take to be sent; the agent does not wait longer when it stops."""

@@ -42,19 +42,15 @@ __all__ = [
 
 # ---------------------------------------------------------------- connections
 
-
 CONNECTION = "fedbandit.connection"
 """The extension of a request with which an application may ``abort`` the connection, with all that waits to be sent,
 or ``narrow`` it, so that little waits."""
 
-
 NARROW = 2**14
 """The bytes that wait in a narrow connection, about; by itself the system takes megabytes."""
 
-
 MAX_REQUEST = 2**20
 """The most bytes of one request, headers and body; ``access`` allows far smaller bodies."""
-
 
 PATIENCE = 10.0
 """Seconds from its first byte until a request must be complete, and from connecting until the first request is."""
@@ -128,7 +124,6 @@ class BoundedHttp(HttpToolsProtocol):
 
 # ---------------------------------------------------------------- the server
 
-
 PAGE_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -200,7 +195,6 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 # ---------------------------------------------------------------- files of the page
-
 
 _TYPES = {
     ".css": "text/css; charset=utf-8",

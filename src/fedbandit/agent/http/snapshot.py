@@ -46,7 +46,6 @@ __all__ = [
     "site_state",
 ]
 
-
 EXPIRY_WARNING = 30.0
 """Days before expiry from which the agent warns about its certificate."""
 

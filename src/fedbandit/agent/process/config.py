@@ -51,12 +51,9 @@ __all__ = [
 
 # ---------------------------------------------------------------- names and addresses
 
-
 _NAME_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
-
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # container names have underscores
-
 
 _LONGEST_NAME = 253
 
@@ -136,20 +133,15 @@ def _is_ipv6(host: str) -> bool:
 
 # ---------------------------------------------------------------- rights and roles
 
-
 Right = Literal["decide", "report", "view", "neighbours", "restore", "arms", "log"]
 """To ask for arms, to report rewards, to read state and metrics, to change neighbours, to say which file is the latest,
 to change arms, to read the log of decisions and rewards."""
 
-
 Rights = frozenset[Right]
-
 
 Role = Literal["application", "viewer", "operator"]
 
-
 ALL_RIGHTS: Rights = frozenset(get_args(Right))
-
 
 ROLES: Mapping[Role, Rights] = {
     "application": frozenset({"decide", "report", "view"}),
@@ -222,12 +214,9 @@ class SiteConfig:
 
 # ---------------------------------------------------------------- the terms: [federation]
 
-
 POLICY_KINDS = ("fed_batch", "fed_ucb", "gossip_ucb")  # policies that a live site can play
 
-
 _DURATION = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) ?(days?|d|hours?|h|minutes?|min|seconds?|s)", re.ASCII)
-
 
 _SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
@@ -327,9 +316,7 @@ def _shares(section: _SharesSection | None) -> Shares | None:
 
 # ---------------------------------------------------------------- the other sections
 
-
 MAX_RATE, MAX_HOURS, MAX_KEPT = 1000.0, 1e6, 10**8
-
 
 T = TypeVar("T")
 
@@ -362,12 +349,9 @@ def _accepts(value: Any) -> Accepts:
 
 _Name = Annotated[str, AfterValidator(site_name)]
 
-
 _FileName = Annotated[str, AfterValidator(_file_name)]
 
-
 _Dialled = Annotated[Address, BeforeValidator(_text(address))]
-
 
 _Listened = Annotated[Address, BeforeValidator(_text(listening_address))]
 
@@ -529,9 +513,7 @@ def changed_at(path: Path) -> tuple[int, int, int]:
 
 # ---------------------------------------------------------------- tokens
 
-
 LEAST_TOKEN = 16
-
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # what a header can carry, RFC 6750
 

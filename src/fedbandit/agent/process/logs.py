@@ -27,12 +27,9 @@ __all__ = [
 
 # ---------------------------------------------------------------- lines
 
-
 LogFormat = Literal["text", "json"]
 
-
 LogLevel = Literal["debug", "info", "warning", "error"]
-
 
 LEVELS: dict[LogLevel, int] = {
     "debug": logging.DEBUG,
@@ -71,7 +68,6 @@ def begin_log(form: LogFormat, level: LogLevel) -> None:
 
 
 # ---------------------------------------------------------------- warnings, when they begin and when they end
-
 
 _NUMBER = r"(?<![\w.-])[0-9][0-9.,e+%-]*(?!\w)"  # not one within a name, such as north-2
 
@@ -131,7 +127,6 @@ class RestartLog:
 
 
 # ---------------------------------------------------------------- decisions that were forgotten without a reward
-
 
 SAID_EVERY = 60.0
 """Seconds between two lines of the log about it."""

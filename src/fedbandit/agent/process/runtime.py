@@ -39,7 +39,6 @@ from fedbandit.privacy.noise import measurement_of
 
 __all__ = ["FREE_SPACE", "Agent", "check_free_space"]
 
-
 FREE_SPACE = 65_536
 """Bytes that must be free before a full disk counts as writable again."""
 
@@ -60,7 +59,11 @@ _LOG = logging.getLogger("fedbandit.agent")
 
 
 class Agent:
-    """A running site. ``http.api.LocalAgent`` lists the methods that the HTTP API calls."""
+    """A running site.
+
+    What the HTTP API calls raises ``Refused`` with the reason, ``InvalidArgument`` with what is accepted, or
+    ``JournalError`` if the disk fails; then nothing has changed.
+    """
 
     def __init__(self, config: SiteConfig, tls: TlsFiles | None) -> None:
         """Open the state; raises ``JournalError`` or ``OSError`` with the reason if that fails."""
@@ -120,7 +123,7 @@ class Agent:
         return self.config.terms
 
     async def decide(self) -> DecisionRecord:
-        """Hand out an arm."""
+        """Hand out an arm; the decision is on disk when this returns."""
         now = self._clock.now()  # before anything is settled: at this time nothing is due any more
         return await self.site.do(lambda site: site.decide(now, self._draws(site)))
 
