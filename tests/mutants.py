@@ -87,7 +87,8 @@ POLICIES = [  # FedBatch and other authors' policies, as defined
     bug("a site's share of the patients is taken for all of them", "share_of_all",
         "test_the_simulator_is_the_algorithm_word_for_word",
         swap={"max(min(own / (num_agents * weight), 1.0), LEAST_SHARE)": "1.0"}),
-    bug("a weight is not measured again", "reweigh", "test_the_simulator_is_the_algorithm_word_for_word",
+    bug("a weight is not measured again", "reweigh",
+        "test_in_the_simulator_a_site_weighs_as_many_patients_as_it_had_by_its_last_release",
         swap={"terms.by_rate": "me.share == 0.0"}, beside="FedBatch"),
 ]
 

@@ -59,7 +59,7 @@ def bug(
     add: dict[str, str] | None = None,
     beside: str | None = None,
     plain: bool | None = None,
-    limit: float = 120.0,
+    limit: float = 240.0,
 ) -> Bug:
     """A bug in the function, method or constant ``where``, which the tests ``watchers`` notice.
 

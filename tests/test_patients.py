@@ -155,12 +155,13 @@ def test_in_the_simulator_a_site_weighs_as_many_patients_as_it_had_by_its_last_r
     policy = FedBatch(1.0)
     plan, population = compiled_policy(policy, problem, 4000), None
     population = new_population(plan.page, plan.terms, 3)
-    links, theta, last = with_own_scratch(plan.links[0][1]), np.zeros((4, 3)), -1
+    links, theta, last, earlier = with_own_scratch(plan.links[0][1]), np.zeros((4, 3)), -1, np.full(4, -1.0)
     for t in (50, 500, 4000):
         world, rest = world_of(problem), (no_tape(), theta, problem.arm_means, np.zeros(4))
         plan.play_rounds(last + 1, t, np.uint64(3), np.uint64(0), population, world, links, *rest)
         agents, last = population.agents, t
-        share = agents["share"][:, None] * (agents["releases"] > 0)
+        assert (agents["share"] != earlier)[1:].all()  # they have released since, and are measured again
+        earlier, share = agents["share"].copy(), agents["share"][:, None] * (agents["releases"] > 0)
         np.testing.assert_allclose(agents["weight"].sum(axis=0), share.sum(axis=0), atol=1e-12)
         np.testing.assert_allclose(agents["value"].sum(axis=0), (share * agents["x_mean"]).sum(axis=0), atol=1e-12)
     np.testing.assert_allclose(agents["share"], rates, rtol=0.25)  # the last one is the rate to 4 standard errors
