@@ -23,7 +23,7 @@ __all__ = ["MAY_BE_COMPILED", "Broken", "Bug", "DoesNotFit", "Package", "bug", "
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "fedbandit"
-MAY_BE_COMPILED = ("rules", "policies", "engine", "simulation", "world", "rewards", "outside")
+MAY_BE_COMPILED = ("rules", "policies", "engine", "simulation", "world")
 """Packages whose functions may be part of a compiled loop: their bugs compile anew."""
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
