@@ -119,16 +119,14 @@ def is_own_code(module: str, home: str) -> bool:
 def source_of(functions: Iterable[FunctionType], home: str) -> str:
     """A hash of the text of the module ``home``, of those of functions, and of all own modules that they import."""
     known = list(functions)
-    waiting, found = [home, *(function.__module__ for function in known)], dict[str, dict[str, Any]]()
+    waiting, found = [_space_of(function) for function in known], dict[str, dict[str, Any]]()
+    if not any(name == home for name, _ in waiting):
+        waiting.append((home, vars(sys.modules[home]) if home in sys.modules else {}))
     while waiting:
-        name = waiting.pop()
-        if name in found or name not in sys.modules or not is_own_code(name, home):
-            continue
-        found[name] = vars(sys.modules[name])
-        for value in found[name].values():
-            inner = getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
-            if isinstance(inner, str):
-                waiting.append(inner)
+        name, space = waiting.pop(0)
+        if name not in found and is_own_code(name, home):
+            found[name] = space
+            waiting += [_space_of(value) for value in space.values()]
     digest = hashlib.sha256()
     for name in sorted(found, key=name_of):
         text = _hash_of(found[name])
@@ -136,6 +134,16 @@ def source_of(functions: Iterable[FunctionType], home: str) -> str:
             text = repr([_code_in(function.__code__) for function in known if function.__module__ == name])
         digest.update(f"{name_of(name)}\n{text}\n".encode())
     return digest.hexdigest()
+
+
+def _space_of(value: Any) -> tuple[str, dict[str, Any]]:
+    """The module to which something belongs, by name, and what that contains; of a function, its own version."""
+    if isinstance(value, ModuleType):
+        return value.__name__, vars(value)
+    name = str(getattr(value, "__module__", PACKAGE))
+    if isinstance(value, FunctionType):
+        return name, value.__globals__
+    return (name, vars(sys.modules[name])) if name in sys.modules else (PACKAGE, {})
 
 
 def _code_in(code: CodeType) -> tuple[Any, ...]:
