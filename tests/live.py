@@ -90,7 +90,7 @@ class Served:
             result = function(self.driver)
             return await result if inspect.isawaitable(result) else result
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(40)
 
     def rows(self):
         """All that is on disk."""
@@ -137,13 +137,13 @@ def serving(folder, token=None, terms=TERMS, port=0, tokens=None, **changes):
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    ready.wait(10)
+    ready.wait(40)
     try:
         yield Served(f"http://127.0.0.1:{bound.getsockname()[1]}", box["driver"], box["loop"])
     finally:
         box["loop"].call_soon_threadsafe(box["driver"].feed.close)
         box["server"].should_exit = True
-        thread.join(10)
+        thread.join(40)
         bound.close()
 
 

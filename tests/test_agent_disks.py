@@ -220,7 +220,7 @@ class TestServing:
         with running(tmp_path, [("east", "north")], "north", prepare=few) as federation:
             url = federation.url("north")
             ids = [ask(f"{url}/v1/decisions", "POST")[1]["id"] for _ in range(200)]
-            wait_until(lambda: state(federation, "north")["decisions"]["remembered"] <= 50, within=4.0)
+            wait_until(lambda: state(federation, "north")["decisions"]["remembered"] <= 50)
             shown = state(federation, "north")["decisions"]
             assert (shown["handed_out"], shown["pending"], shown["remembered"]) == (200, 50, 50)
             status, content = ask(f"{url}/v1/decisions/{ids[149]}/reward", "PUT", {"value": 1.0})

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import signal
-import time
 from base64 import b64decode
 from contextlib import contextmanager
 from functools import partial
@@ -26,7 +25,7 @@ from fedbandit.agent.process.config import ROLES, Neighbour
 from fedbandit.local.processes import LocalFederation
 from firefox import firefox
 from live import serving
-from processes import ask, spawn, told
+from processes import ask, spawn, told, wait_until
 
 SCREENSHOTS = Path(__file__).parents[1] / "out" / "screenshots"
 ARGUMENTS = [
@@ -101,13 +100,6 @@ def number_in(page, label):
     return int(found.replace(",", ""))
 
 
-def wait_for(check, within=20.0):
-    until = time.monotonic() + within
-    while not check():
-        assert time.monotonic() < until, "too late"
-        time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
     """Three agents: north dials east and south. All know all arms."""
@@ -145,11 +137,11 @@ def test_it_shows_the_answer_and_follows_the_agent(browser, federation):
         assert page.locator("#attention-title").inner_text().strip() == "Nothing needs a person"
         before = number_in(page, "decisions so far")
         give(url, 5)
-        wait_for(lambda: number_in(page, "decisions so far") == before + 5)
+        wait_until(lambda: number_in(page, "decisions so far") == before + 5)
         cell = page.locator("#links > tbody > tr", has_text="east").locator("td").nth(2)
         exchanges = int(cell.inner_text().split()[0])
-        wait_for(lambda: int(cell.inner_text().split()[0]) > exchanges)
-        wait_for(lambda: page.evaluate("window.pulses") > 2)
+        wait_until(lambda: int(cell.inner_text().split()[0]) > exchanges)
+        wait_until(lambda: page.evaluate("window.pulses") > 2)
         page.locator("#links summary").first.click()
         shows(page, "#links .flows", "metformin")
         page.locator("[data-lines=own_means]").click()
@@ -204,7 +196,7 @@ def test_without_a_place_for_a_stream_it_asks_now_and_then(browser, tmp_path, mo
         page.get_by_role("button", name="Suspend… metformin").wait_for()
         before = number_in(page, "decisions so far")
         give(agent.url, 2)
-        wait_for(lambda: number_in(page, "decisions so far") == before + 2)
+        wait_until(lambda: number_in(page, "decisions so far") == before + 2)
         monkeypatch.undo()
         shows(page, "#connection", "Live")
         assert not page.locator("#stale").is_visible()
@@ -255,7 +247,7 @@ def test_a_fresh_agent_has_nothing_to_draw_and_one_arm_is_not_the_best(browser, 
         page.locator("#history canvas").wait_for()
         ends = lambda: re.search(r" to (\S+): ", page.locator("#history").get_attribute("aria-label"))[1]  # noqa: E731
         before = ends()
-        wait_for(lambda: ends() > before)  # nothing changes any more, and that is drawn, too
+        wait_until(lambda: ends() > before)  # nothing changes any more, and that is drawn, too
         for name in ("metformin", "glipizide"):
             ask(f"{agent.url}/v1/arms", "POST", {"change": "suspend", "arm": name})
         shows(page, "#answer-title", "Only arm given")
@@ -467,7 +459,7 @@ def test_a_full_disk_is_said_until_there_is_room(browser, tmp_path, monkeypatch)
             "fedbandit.agent.process.runtime.check_free_space", lambda _: (_ for _ in ()).throw(OSError("full"))
         )
         agent.call(lambda driver: driver.fill_disk())
-        wait_for(lambda: ask(f"{agent.url}/v1/decisions", "POST")[0] == 503)
+        wait_until(lambda: ask(f"{agent.url}/v1/decisions", "POST")[0] == 503)
         shows(page, "#warnings .urgent", "This agent cannot serve applications now: ")
         monkeypatch.undo()
         agent.call(lambda driver: driver.fill_disk(full=False))
@@ -697,9 +689,9 @@ def test_hostile_names_are_text(browser, tmp_path, width):
         page.locator("#arms > tbody > tr").nth(len(HOSTILE) - 1).wait_for()
         rows = page.locator("#arms tbody .name").all_inner_texts()
         assert sorted(rows) == sorted(HOSTILE)
-        wait_for(lambda: page.locator("#arms .dot:not([visibility])").count() == len(HOSTILE))  # all are drawn
+        wait_until(lambda: page.locator("#arms .dot:not([visibility])").count() == len(HOSTILE))  # all are drawn
         page.locator("#history canvas").wait_for()
-        wait_for(lambda: page.locator("#legend .value", has_text=".").count() == len(HOSTILE))
+        wait_until(lambda: page.locator("#legend .value", has_text=".").count() == len(HOSTILE))
         assert sorted(page.locator("#legend .name").all_inner_texts()) == sorted(HOSTILE)
         assert page.locator("#warnings bdi", has_text="<b>east</b>").count() >= 1, "isolated within sentences, too"
         for name in HOSTILE:
@@ -722,12 +714,12 @@ def test_a_hundred_arms_and_thirty_neighbours(browser, tmp_path):
     neighbours = tuple(Neighbour(f"site-{i}", None, 1.0) for i in range(30))
     with serving(tmp_path, terms=terms, neighbours=neighbours) as agent, opened(browser, agent.url, 390) as page:
         page.get_by_role("button", name="Show all 100 arms").click()
-        wait_for(lambda: page.locator("#arms > tbody > tr").count() == 100)
+        wait_until(lambda: page.locator("#arms > tbody > tr").count() == 100)
         page.get_by_role("button", name="Show all 30 neighbours").click()
-        wait_for(lambda: page.locator("#links > tbody > tr").count() == 30)
+        wait_until(lambda: page.locator("#links > tbody > tr").count() == 30)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.get_by_role("button", name="Show the first 12 only").first.click()
-        wait_for(lambda: page.locator("#arms > tbody > tr").count() == 12)
+        wait_until(lambda: page.locator("#arms > tbody > tr").count() == 12)
 
 
 # ---------------------------------------------------------------- the whole federation
@@ -750,12 +742,12 @@ def test_both_pages_follow_what_happens(browser, up):
     """Fails if a page does not load, does not read its stream, does not draw what comes, or says something wrong."""
     with opened(browser, up[0]) as page:
         before = number_in(page, "patients")
-        wait_for(lambda: number_in(page, "patients") > before)
+        wait_until(lambda: number_in(page, "patients") > before)
         site = page.locator("#sites h3 a").first.get_attribute("href")
     with opened(browser, site, motion="no-preference") as page:
         shows(page, "#connection", "Live")
         before = number_in(page, "decisions so far")
-        wait_for(lambda: number_in(page, "decisions so far") > before)
+        wait_until(lambda: number_in(page, "decisions so far") > before)
         page.locator("#graph .pulses > *").first.wait_for(state="attached")
         assert page.locator("#arms > tbody > tr").count() == 3
         page.locator("#history canvas").wait_for()
@@ -781,7 +773,7 @@ def test_the_page_of_a_whole_federation(browser, up, scheme, width):
         assert page.locator(marks).count() == 6, "of each arm the truth over all, and the truth here"
         assert page.locator("#network .lines line").count() == 3
         before = number_in(page, "patients")
-        wait_for(lambda: number_in(page, "patients") > before)
+        wait_until(lambda: number_in(page, "patients") > before)
         page.locator("#network .pulse").first.wait_for(state="attached")
         links = [link.get_attribute("href") for link in page.locator("#sites h3 a").all()]
         assert all(f": {link}/\n" in said for link in links)
