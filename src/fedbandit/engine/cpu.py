@@ -55,7 +55,7 @@ def usable_cores() -> int:
 
 def _run_trial(
     truths: Sequence[Truth],
-    plan: CompiledPolicy,
+    policy: CompiledPolicy,
     cut: tuple[list[Segment], list[ReadingEnd]],
     seed: int,
     trial: int,
@@ -66,11 +66,11 @@ def _run_trial(
 ) -> Iterator[int]:
     """Play a trial in so many threads; yields the number of rounds done."""
     num_agents, num_arms = truths[0].world.means.shape
-    population = new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares)
-    links, tape = [with_own_scratch(each) for _, each in plan.links], no_tape()
+    population = new_population(policy.page, policy.terms, num_arms, policy.rounds_of_waiting, policy.shares)
+    links, tape = [with_own_scratch(each) for _, each in policy.links], no_tape()
     theta, misses = np.zeros((num_agents, num_arms)), np.zeros(num_agents)
     agents, steps, nothing = population.agents, population.steps, np.zeros(num_agents, np.int32)
-    caught_up = agents["caught_up"] if "caught_up" in plan.page.knows else nothing
+    caught_up = agents["caught_up"] if "caught_up" in policy.page.knows else nothing
     read = (agents["tried"], theta, steps["messages"], steps["clock"], caught_up, misses)
     reading, accounting = (
         Reading(*(array[None] for array in read)),
@@ -82,7 +82,7 @@ def _run_trial(
             population.shown.stirred[:] = 1  # to a new neighbour, everything is new
         truth = truths[segment.truth]
         _play_together(
-            plan.play_rounds,
+            policy.play_rounds,
             threads,
             segment.first,
             segment.last,
@@ -133,7 +133,7 @@ def _play_together(play_rounds: Callable[..., None], threads: int, *arguments: A
 
 def run_trials(
     truths: Sequence[Sequence[Truth]],
-    plans: Sequence[CompiledPolicy],
+    policies: Sequence[CompiledPolicy],
     times: NDArray[np.int64],
     trials: range,
     seed: int,
@@ -142,9 +142,9 @@ def run_trials(
     keep: Keep = "agents",
     on_estimates: Callable[[int, int, int, NDArray[np.float64], Any], None] | None = None,
 ) -> list[Record]:
-    """Play all trials of all plans; return a record per plan. ``on_rounds`` receives the number of rounds done so far.
+    """Play all trials of all policies; return a record per policy.
 
-    ``on_estimates`` receives plan, position of the trial, checkpoint, all estimates [agent, arm] and the agents'
+    ``on_rounds`` receives the number of rounds done so far. ``on_estimates`` receives policy, position of the trial, checkpoint, all estimates [agent, arm] and the agents'
     records, whose memory is used again; called from several threads.
 
     If there are more threads than trials, several play a large trial together.
@@ -154,13 +154,15 @@ def run_trials(
     An exception, including Ctrl-C, stops the other threads within some ten thousand rounds.
     """
     num_agents, num_arms = truths[0][0].world.means.shape
-    records = [new_record(len(trials), num_agents, len(times), num_arms, keep) for _ in plans]
-    together = max(1, min(threads // (len(plans) * len(trials)), num_agents // _LEAST_AGENTS_PER_THREAD))
+    records = [new_record(len(trials), num_agents, len(times), num_arms, keep) for _ in policies]
+    together = max(1, min(threads // (len(policies) * len(trials)), num_agents // _LEAST_AGENTS_PER_THREAD))
     at_once = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE // (num_agents * num_arms)))
     truth_starts = [truth.first for truth in truths[0]]
-    cuts = [segments_of(times.tolist(), truth_starts, [first for first, _ in plan.links], at_once) for plan in plans]
+    cuts = [
+        segments_of(times.tolist(), truth_starts, [first for first, _ in policy.links], at_once) for policy in policies
+    ]
     stopped = False
-    rounds_done = np.zeros(len(plans) * len(trials), np.int64)
+    rounds_done = np.zeros(len(policies) * len(trials), np.int64)
 
     def run(job: int) -> None:
         which, position = divmod(job, len(trials))
@@ -171,7 +173,9 @@ def run_trials(
             if on_estimates is not None:
                 on_estimates(which, position, c, theta, agents)
 
-        for done in _run_trial(mine, plans[which], cuts[which], seed, trials[position], record, keep, together, tell):
+        for done in _run_trial(
+            mine, policies[which], cuts[which], seed, trials[position], record, keep, together, tell
+        ):
             rounds_done[job] = done
             if stopped:
                 return

@@ -1,10 +1,6 @@
-"""A random maximal matching of a round, in compiled code, agent by agent and not edge after edge.
+"""Averages over the links of a round, in compiled code: one edge, a random maximal matching, or all present links.
 
-Each edge has a random priority, a hash of (seed, trial, round, edge). The matching is the greedy one: edges in order of
-their priority, each taken if both its ends are still free. Agents find it by themselves: each chooses the free
-neighbour whose edge has the highest priority, and two that choose each other are a pair. Those whose choice is taken
-choose again, until nobody has a choice left. An edge is taken exactly if none with a higher priority at its ends
-is, so the result does not depend on who comes first: agents may choose at once, in any number of threads.
+Formulas are in ``fedbandit.rules``.
 """
 
 from collections.abc import Callable
@@ -24,6 +20,14 @@ __all__ = ["LINKS", "LinkKind", "Matching", "average_matching", "divides", "link
 
 
 compilable(average)
+
+# ---------------------------------------------------------------- a random maximal matching
+
+# Each edge has a random priority, a hash of (seed, trial, round, edge). The matching is the greedy one: edges in order
+# of their priority, each taken if both its ends are still free. Agents find it by themselves: each chooses the free
+# neighbour whose edge has the highest priority, and two that choose each other are a pair. Those whose choice is taken
+# choose again, until nobody has a choice left. An edge is taken exactly if none with a higher priority at its ends is,
+# so the result does not depend on who comes first: agents may choose at once, in any number of threads.
 
 _NOBODY = np.uint32(0xFFFFFFFF)
 
@@ -114,7 +118,7 @@ def average_matching(averages: Any, num_columns: int, links: Any, steps: Any, ta
     _find_and_average(averages, num_columns, links, steps, bits)
 
 
-# ---------------------------------------------------------------- averages over the links of a round
+# ---------------------------------------------------------------- one link, or all that are present
 
 
 compilable(metropolis_weight)

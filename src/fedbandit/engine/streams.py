@@ -296,7 +296,7 @@ def student_t(bits: Any, degrees_of_freedom: float) -> Any:
         bits = next_bits(bits)
 
 
-# ---------------------------------------------------------------- randomness of a simulation in compiled code
+# ---------------------------------------------------------------- the randomness of a round
 
 
 class SimulatedDraws(NamedTuple):
@@ -430,6 +430,18 @@ def _draw_noise(tape: Any, streams: Any, i: int, arm: Any, scale: float, due: An
     return one
 
 
+class Streams(NamedTuple):
+    """The names of one agent's streams; the last four by arm."""
+
+    picks: Any
+    arrivals: Any
+    shares: Any
+    rewards: Any
+    noise: Any
+    normals: Any
+    delays: Any
+
+
 @compile_rare
 def name_streams(seed: Any, trial: Any, mine: Any, i: Any) -> None:
     """Fill in the names of an agent's streams."""
@@ -445,7 +457,10 @@ def name_streams(seed: Any, trial: Any, mine: Any, i: Any) -> None:
         mine.delays[k] = stream(seed, trial, DELAYS, agent, arm)
 
 
-# ---------------------------------------------------------------- draws rewards
+# ---------------------------------------------------------------- rewards
+
+# One small function for each family, of 64 random bits and the means. ``numbers`` is what the family says that its draw
+# reads besides: ``Family.numbers``.
 
 
 def _gaussian(numbers: Any, bits: Any, means: Any, i: Any, arm: Any) -> Any:
@@ -498,20 +513,5 @@ def draw_of(family: Family) -> Callable[..., Any]:
 
 
 def code_of(family: Family) -> str:
-    """A hash of a user's draw, and nothing for families of this package, which ``SOURCES`` covers."""
+    """A hash of a user's draw, and nothing for families of this package, whose names suffice."""
     return digest_of(family.draw) if isinstance(family, Own) else ""
-
-
-# ---------------------------------------------------------------- the names of an agent's streams
-
-
-class Streams(NamedTuple):
-    """The names of one agent's streams; the last four by arm."""
-
-    picks: Any
-    arrivals: Any
-    shares: Any
-    rewards: Any
-    noise: Any
-    normals: Any
-    delays: Any

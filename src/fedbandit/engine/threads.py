@@ -1,4 +1,4 @@
-"""Threads that play one trial together, in compiled code: each has a slice of agents, and all meet after each phase.
+"""Teams of threads that play one trial, in compiled code: each has a slice of agents; a barrier ends each phase.
 
 A thread spins for some microseconds until the others have come, and then sleeps. Numba has no atomic numbers
 for CPUs, so the three operations that a barrier needs are LLVM's own.
@@ -91,7 +91,7 @@ def _give_way(typing: Any) -> Any:
     return types.none(), build
 
 
-# ---------------------------------------------------------------- meetings
+# ---------------------------------------------------------------- barriers
 
 
 @compile_rare

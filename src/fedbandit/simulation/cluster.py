@@ -37,8 +37,7 @@ from fedbandit.simulation.shipping import packed, unpacked
 __all__ = ["ClusterError", "connection", "facts", "run_parts", "simulate_on_cluster"]
 
 
-# ---------------------------------------------------------------- connects this process to a ray cluster
-
+# ---------------------------------------------------------------- the connection
 
 _PATIENCE = 5.0  # seconds until an address counts as wrong
 
@@ -134,6 +133,8 @@ def _find_ray_at(host: str, port: int) -> None:
     if len(answer) < 9 or answer[3] != 4:  # the type of a frame of settings
         raise ClusterError(f"what answers at {host}:{port} is not a Ray cluster: give the port of ray start --head")
 
+
+# ---------------------------------------------------------------- tasks
 
 MOST_DEATHS = 5
 """How often one part may die with its worker or its machine before the run ends: it may be its own fault."""

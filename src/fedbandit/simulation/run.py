@@ -1,4 +1,4 @@
-"""Which engine plays: the cores of this machine, its GPU, or a Ray cluster."""
+"""``simulate``: checks a call, runs the engine, and returns a ``Result``."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -47,33 +47,6 @@ __all__ = [
 
 Engine = Literal["auto", "cpu", "cuda", "ray"]
 ENGINES = ("auto", "cpu", "cuda", "ray")
-
-
-def chosen_engine(engine: Engine) -> Literal["cpu", "cuda", "ray"]:
-    """The engine to use; refused if this machine does not have it."""
-    if engine not in ENGINES:
-        raise InvalidArgument("engine", engine, f"one of {', '.join(ENGINES)}")
-    if engine in ("cpu", "ray"):
-        return engine
-    reason = why_no_gpu()
-    if engine == "auto":
-        return "cuda" if reason is None else "cpu"
-    if reason is not None:
-        raise InvalidArgument("engine", engine, "'cpu' or 'auto' on this machine", reason)
-    return "cuda"
-
-
-def why_no_gpu() -> str | None:
-    """Why ``engine="cuda"`` cannot play here; ``None`` if it can."""
-    if missing("cuda"):
-        return "pip install 'fedbandit[cuda]' brings numba-cuda."
-    from fedbandit.engine.cuda import engine as gpu
-
-    return gpu.why_not()
-
-
-# ---------------------------------------------------------------- ``simulate``
-
 
 MAX_TRIALS = 10**6
 MANY_AGENTS = 20
@@ -281,7 +254,7 @@ def compiled_policy(
     settings: Sequence[Setting] | None = None,
     shares: Shares | None = None,
 ) -> cpu.CompiledPolicy:
-    """A policy's plan for a problem; refused if the policy cannot handle it.
+    """A policy compiled for a problem; refused if the policy cannot handle it.
 
     ``settings``: what each agent knows of its world, where that is not what the problem tells it.
     """
@@ -417,3 +390,29 @@ def _check_size(problem: Problem, policies: int, trials: int, times: int, keep: 
         raise InvalidArgument(
             "checkpoints", times, "fewer", f"The result would take {size / 2**30:.0f} GiB; or {ways}."
         )
+
+
+# ---------------------------------------------------------------- which engine plays
+
+
+def chosen_engine(engine: Engine) -> Literal["cpu", "cuda", "ray"]:
+    """The engine to use; refused if this machine does not have it."""
+    if engine not in ENGINES:
+        raise InvalidArgument("engine", engine, f"one of {', '.join(ENGINES)}")
+    if engine in ("cpu", "ray"):
+        return engine
+    reason = why_no_gpu()
+    if engine == "auto":
+        return "cuda" if reason is None else "cpu"
+    if reason is not None:
+        raise InvalidArgument("engine", engine, "'cpu' or 'auto' on this machine", reason)
+    return "cuda"
+
+
+def why_no_gpu() -> str | None:
+    """Why ``engine="cuda"`` cannot play here; ``None`` if it can."""
+    if missing("cuda"):
+        return "pip install 'fedbandit[cuda]' brings numba-cuda."
+    from fedbandit.engine.cuda import engine as gpu
+
+    return gpu.why_not()

@@ -179,8 +179,7 @@ def open_kernel(spec: Specialisation, in_step: bool, is_grid: bool) -> Any:
     return play
 
 
-# ---------------------------------------------------------------- starts the kernel for teams that are a block of th
-
+# ---------------------------------------------------------------- starting it
 
 _THREADS_PER_WARP = 32
 _BLOCK = 128  # threads of a team that is a block
@@ -188,7 +187,7 @@ _GRID_AGENTS = 4_096  # from so many on, a trial has the whole grid
 
 
 def open_launcher(
-    plan: CompiledPolicy,
+    policy: CompiledPolicy,
     num_agents: int,
     num_arms: int,
     in_step: bool,
@@ -200,13 +199,13 @@ def open_launcher(
     """A function that starts a kernel for a segment."""
     count = len(trials)
     is_grid = num_agents >= _GRID_AGENTS
-    if is_grid and plan.specialisation.is_guarded:
+    if is_grid and policy.specialisation.is_guarded:
         # A page that fails ends its thread, and threads of a grid may wait for it for ever.
         accepted = f"'cpu' for a policy of one's own with {_GRID_AGENTS:,} agents or more"
         raise InvalidArgument("engine", "cuda", accepted)
-    states = [_new_trials(plan, num_arms, 1 if is_grid else count, stream) for _ in range(count if is_grid else 1)]
-    kernel = open_kernel(plan.specialisation, in_step, is_grid)
-    terms, tape = _cuda.to_device(plan.terms, stream), on_gpu(no_tape(), stream)
+    states = [_new_trials(policy, num_arms, 1 if is_grid else count, stream) for _ in range(count if is_grid else 1)]
+    kernel = open_kernel(policy.specialisation, in_step, is_grid)
+    terms, tape = _cuda.to_device(policy.terms, stream), on_gpu(no_tape(), stream)
     tables = _cuda.to_device(TABLES, stream)
 
     def launch(segment: Any, row: int, world: WorldOnGpu, links: LinkArrays, readings: Readings) -> None:
@@ -249,16 +248,16 @@ def _blocks_of_grid(kernel: Any, arguments: Any, num_agents: int) -> int:
     return min(compiled.max_cooperative_grid_blocks(_BLOCK), ceil(num_agents / _BLOCK))
 
 
-def _new_trials(plan: CompiledPolicy, num_arms: int, count: int, stream: Any) -> OpenTrials:
-    one = new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares)
-    links = plan.links[0][1]
+def _new_trials(policy: CompiledPolicy, num_arms: int, count: int, stream: Any) -> OpenTrials:
+    one = new_population(policy.page, policy.terms, num_arms, policy.rounds_of_waiting, policy.shares)
+    links = policy.links[0][1]
 
     def all_of(array: Any) -> Any:
         return _cuda.to_device(np.broadcast_to(array, (count, *array.shape)).copy(), stream)
 
     agents = all_of(one.agents)
     sharing = one.sharing
-    most = max(len(each.present) for _, each in plan.links)
+    most = max(len(each.present) for _, each in policy.links)
     return OpenTrials(
         agents=agents,
         steps=all_of(one.steps),

@@ -1,7 +1,7 @@
-"""The loop over rounds on a GPU, and what its kernels share.
+"""What the kernels of a GPU share: the loop over rounds, teams of threads, tables of random draws, arrays.
 
-A team of threads plays one trial, and a thread plays agents of it. The phases are those of
-``fedbandit.engine.phases``, which the CPU engine plays, too.
+A team of threads plays one trial, and a thread plays agents of it. The order of events is that of
+``fedbandit.policies.order``, and the phases are those of ``fedbandit.engine.phases``, as on the CPU.
 """
 
 from collections.abc import Sequence
@@ -135,7 +135,7 @@ def _same(i: Any) -> Any:
     return i
 
 
-# ---------------------------------------------------------------- teams of threads on a gpu
+# ---------------------------------------------------------------- teams of threads
 
 
 class WarpTeam(NamedTuple):
@@ -223,7 +223,7 @@ compilable(block_team)
 compilable(grid_team)
 
 
-# ---------------------------------------------------------------- tables of the random draws on a gpu
+# ---------------------------------------------------------------- tables of random draws
 
 
 _LAYERS = 256
@@ -265,7 +265,7 @@ def fill_tables(tables: Any) -> None:
     _cuda.syncthreads()
 
 
-# ---------------------------------------------------------------- arrays of a simulation on the gpu
+# ---------------------------------------------------------------- worlds, links and times
 
 
 class WorldOnGpu(NamedTuple):

@@ -1,4 +1,4 @@
-"""The GPU engine: all trials of all plans in flight at once, played from checkpoint to checkpoint by kernels.
+"""The GPU engine: all trials of all policies in flight at once, played from checkpoint to checkpoint by kernels.
 
 Results agree with the CPU engine's but for last bits: the GPU may join a product and a sum into one rounding, and its
 logarithms and exponentials may differ. Then so may a choice between two nearly equal arms.
@@ -48,16 +48,16 @@ def description() -> str:
 
 def run_trials(
     truths: Sequence[Sequence[Truth]],
-    plans: Sequence[CompiledPolicy],
+    policies: Sequence[CompiledPolicy],
     times: NDArray[np.int64],
     trials: range,
     seed: int,
     on_rounds: Callable[[int], None],
     keep: Keep = "agents",
 ) -> list[Record]:
-    """Play all trials of all plans; return a record per plan: as ``cpu.run_trials``."""
+    """Play all trials of all policies; return a record per policy: as ``cpu.run_trials``."""
     logs = RoundTimes(int(times[-1]))
-    flights = [_fly(truths, plan, times, trials, seed, keep, logs) for plan in plans]
+    flights = [_fly(truths, policy, times, trials, seed, keep, logs) for policy in policies]
     records: dict[int, Record] = {}
     rounds = 0
     while len(records) < len(flights):
@@ -73,30 +73,30 @@ def run_trials(
 
 def _fly(
     truths: Sequence[Sequence[Truth]],
-    plan: CompiledPolicy,
+    policy: CompiledPolicy,
     times: NDArray[np.int64],
     trials: range,
     seed: int,
     keep: Keep,
     logs: RoundTimes,
 ) -> Generator[int, None, Record]:
-    """Play all trials of a plan; yields rounds times trials whenever a kernel is on its way."""
+    """Play all trials of a policy; yields rounds times trials whenever a kernel is on its way."""
     num_agents, num_arms = truths[0][0].world.means.shape
     record = new_record(len(trials), num_agents, len(times), num_arms, keep)
     rows = 1 if keep == "aggregates" else len(times) + len(truths[0])
-    at_once = _trials_at_once(plan, num_agents, num_arms, rows, len(trials))
+    at_once = _trials_at_once(policy, num_agents, num_arms, rows, len(trials))
     for start in range(0, len(trials), at_once):
         part = slice(start, min(start + at_once, len(trials)))
         mine = truths[part] if len(truths) > 1 else truths
         some = record.of(part)
-        yield from _play(mine, plan, times, trials[part], seed, keep, some, logs)
+        yield from _play(mine, policy, times, trials[part], seed, keep, some, logs)
     return record
 
 
-def _trials_at_once(plan: CompiledPolicy, num_agents: int, num_arms: int, rows: int, trials: int) -> int:
+def _trials_at_once(policy: CompiledPolicy, num_agents: int, num_arms: int, rows: int, trials: int) -> int:
     """How many trials the GPU has memory for."""
-    state = _bytes_of(new_population(plan.page, plan.terms, num_arms, plan.rounds_of_waiting, plan.shares))
-    each = state + sum(array.nbytes for _, links in plan.links for array in scratch_of(links))
+    state = _bytes_of(new_population(policy.page, policy.terms, num_arms, policy.rounds_of_waiting, policy.shares))
+    each = state + sum(array.nbytes for _, links in policy.links for array in scratch_of(links))
     each += rows * num_agents * (12 * num_arms + 28)
     free = _MOST_MEMORY * _cuda.current_context().get_memory_info().free
     if each > free:
@@ -114,7 +114,7 @@ def _bytes_of(population: Population) -> int:
 
 def _play(
     truths: Sequence[Sequence[Truth]],
-    plan: CompiledPolicy,
+    policy: CompiledPolicy,
     times: NDArray[np.int64],
     trials: range,
     seed: int,
@@ -125,14 +125,14 @@ def _play(
     num_agents, num_arms = truths[0][0].world.means.shape
     most = max(1, min(_MOST_ROUNDS_AT_ONCE, _MOST_PULLS_AT_ONCE // (num_agents * len(trials))))
     segments, rows = segments_of(
-        times.tolist(), [truth.first for truth in truths[0]], [first for first, _ in plan.links], most
+        times.tolist(), [truth.first for truth in truths[0]], [first for first, _ in policy.links], most
     )
     one_by_one = keep == "aggregates"
     readings = _new_readings(1 if one_by_one else len(rows), len(trials), num_agents, num_arms)
     stream = _cuda.stream()
-    make = warp_launcher if fits_in_a_warp(plan, num_agents, num_arms) else open_launcher
-    launch = make(plan, num_agents, num_arms, truths[0][0].world.in_step, trials, seed, stream, logs)
-    links = [links_on_gpu(each, stream) for _, each in plan.links]
+    make = warp_launcher if fits_in_a_warp(policy, num_agents, num_arms) else open_launcher
+    launch = make(policy, num_agents, num_arms, truths[0][0].world.in_step, trials, seed, stream, logs)
+    links = [links_on_gpu(each, stream) for _, each in policy.links]
     worlds = [world_on_gpu(truths, period, stream) for period in range(len(truths[0]))]
     told: list[Reading] = []
     ends: deque[Any] = deque()
@@ -151,18 +151,18 @@ def _play(
     if not one_by_one:
         whole = Readings(*(array.copy_to_host() for array in readings))
         told = [Reading(*(array[row] for array in whole)) for row in range(len(rows))]
-    _refuse_stopped(plan, told)
+    _refuse_stopped(policy, told)
     accounting = RegretAccounting(record, truths, keep, num_agents)
     for reading, end in zip(told, rows, strict=True):
         accounting.enter(reading, end)
 
 
-def _refuse_stopped(plan: CompiledPolicy, told: Sequence[Reading]) -> None:
+def _refuse_stopped(policy: CompiledPolicy, told: Sequence[Reading]) -> None:
     """Say that a user's page has failed: on the GPU that ends its thread, and the agent does not tell its clock."""
     least = min(int(row.clock.min()) for row in told)
     if least < 0:
         fault = "published makes an average infinite or NaN" if least == NOT_FINITE else "a function of its page fails"
-        raise WrongPage(plan.kind, f'{fault}. The GPU does not tell where: engine="cpu" does')
+        raise WrongPage(policy.kind, f'{fault}. The GPU does not tell where: engine="cpu" does')
 
 
 def _row_of(readings: Readings, row: int) -> Reading:

@@ -234,8 +234,7 @@ def warp_kernel(spec: Specialisation, shape: WarpShape, in_step: bool) -> Any:
     return play
 
 
-# ---------------------------------------------------------------- starts the kernel for teams in a warp
-
+# ---------------------------------------------------------------- starting it
 
 WARP = 32
 WARPS = 4  # in a block: they share the tables
@@ -257,9 +256,9 @@ _DEFAULT_SHARED_BYTES = 48 * 1024
 MOST_SHARED_BYTES = 220 * 1024  # of a block
 
 
-def fits_in_a_warp(plan: CompiledPolicy, num_agents: int, num_arms: int) -> bool:
+def fits_in_a_warp(policy: CompiledPolicy, num_agents: int, num_arms: int) -> bool:
     """Whether each agent can play in its own thread's memory: nobody but its neighbours looks at it."""
-    spec, page = plan.specialisation, plan.page
+    spec, page = policy.specialisation, policy.page
     needs = TABLES.nbytes + num_agents * num_arms * (8 * len(page.averaged) + 4 + 8 + 8) + num_agents * _ALL
     if needs > MOST_SHARED_BYTES:
         return False
@@ -269,7 +268,7 @@ def fits_in_a_warp(plan: CompiledPolicy, num_agents: int, num_arms: int) -> bool
 
 
 def warp_launcher(
-    plan: CompiledPolicy,
+    policy: CompiledPolicy,
     num_agents: int,
     num_arms: int,
     in_step: bool,
@@ -280,7 +279,7 @@ def warp_launcher(
 ) -> Any:
     """A function that starts a kernel for a segment."""
     count = len(trials)
-    shape, shared = _warp_shape(plan, num_agents, num_arms, count)
+    shape, shared = _warp_shape(policy, num_agents, num_arms, count)
     state = Trials(
         near=_zeros((count, num_agents), shape.near, stream),
         own=_cuda.to_device(_with_n_max(np.zeros((count, num_agents), shape.own)), stream),
@@ -288,9 +287,9 @@ def warp_launcher(
         steps=_zeros((count, num_agents), shape.step, stream),
         rows=_cuda.to_device(np.ones((count, 2, num_agents, num_arms), np.int32), stream),
     )
-    kernel = warp_kernel(plan.specialisation, shape, in_step)
+    kernel = warp_kernel(policy.specialisation, shape, in_step)
     blocks = ceil(count / (shape.per_warp * shape.warps))
-    terms, tables = _cuda.to_device(plan.terms, stream), _cuda.to_device(TABLES, stream)
+    terms, tables = _cuda.to_device(policy.terms, stream), _cuda.to_device(TABLES, stream)
 
     def launch(segment: Any, row: int, world: WorldOnGpu, links: LinkArrays, readings: Readings) -> None:
         arguments = (
@@ -336,17 +335,17 @@ def _allow_shared_memory(kernel: Any, arguments: Any, size: int) -> None:
             raise RuntimeError(f"the GPU refuses {size} bytes of shared memory: {result}")
 
 
-def _warp_shape(plan: CompiledPolicy, num_agents: int, num_arms: int, count: int) -> tuple[WarpShape, int]:
+def _warp_shape(policy: CompiledPolicy, num_agents: int, num_arms: int, count: int) -> tuple[WarpShape, int]:
     """How teams lie in shared memory, and how much of it a block needs: as many as fit, but each for itself if few."""
-    population = new_population(plan.page, plan.terms, num_arms)
+    population = new_population(policy.page, policy.terms, num_arms)
     whole, step = population.agents.dtype, population.steps.dtype
     room = Room(_ALL, None) if count <= FEW_TRIALS else MANY_WARPS
-    near, own, far = _three_records(plan.page, whole, room.near_bytes)
+    near, own, far = _three_records(policy.page, whole, room.near_bytes)
     if room is MANY_WARPS and far.itemsize > _MOST_FAR_BYTES:
         room = MANY_REGISTERS
-        near, own, far = _three_records(plan.page, whole, room.near_bytes)
+        near, own, far = _three_records(policy.page, whole, room.near_bytes)
     start = ceil(TABLES.nbytes / near.itemsize)
-    rows = 2 * num_arms * 4 if plan.page.announced else 0
+    rows = 2 * num_arms * 4 if policy.page.announced else 0
     options = [(1, 1)] if count <= FEW_TRIALS else [(WARP // num_agents, warps) for warps in (WARPS, 2, 1)] + [(1, 1)]
     sizes = [start * near.itemsize + teams * warps * num_agents * (near.itemsize + rows) for teams, warps in options]
     place = next(place for place, size in enumerate(sizes) if size <= MOST_SHARED_BYTES)
