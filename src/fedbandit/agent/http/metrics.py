@@ -159,7 +159,7 @@ def _neighbours(state: SiteState) -> Iterator[Metric]:
         yield _counters(f"fedbandit_neighbour_{what}", says, "neighbour", zip(names, counts, strict=True))
     yield each("fedbandit_neighbour_reachable", "Whether it is reachable.", [link.reachable for link in links])
     yield each("fedbandit_neighbour_left", "Whether it has left for good.", [link.left for link in links])
-    says = "Changes of the arms that it knew when it was last heard."
+    says = "Changes of the arms that it knew at the last exchange."
     yield each("fedbandit_neighbour_arms_version", says, [link.arms_version for link in links])
     last = [link.last_exchange for link in links]
     says = "Time of the last exchange; absent before the first."

@@ -234,7 +234,7 @@ class NeighbourState(_StateModel):
     )
     left: bool = Field(description="it has left for good, and what it contributed was removed")
     flow: list[FlowState] = Field(
-        default=[], description="what the link carries of each arm: all that it ever told us; `leave` removes it"
+        default=[], description="what the link carries of each arm: all that it ever sent us; `leave` removes it"
     )
     arms_version: int = Field(default=0, description="how many changes of the arms it knew at the last exchange")
     moved: float = Field(

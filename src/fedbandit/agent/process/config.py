@@ -231,7 +231,7 @@ def _duration(value: Any) -> float:
     raise InvalidArgument("", value, "0, or a number of days, hours, minutes or seconds, such as '30 days' or '90 s'")
 
 
-class _SharesSection(Section):
+class _FederationShares(Section):
     control: str | None = None
     control_share: float = 0.0
     least_share: float = 0.0
@@ -248,7 +248,7 @@ class FederationSection(Section):
     default_reward: float | None = None
     counts: str | None = None
     max_decisions_per_day: float | None = None
-    shares: _SharesSection | None = None
+    shares: _FederationShares | None = None
     policy: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -305,7 +305,7 @@ def _terms(section: FederationSection, policy: Policy, trusted: str) -> Federati
     )
 
 
-def _shares(section: _SharesSection | None) -> Shares | None:
+def _shares(section: _FederationShares | None) -> Shares | None:
     if section is None:
         return None
     try:
