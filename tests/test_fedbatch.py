@@ -66,6 +66,7 @@ def test_the_safe_radius_word_for_word(tape, epsilon, first):
     agree(tape, FedBatch(epsilon, index="ucb", radius="safe", first_batch=first), safe=True)
 
 
+@pytest.mark.slow
 def test_catching_up_word_for_word():
     """With ``catches_up`` line 6 of Algorithm 1 comes before the index; the tape is long enough for it to matter."""
     tape = Tape.random(graph.path(4), 3, 1500, seed=3, reward_range=(-4, 5))

@@ -289,6 +289,7 @@ def test_before_the_first_releases_nobody_has_found_anything():
     assert curve.kept.at(62) > 0.3
 
 
+@pytest.mark.slow
 def test_the_chance_grows_with_epsilon_sites_and_gap(coarse):
     """The standard error of a difference of two curves of 300 trials is at most sqrt(2 / 1200)."""
 
@@ -581,6 +582,7 @@ def test_a_plan_from_python(quick):
     ]
 
 
+@pytest.mark.slow
 def test_all_ways_are_simulated_as_far_as_they_are_compared(quick):
     forecast = fedbandit.plan(4, 2, 0.3, 0.2)
     assert forecast.compared_at == forecast.together.found > 5 * forecast.pooled.found

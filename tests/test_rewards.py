@@ -60,9 +60,8 @@ def drawn(problem, i, arm, count):
 # ---------------------------------------------------------------- any family
 
 
-@pytest.mark.parametrize(
-    "family", ["empirical", *(pytest.param(it, marks=pytest.mark.slow) for it in ("student_t", "own"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
 def test_private_policies_and_threads(family, tmp_path):
     """Privacy needs a declared range; a clamped run is the same on any number of threads, and in its file."""
     with pytest.raises(InvalidArgument, match=r"reward_range must be declared for FedBatch .* unbounded unless"):
