@@ -144,8 +144,9 @@ def run_trials(
 ) -> list[Record]:
     """Play all trials of all policies; return a record per policy.
 
-    ``on_rounds`` receives the number of rounds done so far. ``on_estimates`` receives policy, position of the trial, checkpoint, all estimates [agent, arm] and the agents'
-    records, whose memory is used again; called from several threads.
+    ``on_rounds`` receives the number of rounds done so far. ``on_estimates`` receives policy, position of the trial,
+    checkpoint, all estimates [agent, arm] and the agents' records, whose memory is used again; it is called from
+    several threads.
 
     If there are more threads than trials, several play a large trial together.
 
