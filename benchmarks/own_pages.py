@@ -26,7 +26,7 @@ COPIES = {
         "return Terms(1.01 * setting.scale)",
     ),
     "Gossip_UCB": ("gossip_ucb", "return terms_of(setting, 1.0)", "return terms_of(setting, 1.01)"),
-    "FedBatch Thompson": ("fed_batch", "+ me.deviation[k] * me.belief[k]", "+ 1.01 * me.deviation[k] * me.belief[k]"),
+    "FedBatch Thompson": ("fed_batch", "FACTOR = radii", "FACTOR = 1.01 * radii"),
 }
 
 

@@ -88,7 +88,7 @@ PAGE = Page(
         x_mean=Number[ARMS],
         spare=Number[ARMS],
         last=Number,
-        awake=Flag.passing,
+        awake=Flag.transient,
     ),
     averaged=("theta",),
     network="gossip",
@@ -411,7 +411,7 @@ LEAKS = {
         "nothing else writes it",
         None,
     ),
-    "a count that a restart forgets": ("n=Count[ARMS]", "n=Count[ARMS].passing", "nothing else writes it", None),
+    "a count that a restart forgets": ("n=Count[ARMS]", "n=Count[ARMS].transient", "nothing else writes it", None),
     "two levels": (
         "    return me.released[arm] + 1, 0\n",
         "    return me.released[arm] + 1, me.n[arm] % 2\n",
@@ -449,7 +449,7 @@ LEAKY_TREES = {
         "    if me.n[arm] > 1:\n        me.x_mean[arm] = (",
         "at every reward",
     ),
-    "slots that a restart forgets": ("Number[ARMS, LEVELS]", "Number[ARMS, LEVELS].passing", "after a restart"),
+    "slots that a restart forgets": ("Number[ARMS, LEVELS]", "Number[ARMS, LEVELS].transient", "after a restart"),
     "slots are published": (
         "    return (terms.share * me.x_mean[arm],)\n",
         "    return (me.x_mean[arm] - me.slots[arm][0],)\n",

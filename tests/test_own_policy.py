@@ -78,7 +78,7 @@ def radius(me, terms, seen, now, arm):
 
 
 PAGE = Page(
-    knows=Fields(n=Count[ARMS], x_mean=Number[ARMS], belief=Number[ARMS].passing),
+    knows=Fields(n=Count[ARMS], x_mean=Number[ARMS], belief=Number[ARMS].transient),
     averaged=("theta",),
     network="gossip",
     decide=decide,
@@ -277,7 +277,7 @@ def test_an_edited_file_never_runs_stale(tmp_path):
         ("BONUS = 0.0", "BONUS = 0"),
         ("BONUS / sqrt(n)", "BONUS * sqrt(n)"),
         ("seen.theta[k] + bonus", "seen.theta[k] - bonus"),
-        ("belief=Number[ARMS].passing", "belief=Number[ARMS]"),
+        ("belief=Number[ARMS].transient", "belief=Number[ARMS]"),
         ('"gossip"', '"consensus"'),
     ],
 )
@@ -470,7 +470,8 @@ WRONG = {
     ),
     "a dict for KNOWS": (
         change(
-            "knows=Fields(n=Count[ARMS], x_mean=Number[ARMS], belief=Number[ARMS].passing)", "knows={'n': Count[ARMS]}"
+            "knows=Fields(n=Count[ARMS], x_mean=Number[ARMS], belief=Number[ARMS].transient)",
+            "knows={'n': Count[ARMS]}",
         ),
         r"knows is a dict: write Fields",
     ),

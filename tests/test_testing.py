@@ -310,7 +310,7 @@ def test_sites_with_other_code_have_other_terms(tutorial, tmp_path, monkeypatch)
         ('network="gossip"', 'network="consensus"', "a live site plays pages of the network 'gossip'"),
         ("terms.share * me.x_mean[arm]", "terms.share * me.x_mean[arm] * me.n[arm]", "a live site gossips means"),
         ("explore: float = 0.1", "explore: float = 0.1\n    epsilon: float = 1.0", "asks for no noise"),
-        ("n=Count[ARMS]", "n=Count[ARMS].passing", r"knows must have n=Count\[ARMS\]"),
+        ("n=Count[ARMS]", "n=Count[ARMS].transient", r"knows must have n=Count\[ARMS\]"),
     ],
 )
 def test_what_a_live_site_cannot_play(tmp_path, monkeypatch, old, new, words):

@@ -1,7 +1,7 @@
 """Shares of arms in compiled code: a decision by share, and what an agent knows in a world without the control arm.
 
 The index never chooses the control arm: the page is asked in that world. It is a record with one arm less, filled as
-``policies.plain.narrowed`` fills lists: kept fields are copied, byte by byte, and passing ones derived anew.
+``policies.plain.narrowed`` fills lists: kept fields are copied, byte by byte, and transient ones derived anew.
 """
 
 from typing import Any, NamedTuple
@@ -83,7 +83,7 @@ def keep_fresh(sharing: Any, i: int) -> None:
 
 @compile_inner
 def narrow(sharing: Any, i: int) -> None:
-    """Fill an agent's record without the control arm; what is passing stays as before the first round."""
+    """Fill an agent's record without the control arm; what is transient stays as before the first round."""
     for b in range(sharing.fresh.shape[1]):
         sharing.few_bytes[i, b] = sharing.fresh[i, b]
     for c in range(len(sharing.places)):

@@ -68,15 +68,15 @@ KNOWS = Fields(
     slope=Number[ARMS],  # the tail of its noise: slope log t + level
     level=Number[ARMS],
     share=Number,  # in the average over agents
-    spread=Number[ARMS].passing,  # the standard deviation of theta: Thompson sampling draws with it
-    rewards=Number[ARMS].passing,  # how many rewards theta is worth, for the divergence
-    winner=Count.passing,  # by divergence
-    winner_until=Number.passing,  # the log t up to which it stays the winner
-    theta=Number[ARMS].passing,
-    unknown=Flag[ARMS].passing,  # arms that the agent cannot judge yet
-    num_unknown=Count.passing,
-    belief=Number[ARMS].passing,
-    caught_up=Count.passing,  # decisions by the consistency rule, if it is on
+    spread=Number[ARMS].transient,  # the standard deviation of theta: Thompson sampling draws with it
+    rewards=Number[ARMS].transient,  # how many rewards theta is worth, for the divergence
+    winner=Count.transient,  # by divergence
+    winner_until=Number.transient,  # the log t up to which it stays the winner
+    theta=Number[ARMS].transient,
+    unknown=Flag[ARMS].transient,  # arms that the agent cannot judge yet
+    num_unknown=Count.transient,
+    belief=Number[ARMS].transient,
+    caught_up=Count.transient,  # decisions by the consistency rule, if it is on
 )
 
 

@@ -44,8 +44,8 @@ KNOWS = Fields(
     x_mean=Number[ARMS],
     sampling=Number[ARMS],  # the parts of C~ that change only at a pull
     noise=Number[ARMS],
-    belief=Number[ARMS].passing,  # Q
-    caught_up=Count.passing,  # decisions by the consistency rule
+    belief=Number[ARMS].transient,  # Q
+    caught_up=Count.transient,  # decisions by the consistency rule
 )
 
 

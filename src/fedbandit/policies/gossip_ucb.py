@@ -25,8 +25,8 @@ KNOWS = Fields(
     total=Number[ARMS],  # their sum
     x_mean=Number[ARMS],
     spread=Number[ARMS],  # the part of C that changes at a pull only
-    belief=Number[ARMS].passing,  # Q
-    caught_up=Count.passing,  # decisions by the consistency rule
+    belief=Number[ARMS].transient,  # Q
+    caught_up=Count.transient,  # decisions by the consistency rule
 )
 
 

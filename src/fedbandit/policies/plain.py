@@ -117,7 +117,7 @@ def _row(value: Any) -> list[Any]:
 def narrowed(page: Page, terms: Any, me: Me, seen: Seen, arms: Sequence[int]) -> tuple[Me, Seen]:
     """Copies in which only these arms exist: what ``page.decide`` says of them is a position in ``arms``.
 
-    As after a restart in a world of these arms: kept fields are those of ``me``, passing ones are derived anew. So
+    As after a restart in a world of these arms: kept fields are those of ``me``, transient ones are derived anew. So
     nothing counts, or points at, an arm that is not there.
     """
     few, shown = new_me(page, terms, len(arms)), new_seen(page, len(arms))

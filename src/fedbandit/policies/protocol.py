@@ -80,8 +80,8 @@ class Field:
         return replace(self, shape=shape if isinstance(shape, tuple) else (shape,))
 
     @property
-    def passing(self) -> "Field":
-        """The same field, which need not be kept: ``Number[ARMS].passing``."""
+    def transient(self) -> "Field":
+        """The same field, which need not be kept: ``Number[ARMS].transient``."""
         return replace(self, is_kept=False)
 
 
@@ -98,7 +98,7 @@ class Fields(dict[str, Field]):
                 raise InvalidArgument(f"Fields.{name}", field, "left out: the engine keeps it for every page")
             if not isinstance(field, Field):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InvalidArgument(f"Fields.{name}", field, "a Count, Number or Flag, or a row such as Number[ARMS]")
-        super().__init__(tried=Count[ARMS].passing, **fields)
+        super().__init__(tried=Count[ARMS].transient, **fields)
 
 
 class Now(NamedTuple):

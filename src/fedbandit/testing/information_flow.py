@@ -50,7 +50,7 @@ _SYMBOLS: dict[Any, str] = {
 # ---------------------------------------------------------------- what stands for a number
 
 
-class Number(NamedTuple):
+class Public(NamedTuple):
     """A public number: a combination of names with whole coefficients, so that equal whole numbers look equal."""
 
     parts: tuple[tuple[str, int], ...]
@@ -66,8 +66,8 @@ class Number(NamedTuple):
 class Reward(NamedTuple):
     """A reward, or what was computed from it, not clamped at both ends yet."""
 
-    low: Number | None = None
-    high: Number | None = None
+    low: Public | None = None
+    high: Public | None = None
 
 
 class Sum(NamedTuple):
@@ -85,11 +85,11 @@ class Noise(NamedTuple):
     in_tree: bool = False
 
 
-class Row(NamedTuple):
+class Place(NamedTuple):
     """A row of ``me``, or a part of it."""
 
     field: str
-    place: tuple[str, ...] = ()
+    at: tuple[str, ...] = ()
 
 
 class Argument(NamedTuple):
@@ -102,38 +102,38 @@ class Condition(NamedTuple):
     """Whether a whole number is 0 or below 0, or what a text says."""
 
     kind: str  # zero, below, text
-    number: Number
+    number: Public
     text: str = ""
     holds: bool = True
 
 
-Clamp = tuple[Number, Number]
-ARM = Number((("arm", 1),), 0, False)  # it is unsigned in compiled code: arm - 1 may be huge
+Clamp = tuple[Public, Public]
+ARM = Public((("arm", 1),), 0, False)  # it is unsigned in compiled code: arm - 1 may be huge
 
 
-def _named(text: str, is_whole: bool = False) -> Number:
-    return Number(((text, 1),), 0, is_whole)
+def _named(text: str, is_whole: bool = False) -> Public:
+    return Public(((text, 1),), 0, is_whole)
 
 
-def _constant(value: Any) -> Number:
-    return Number((), value, isinstance(value, int))
+def _constant(value: Any) -> Public:
+    return Public((), value, isinstance(value, int))
 
 
-def _result(target: Any, arguments: Sequence[str], is_whole: bool = False) -> Number:
+def _result(target: Any, arguments: Sequence[str], is_whole: bool = False) -> Public:
     """What a function of numbers returns: the same for the same arguments."""
     line = target.__code__.co_firstlineno if isinstance(target, FunctionType) else ""  # a name may be defined twice
     return _named(f"{target.__module__}.{target.__qualname__}{line}({', '.join(arguments)})", is_whole)
 
 
-def _combined(a: Number, b: Number, factor: int = 1) -> Number:
+def _combined(a: Public, b: Public, factor: int = 1) -> Public:
     """A + factor * b, both whole."""
     parts = Counter(dict(a.parts))
     for name, coefficient in b.parts:
         parts[name] += factor * coefficient
-    return Number(tuple(sorted((n, c) for n, c in parts.items() if c)), a.constant + factor * b.constant)
+    return Public(tuple(sorted((n, c) for n, c in parts.items() if c)), a.constant + factor * b.constant)
 
 
-def _computed(symbol: str, a: Number, b: Number) -> Number:
+def _computed(symbol: str, a: Public, b: Public) -> Public:
     whole = a.is_whole and b.is_whole
     if not a.parts and not b.parts and symbol in "+-*":
         return _constant({"+": operator.add, "-": operator.sub, "*": operator.mul}[symbol](a.constant, b.constant))
@@ -144,7 +144,7 @@ def _computed(symbol: str, a: Number, b: Number) -> Number:
     return _named(f"({a} {symbol} {b})", whole and symbol not in ("/", "**"))
 
 
-def _condition(symbol: str, a: Number, b: Number) -> Condition:
+def _condition(symbol: str, a: Public, b: Public) -> Condition:
     if not (a.is_whole and b.is_whole):
         return Condition("text", _constant(0), f"{a} {symbol} {b}")
     if symbol in ("==", "!="):
@@ -285,7 +285,7 @@ class _Path:
     def refuse(self, node: ast.AST, words: str) -> NoReturn:
         raise _Refusal(words, self.frames[-1][0], node)
 
-    def fresh(self) -> Number:
+    def fresh(self) -> Public:
         """A number of which nothing is known, like no other of any path."""
         return _named(f"?{next(_NUMBERS)}")
 
@@ -320,14 +320,14 @@ class _Path:
         value = self.value(node)
         if isinstance(value, Condition):
             return self.goes(value)
-        if not isinstance(value, Number):
+        if not isinstance(value, Public):
             self.refuse(node, f"decides by {_words(value)}: which line runs next would tell about rewards")
         return self.goes(_condition("!=", value, _constant(0)))
 
     def compared(self, node: ast.expr, left: Any, op: ast.cmpop, right: Any) -> Condition:
         a, b = _plain(left), _plain(right)
-        if not isinstance(a, Number) or not isinstance(b, Number):
-            secret = right if isinstance(a, Number) else left
+        if not isinstance(a, Public) or not isinstance(b, Public):
+            secret = right if isinstance(a, Public) else left
             hint = f". To clamp it, write {_CLAMP}" if isinstance(secret, Reward) else ""
             self.refuse(node, f"compares {_words(secret)}: the outcome would tell about it{hint}")
         if type(op) not in _SYMBOLS:
@@ -383,17 +383,17 @@ class _Path:
             self.frames[-1][1][target.id] = value
         elif isinstance(target, ast.Tuple):
             several = cast("Sequence[Any]", value if type(value) is tuple else [self.fresh() for _ in target.elts])
-            if not isinstance(value, (tuple, Number)) or len(several) != len(target.elts):
+            if not isinstance(value, (tuple, Public)) or len(several) != len(target.elts):
                 self.refuse(target, f"takes {_words(value)} apart")
             for each, part in zip(target.elts, several, strict=True):
                 self.assign(each, part)
         else:
             place = self.place(target)
-            if not isinstance(place, Row):
+            if not isinstance(place, Place):
                 self.refuse(target, f"writes {ast.unparse(target)}: only what me holds may change")
             self.store(target, place, _plain(value))
 
-    def store(self, node: ast.expr, place: Row, value: Any) -> None:
+    def store(self, node: ast.expr, place: Place, value: Any) -> None:
         field, shape = place.field, self.page.knows[place.field].shape
         text = ast.unparse(node)
         if field in self.slots or isinstance(value, Noise):
@@ -401,16 +401,16 @@ class _Path:
         if isinstance(value, Reward):
             self.refuse(node, f"keeps a reward in {text} that is not clamped: write {_CLAMP}")
         if field in self.secret or isinstance(value, Sum):
-            if place.place != ("arm",) or shape != (ARMS,) or self.page.knows[field].kind != "number":
+            if place.at != ("arm",) or shape != (ARMS,) or self.page.knows[field].kind != "number":
                 self.refuse(node, f"keeps rewards in {text}: their sum stands in a row Number[ARMS], under [arm]")
-            if isinstance(value, Number) and (value.parts or value.constant != 0):
+            if isinstance(value, Public) and (value.parts or value.constant != 0):
                 self.refuse(node, f"sets {text} to another number than 0, where it sums up rewards")
-        elif not isinstance(value, Number):
+        elif not isinstance(value, Public):
             self.refuse(node, f"keeps {_words(value)} in {text}")
-        for key in [key for key in self.held if key[0] == field and key[1] != place.place]:
+        for key in [key for key in self.held if key[0] == field and key[1] != place.at]:
             del self.held[key]  # it may be the same entry
         self.versions[field] += 1
-        self.held[field, place.place] = value
+        self.held[field, place.at] = value
 
     def loop(self, node: ast.For | ast.While) -> None:
         """A loop may compute with public numbers; of what it writes nothing is known afterwards."""
@@ -420,8 +420,10 @@ class _Path:
             if isinstance(inner, ast.Return):
                 self.refuse(inner, "returns from inside a loop: write the loop as a function of its own")
             value = frame.get(inner.id) if isinstance(inner, ast.Name) else None
-            rows = {value.field} if isinstance(value, Row) else set[str]()
-            if rows & (self.secret | self.slots) or not isinstance(value, (Number, Row, Condition, Argument, NoneType)):
+            rows = {value.field} if isinstance(value, Place) else set[str]()
+            if rows & (self.secret | self.slots) or not isinstance(
+                value, (Public, Place, Condition, Argument, NoneType)
+            ):
                 self.refuse(inner, f"uses {_words(value)} inside a loop: compute with rewards outside of it")
             forgotten |= rows
         reached = [(function, cast(ast.AST, node)), *_reached(function, node).items()]
@@ -451,17 +453,17 @@ class _Path:
             if base == Argument("me"):
                 if node.attr not in self.page.knows:
                     self.refuse(node, f"uses me.{node.attr}")
-                return Row(node.attr)
+                return Place(node.attr)
             if base == Argument("terms"):
                 return _named(f"terms.{node.attr}", isinstance(getattr(self.terms, node.attr, None), int))
         if isinstance(node, ast.Subscript):
             base, index = self.place(node.value), self.value(node.slice)
-            if type(base) is tuple and isinstance(index, Number) and not index.parts:
+            if type(base) is tuple and isinstance(index, Public) and not index.parts:
                 return cast(Any, base)[int(index.constant)]
-            if not isinstance(index, Number):
+            if not isinstance(index, Public):
                 self.refuse(node, f"uses {_words(index)} as an index")
-            if isinstance(base, Row):
-                return Row(base.field, (*base.place, str(index)))
+            if isinstance(base, Place):
+                return Place(base.field, (*base.at, str(index)))
             self.refuse(node, f"takes an entry of {_words(base)}")
         return self.value(node) if not isinstance(node, ast.Attribute) else self.constant(node)
 
@@ -481,7 +483,7 @@ class _Path:
             return _constant(0 if node.value is None else node.value)
         if isinstance(node, (ast.Attribute, ast.Subscript)):
             place = self.place(node)
-            if isinstance(place, Row) and len(place.place) == len(self.page.knows[place.field].shape):
+            if isinstance(place, Place) and len(place.at) == len(self.page.knows[place.field].shape):
                 return self.entry(node, place)
             return place
         if isinstance(node, ast.BinOp):
@@ -503,35 +505,35 @@ class _Path:
             return self.called(node)
         return self.refuse(node, f"has {ast.unparse(node)}, which this check cannot follow: write it plainer")
 
-    def entry(self, node: ast.expr, place: Row) -> Any:
-        if (place.field, place.place) in self.held:
-            return self.held[place.field, place.place]
+    def entry(self, node: ast.expr, place: Place) -> Any:
+        if (place.field, place.at) in self.held:
+            return self.held[place.field, place.at]
         if place.field in self.slots:
             self.refuse(node, f"reads me.{place.field}, which holds noise")
         if place.field in self.secret:
-            if place.place != ("arm",):
+            if place.at != ("arm",):
                 self.refuse(node, f"reads {ast.unparse(node)}: rewards of an arm stand under [arm]")
             return Sum(frozenset((place.field,)))
-        text = f"me.{place.field}[{']['.join(place.place)}]{VERSION}{self.versions[place.field]}"
+        text = f"me.{place.field}[{']['.join(place.at)}]{VERSION}{self.versions[place.field]}"
         return _named(text, self.page.knows[place.field].kind != "number")
 
     def binary(self, node: ast.AST, left: Any, op: ast.operator, right: Any) -> Any:
         """The rules of arithmetic: what becomes of two stand-ins."""
         a, b, symbol = _plain(left), _plain(right), _SYMBOLS.get(type(op), "@")
-        if isinstance(a, Number) and isinstance(b, Number):
+        if isinstance(a, Public) and isinstance(b, Public):
             return _computed(symbol, a, b)
         pair: set[Any] = {type(a), type(b)}
-        if pair <= {Reward, Number} and (symbol in "+-*" or (symbol == "/" and isinstance(b, Number))):
+        if pair <= {Reward, Public} and (symbol in "+-*" or (symbol == "/" and isinstance(b, Public))):
             return Reward()  # any function of one reward that cannot fail: a clamp follows
-        if pair == {Sum, Number} and symbol == "+":
-            row = str(a if isinstance(a, Number) else b).partition(f"[arm]{VERSION}")
+        if pair == {Sum, Public} and symbol == "+":
+            row = str(a if isinstance(a, Public) else b).partition(f"[arm]{VERSION}")
             if row[2] == "0" and row[0].startswith("me."):
                 raise _HoldsRewards(row[0][len("me.") :])
         if pair == {Sum} and symbol == "+":
             if a.parts & b.parts:
                 self.refuse(node, "adds the same rewards twice to a sum")
             return Sum(a.parts | b.parts)
-        if symbol == "+" and (pair == {Sum, Noise} or pair == {Number, Noise}):
+        if symbol == "+" and (pair == {Sum, Noise} or pair == {Public, Noise}):
             rewards, noise = (b, a) if isinstance(a, Noise) else (a, b)
             return self.release(node, rewards.parts if isinstance(rewards, Sum) else frozenset(), noise)
         if Noise in pair:
@@ -541,9 +543,9 @@ class _Path:
             what = _words(a if isinstance(a, (Sum, Reward)) else b)
             hint = "rewards are only summed, under [arm], until noise is added"
             self.refuse(node, f"computes {symbol} with {what}: {f'clamp it, {_CLAMP}' if Reward in pair else hint}")
-        return self.refuse(node, f"computes with {_words(b if isinstance(a, Number) else a)}")
+        return self.refuse(node, f"computes with {_words(b if isinstance(a, Public) else a)}")
 
-    def release(self, node: ast.AST, rewards: frozenset[str], noise: Noise) -> Number:
+    def release(self, node: ast.AST, rewards: frozenset[str], noise: Noise) -> Public:
         if self.released is not None or (not noise.in_tree and self.noise_at is not None):
             self.refuse(node, "uses the same noise a second time: the difference of the two shows rewards")
         self.released = rewards, (self.frames[-1][0], node)
@@ -559,15 +561,15 @@ class _Path:
         everything = [*given, *by_name.values()]
         if target is TREE:
             return self.add_to_tree(node, given)
-        if target is len and len(given) == 1 and isinstance(given[0], Row):
+        if target is len and len(given) == 1 and isinstance(given[0], Place):
             return _named(f"len(me.{given[0].field})", is_whole=True)
         if target in (min, max) and any(isinstance(x, Reward) for x in given) and not by_name:
             return self.clamped(node, target, given)
-        rows = [x for x in everything if isinstance(x, Row)]
+        rows = [x for x in everything if isinstance(x, Place)]
         for row in rows:
             if row.field in self.secret | self.slots:
                 self.refuse(node, f"hands the row me.{row.field} to {name}: it holds rewards that no noise hides yet")
-        secrets = [x for x in everything if not isinstance(x, (Number, Row))]
+        secrets = [x for x in everything if not isinstance(x, (Public, Place))]
         if secrets and isinstance(target, FunctionType):
             return self.call(target, given, by_name, node)
         if secrets:
@@ -578,7 +580,7 @@ class _Path:
                 self.forget(row.field)
         if rows:
             return self.fresh()
-        numbers = cast("list[Number]", everything)
+        numbers = cast("list[Public]", everything)
         whole = all(x.is_whole for x in numbers) and target in (int, abs, min, max)
         if target is int and whole:
             return numbers[0]
@@ -587,7 +589,7 @@ class _Path:
 
     def clamped(self, node: ast.Call, target: Any, given: Sequence[Any]) -> Any:
         """One end of a clamp; with both ends it is a number of bounded sensitivity."""
-        bounds = [x for x in given if isinstance(x, Number)]
+        bounds = [x for x in given if isinstance(x, Public)]
         rewards = [x for x in given if isinstance(x, Reward)]
         if len(given) != 2 or len(bounds) != 1:
             self.refuse(node, f"takes {target.__name__} of a reward and something else: clamp it, {_CLAMP}")
@@ -603,7 +605,7 @@ class _Path:
     def add_to_tree(self, node: ast.Call, given: Sequence[Any]) -> Noise:
         """The noise of all intervals that make the prefix (``rules.mean.pull_tree_add``)."""
         row, count, noise = given if len(given) == 3 else (None, None, None)
-        if not isinstance(row, Row) or row.place != ("arm",) or not isinstance(noise, Noise) or noise.in_tree:
+        if not isinstance(row, Place) or row.at != ("arm",) or not isinstance(noise, Noise) or noise.in_tree:
             self.refuse(node, "calls pull_tree_add otherwise than pull_tree_add(me.slots[arm], me.n[arm], noise)")
         if self.noise_at is not None:
             self.refuse(node, "uses the same noise a second time")
@@ -621,7 +623,7 @@ def _words(value: Any) -> str:
         return "a reward" if isinstance(value, Reward) else "rewards that no noise hides yet"
     if isinstance(value, Noise):
         return "noise"
-    if isinstance(value, Row):
+    if isinstance(value, Place):
         return f"the row me.{value.field}"
     return value.name if isinstance(value, Argument) else "something that is no number"
 
@@ -687,7 +689,7 @@ class _Proof:
         self.name = name
         return getattr(self.page, name)
 
-    def after(self, field: str) -> Number:
+    def after(self, field: str) -> Public:
         """A count that has grown by 1."""
         return _combined(_named(f"me.{field}[arm]{VERSION}0", True), _constant(1))
 
@@ -742,7 +744,7 @@ class _Proof:
         (slots,), (total,) = trees, self.secret
         for field in (slots, total):
             if not self.page.knows[field].is_kept:
-                raise _Refusal(f"needs me.{field} after a restart: it must not be passing", *here)
+                raise _Refusal(f"needs me.{field} after a restart: it must not be transient", *here)
         for path in paths:
             if total not in self.kept(path)[total]:
                 raise _Refusal(f"sets me.{total} back: a tree needs the sum of all rewards", *here)
@@ -753,7 +755,7 @@ class _Proof:
         """Fresh noise, wherever ``observe`` adds it."""
         due = list(self.paths("noise_due", ARM))
         for asked, end in due:
-            if not isinstance(end, Number):
+            if not isinstance(end, Public):
                 raise _Refusal("asks for two draws: this check follows pages with one", self.function("noise_due"))
             equal = [it.number for it in asked.conditions if it.kind == "zero" and it.holds]
             equal += [_combined(_constant(0), number, -1) for number in equal] + [_constant(0)]
@@ -818,7 +820,7 @@ def check_cost(kind: str, flow: Flow, terms: Any, epsilon: float, horizon: int) 
         raise WrongPage(kind, "adds noise by a tree, and the terms have no max_pulls, an int: how deep does it become?")
     levels = max(max_pulls or 0, horizon + 1).bit_length() if flow.has_tree else 1
 
-    def bound(number: Number) -> float:
+    def bound(number: Public) -> float:
         return getattr(terms, str(number)[len("terms.") :]) if number.parts else number.constant
 
     for low, high in dict.fromkeys((bound(low), bound(high)) for low, high in flow.clamps):
