@@ -182,6 +182,9 @@ def sure_of(best_arm: int, theta: NDArray[np.float64], deviation: NDArray[np.flo
     return sure
 
 
+# ---------------------------------------------------------------- runs
+
+
 OnRun = Callable[[str, int, int], None]
 """Takes the name of a run, and the agent-pulls that it has done and will do."""
 

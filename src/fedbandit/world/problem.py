@@ -42,150 +42,16 @@ from fedbandit.world.rewards import (
 __all__ = [
     "EdgesPerRound",
     "Problem",
-    "checked_changes",
-    "checked_edges_per_round",
-    "checked_rates",
-    "checked_weights",
-    "drift",
     "finite_matrix",
 ]
 
-
-def finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
-    """``value`` as a read-only matrix of finite floats."""
-    try:
-        matrix = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgument(argument, value, "a matrix of numbers, one row per agent") from None
-    if matrix.ndim != 2 or matrix.size == 0:
-        raise InvalidArgument(
-            argument, f"an array of shape {matrix.shape}", "a matrix: a row per agent, a column per arm"
-        )
-    if not np.isfinite(matrix).all():
-        i, k = np.argwhere(~np.isfinite(matrix))[0]
-        raise InvalidArgument(f"{argument}[{i}, {k}]", float(matrix[i, k]), "finite")
-    if np.abs(matrix).max() > LARGEST:
-        raise InvalidArgument(argument, float(np.abs(matrix).max()), f"at most {LARGEST:g} in size")
-    matrix.flags.writeable = False
-    return matrix
-
-
-def checked_weights(
-    weights: ArrayLike | None, num_agents: int, rates: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
-    """Weights of all agents, read-only; equal ones by default, or those of their rates, where patients count."""
-    if rates is not None:
-        by_rate = rates / rates.sum()
-        if weights is not None and not np.array_equal(weights, by_rate):
-            raise InvalidArgument("weights", weights, "left out where patients count: they follow from the rates")
-        weights = by_rate
-    if weights is None:
-        weights = np.full(num_agents, 1.0 / num_agents)
-    accepted = f"{num_agents} numbers of at least 0 with sum 1, one per agent"
-    try:
-        given = np.array(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgument("weights", weights, accepted) from None
-    if given.shape != (num_agents,) or not np.isfinite(given).all() or (given < 0).any():
-        raise InvalidArgument("weights", weights, accepted)
-    if abs(given.sum() - 1.0) > 1e-9:
-        raise InvalidArgument("weights", f"weights with sum {given.sum():g}", accepted)
-    given.flags.writeable = False
-    return given
-
-
-def checked_rates(rates: ArrayLike | None, num_agents: int) -> NDArray[np.float64] | None:
-    """Rates of all agents, read-only; None: all in step."""
-    if rates is None:
-        return None
-    accepted = f"{num_agents} numbers above 0 and at most 1, one per agent"
-    try:
-        given = np.array(rates, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgument("rates", rates, accepted) from None
-    if given.shape != (num_agents,) or not ((given > 0) & (given <= 1)).all():
-        raise InvalidArgument("rates", rates, accepted)
-    given.flags.writeable = False
-    return given
-
-
-# ---------------------------------------------------------------- means that change
-
-
-Means = NDArray[np.float64]
-
-_LATEST = 10**12  # round
-
-
-def checked_changes(
-    changes: Sequence[tuple[int, ArrayLike]], first: Means, rewards: Family
-) -> tuple[tuple[int, Means], ...]:
-    """First rounds of new means, in order, and the means: of the shape of the ``first``, and right for the rewards."""
-    return tuple(_checked(changes, first, rewards))
-
-
-def _checked(changes: Sequence[tuple[int, ArrayLike]], first: Means, rewards: Family) -> Iterator[tuple[int, Means]]:
-    last = 0
-    if not isinstance(changes, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidArgument("changes", changes, "a list of (first round, means)")
-    for position, change in enumerate(changes, 1):
-        where = f"changes[{position}]"
-        if not isinstance(change, Sequence) or len(change) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
-            raise InvalidArgument(where, change, "a first round and means")
-        start, given = change
-        last = whole_number(f"{where}, first round", start, last + 1, _LATEST)
-        means = finite_matrix(f"{where}, means", given)
-        if means.shape != first.shape:
-            accepted = f"of the first means' shape {first.shape}"
-            raise InvalidArgument(f"{where}, means", f"of shape {means.shape}", accepted)
-        try:
-            rewards.check(means)
-        except InvalidArgument as error:
-            raise error.at(where) from None
-        yield last, means
-
-
-def drift(means: ArrayLike, final_means: ArrayLike, rounds: tuple[int, int], steps: int) -> list[tuple[int, Means]]:
-    """Means that move evenly from ``means`` to ``final_means`` between two rounds, in so many equal steps."""
-    first, last = finite_matrix("means", means), finite_matrix("final_means", final_means)
-    if first.shape != last.shape:
-        raise InvalidArgument("final_means", f"of shape {last.shape}", f"of the means' shape {first.shape}")
-    if not isinstance(rounds, Sequence) or len(rounds) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
-        raise InvalidArgument("rounds", rounds, "the rounds in which the drift begins and ends")
-    start = whole_number("rounds[0]", rounds[0], 0, _LATEST)
-    end = whole_number("rounds[1]", rounds[1], start + 1, _LATEST)
-    count = min(whole_number("steps", steps, 1, 10**5), end - start)
-    later = [(start + (end - start) * s // count, first + (last - first) * (s / count)) for s in range(1, count + 1)]
-    return [(0, first), *later]
-
-
-# ---------------------------------------------------------------- edges of a round
-
-
 EdgesPerRound = Literal["one", "matching", "all"] | float | Callable[[int, int, int, float], bool]
-
-
-def checked_edges_per_round(given: Any) -> Any:
-    """The rule, if it is one."""
-    if isinstance(given, FunctionType):
-        if given.__code__.co_argcount != 4 or given.__defaults__ or given.__kwdefaults__:
-            raise InvalidArgument("edges_per_round", given, "a function of t, i, j and u")
-        return given
-    if isinstance(given, str) and given in ("one", "matching", "all"):
-        return given
-    if isinstance(given, str) or callable(given):
-        accepted = "'one', 'matching', 'all', a probability, or a function meets(t, i, j, u)"
-        raise InvalidArgument("edges_per_round", given, accepted)
-    return number_between("edges_per_round", given, 0.0, 1.0)
-
-
-# ---------------------------------------------------------------- the problem
-
-
+Means = NDArray[np.float64]
 AnyGraph = Graph | Schedule | Contacts | str
 Rewards = str | Callable[[Any, Any], Any]
 
 MAX_ARMS = 10_000
+_LATEST = 10**12  # round
 
 
 class _Options(TypedDict, total=False):
@@ -260,14 +126,14 @@ class Problem:
         whole_number("num_arms (columns of means)", self.means.shape[1], 2, MAX_ARMS)
         instance("rewards", self.rewards, Family, "a family of fedbandit.world.rewards")
         self.rewards.check(self.means)
-        object.__setattr__(self, "rates", checked_rates(self.rates, self.num_agents))
+        object.__setattr__(self, "rates", _checked_rates(self.rates, self.num_agents))
         by_rate = np.ones(self.num_agents) if self.rates is None else self.rates
         by_rate = by_rate if checked_counts("counts", self.counts) == "patients" else None
-        object.__setattr__(self, "weights", checked_weights(self.weights, self.num_agents, by_rate))
-        object.__setattr__(self, "edges_per_round", checked_edges_per_round(self.edges_per_round))
+        object.__setattr__(self, "weights", _checked_weights(self.weights, self.num_agents, by_rate))
+        object.__setattr__(self, "edges_per_round", _checked_edges_per_round(self.edges_per_round))
         if isinstance(self.over_time, Contacts) and self.edges_per_round != "one":
             raise InvalidArgument("edges_per_round", self.edges_per_round, "left out: the contact list has all links")
-        object.__setattr__(self, "changes", checked_changes(self.changes, self.means, self.rewards))
+        object.__setattr__(self, "changes", tuple(_checked_changes(self.changes, self.means, self.rewards)))
         late = self.delays, self.reward_window, self.default_reward
         found = checked_lateness(*late, self.num_agents, self.rewards)
         for name, value in zip(("delays", "reward_window", "default_reward"), found, strict=True):
@@ -441,7 +307,7 @@ class Problem:
         **options: Any,
     ) -> "Problem":
         """Means that move evenly from ``means`` to ``final_means`` between two rounds, in so many equal steps."""
-        return cls.changing(drift(means, final_means, rounds, steps), graph, rewards, **options)
+        return cls.changing(_drift(means, final_means, rounds, steps), graph, rewards, **options)
 
     @cached_property
     def periods(self) -> tuple[tuple[int, "Problem"], ...]:
@@ -515,3 +381,119 @@ class Problem:
 
 def _world(means: ArrayLike, graph: AnyGraph, options: Any) -> dict[str, Any]:
     return {"means": means, "graph": graph, **options}
+
+
+# ---------------------------------------------------------------- checks
+
+
+def finite_matrix(argument: str, value: ArrayLike) -> NDArray[np.float64]:
+    """``value`` as a read-only matrix of finite floats."""
+    try:
+        matrix = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument(argument, value, "a matrix of numbers, one row per agent") from None
+    if matrix.ndim != 2 or matrix.size == 0:
+        raise InvalidArgument(
+            argument, f"an array of shape {matrix.shape}", "a matrix: a row per agent, a column per arm"
+        )
+    if not np.isfinite(matrix).all():
+        i, k = np.argwhere(~np.isfinite(matrix))[0]
+        raise InvalidArgument(f"{argument}[{i}, {k}]", float(matrix[i, k]), "finite")
+    if np.abs(matrix).max() > LARGEST:
+        raise InvalidArgument(argument, float(np.abs(matrix).max()), f"at most {LARGEST:g} in size")
+    matrix.flags.writeable = False
+    return matrix
+
+
+def _checked_weights(
+    weights: ArrayLike | None, num_agents: int, rates: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Weights of all agents, read-only; equal ones by default, or those of their rates, where patients count."""
+    if rates is not None:
+        by_rate = rates / rates.sum()
+        if weights is not None and not np.array_equal(weights, by_rate):
+            raise InvalidArgument("weights", weights, "left out where patients count: they follow from the rates")
+        weights = by_rate
+    if weights is None:
+        weights = np.full(num_agents, 1.0 / num_agents)
+    accepted = f"{num_agents} numbers of at least 0 with sum 1, one per agent"
+    try:
+        given = np.array(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument("weights", weights, accepted) from None
+    if given.shape != (num_agents,) or not np.isfinite(given).all() or (given < 0).any():
+        raise InvalidArgument("weights", weights, accepted)
+    if abs(given.sum() - 1.0) > 1e-9:
+        raise InvalidArgument("weights", f"weights with sum {given.sum():g}", accepted)
+    given.flags.writeable = False
+    return given
+
+
+def _checked_rates(rates: ArrayLike | None, num_agents: int) -> NDArray[np.float64] | None:
+    """Rates of all agents, read-only; None: all in step."""
+    if rates is None:
+        return None
+    accepted = f"{num_agents} numbers above 0 and at most 1, one per agent"
+    try:
+        given = np.array(rates, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument("rates", rates, accepted) from None
+    if given.shape != (num_agents,) or not ((given > 0) & (given <= 1)).all():
+        raise InvalidArgument("rates", rates, accepted)
+    given.flags.writeable = False
+    return given
+
+
+def _checked_edges_per_round(given: Any) -> Any:
+    """The rule, if it is one."""
+    if isinstance(given, FunctionType):
+        if given.__code__.co_argcount != 4 or given.__defaults__ or given.__kwdefaults__:
+            raise InvalidArgument("edges_per_round", given, "a function of t, i, j and u")
+        return given
+    if isinstance(given, str) and given in ("one", "matching", "all"):
+        return given
+    if isinstance(given, str) or callable(given):
+        accepted = "'one', 'matching', 'all', a probability, or a function meets(t, i, j, u)"
+        raise InvalidArgument("edges_per_round", given, accepted)
+    return number_between("edges_per_round", given, 0.0, 1.0)
+
+
+# ---------------------------------------------------------------- means that change
+
+
+def _checked_changes(
+    changes: Sequence[tuple[int, ArrayLike]], first: Means, rewards: Family
+) -> Iterator[tuple[int, Means]]:
+    """First rounds of new means, in order, and the means: of the shape of the ``first``, and right for the rewards."""
+    last = 0
+    if not isinstance(changes, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument("changes", changes, "a list of (first round, means)")
+    for position, change in enumerate(changes, 1):
+        where = f"changes[{position}]"
+        if not isinstance(change, Sequence) or len(change) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+            raise InvalidArgument(where, change, "a first round and means")
+        start, given = change
+        last = whole_number(f"{where}, first round", start, last + 1, _LATEST)
+        means = finite_matrix(f"{where}, means", given)
+        if means.shape != first.shape:
+            accepted = f"of the first means' shape {first.shape}"
+            raise InvalidArgument(f"{where}, means", f"of shape {means.shape}", accepted)
+        try:
+            rewards.check(means)
+        except InvalidArgument as error:
+            raise error.at(where) from None
+        yield last, means
+
+
+def _drift(means: ArrayLike, final_means: ArrayLike, rounds: tuple[int, int], steps: int) -> list[tuple[int, Means]]:
+    """Means that move evenly from ``means`` to ``final_means`` between two rounds, in so many equal steps."""
+    first, last = finite_matrix("means", means), finite_matrix("final_means", final_means)
+    if first.shape != last.shape:
+        raise InvalidArgument("final_means", f"of shape {last.shape}", f"of the means' shape {first.shape}")
+    if not isinstance(rounds, Sequence) or len(rounds) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+        raise InvalidArgument("rounds", rounds, "the rounds in which the drift begins and ends")
+    start = whole_number("rounds[0]", rounds[0], 0, _LATEST)
+    end = whole_number("rounds[1]", rounds[1], start + 1, _LATEST)
+    count = min(whole_number("steps", steps, 1, 10**5), end - start)
+    later = [(start + (end - start) * s // count, first + (last - first) * (s / count)) for s in range(1, count + 1)]
+    return [(0, first), *later]
