@@ -228,15 +228,16 @@ def _try(key: str, bug: Bug, broken: Broken, watchers: Sequence[str], running: s
 def _judged(code: int, said: str, is_loaded: bool) -> tuple[str, str]:
     """The test that noticed, or why nobody did."""
     noticed = re.search(r"^(?:FAILED|ERROR) tests/(\S+?::.*?)(?: - .*)?$", said, re.MULTILINE)
+    broken = CANNOT_RUN.search(said)
     if not is_loaded:
-        return "", f"the module with the bug was not loaded\n{said[-1500:]}"
+        return "", f"the bug cannot run: {broken[0]}" if broken else "the module with the bug was not loaded"
     if code in CRASHES:
         return f"a crash ({signal.Signals(-code).name})", ""
     if code == 0:
         return "", "all tests passed"
     if code != 1 or noticed is None:
         return "", f"pytest ended with {code}\n{said[-1500:]}"
-    if broken := CANNOT_RUN.search(said):
+    if broken:
         return "", f"the bug cannot run: {broken[0]}"
     return noticed[1], ""
 

@@ -115,6 +115,7 @@ class Broken(NamedTuple):
     may_be_compiled: bool
 
 
+_WORD = re.compile(r"[^\W\d]\w*")
 _DEFINED = re.compile(r"^ *(?:(?:async )?def |class )?(\w+)(?:\(| *[:=\[])", re.MULTILINE)
 
 
@@ -143,14 +144,21 @@ class Package:
                 found += [_Place(module, name, names[name]) for name in names if f".{name}".endswith(f".{bug.where}")]
         return found
 
+    def _may_fit(self, place: _Place, bug: Bug) -> bool:
+        """Whether all words of the edits are there: much faster than to try."""
+        lines = self._texts[place.module][1].splitlines()[place.node.lineno - 1 : place.node.end_lineno]
+        words = set(_WORD.findall("\n".join(lines)))
+        old = [what if isinstance(what, str) else what[0] for kind, what in bug.edits if kind not in ("body", "value")]
+        return words.issuperset(_WORD.findall(" ".join(old)))
+
     def broken(self, bug: Bug) -> Broken:
         """The module of a bug with the bug in it; where several functions have the name, that which the edit fits.
 
         Raises:
             DoesNotFit: What the bug names is not there, or not as it should be.
         """
-        found, why = list[tuple[_Place, str]](), list[str]()
-        for place in self._places(bug):
+        found, why, places = list[tuple[_Place, str]](), list[str](), self._places(bug)
+        for place in [it for it in places if self._may_fit(it, bug)] or places:
             try:
                 found.append((place, _edited(place.node, bug.edits)))
             except DoesNotFit as error:
