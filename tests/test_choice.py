@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, InvalidArgument, Shares
+from fedbandit.agent.core import site as site_module
 from fedbandit.agent.core.decisions import Choice, SiteDraws, choice, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.memory_network import MemoryNetwork
@@ -128,7 +129,7 @@ def alone(terms, counts, seed):
 
 def _decided(site, arm):
     """A decision for this arm, whatever the page says."""
-    with patch.object(site, "choice", lambda *_: Choice(arm, 1.0)):
+    with patch.object(site_module, "choice", lambda *_: Choice(arm, 1.0)):
         return site.decide(0.0, SiteDraws((0.0,) * site.terms.num_arms, 0.5)).result
 
 
