@@ -131,7 +131,7 @@ def test_a_stop_names_the_neighbours_that_do_not_hear_of_it(tmp_path):
         assert "reachable neighbours are told at once" in said
         assert "cannot be reached" not in said
         wait_until(lambda: statuses(federation, "east")["A"] == "suspended")
-        first = said.split(". On disk")[0]
+        first = said.split(". Saved here")[0]
         assert command("arm", "suspend", "A", *north) == (0, f"'A' was suspended already: {first}\n"), "nothing is new"
         code, said = command("arm", "suspend", "A", "-c", federation.config("east"))
         assert said.startswith(f"'A' was suspended already: {first}. Your own stop is added")
