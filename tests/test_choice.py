@@ -342,7 +342,7 @@ def test_chances_are_computed_once_while_beliefs_stay(monkeypatch):
     monkeypatch.setattr(
         protocol, "chances_of_highest", lambda *given: calls.append(given) or chances_of_highest(*given)
     )
-    protocol._chances.cache_clear()
+    protocol._remembered.cache_clear()
     site, source = believing([0.3, 0.4, 0.5], [0.1, 0.2, 0.1]), Random(1)
     for _ in range(50):
         before = asked(site, draws_for(site.terms, source))
