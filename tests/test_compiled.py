@@ -2,6 +2,7 @@
 
 import math
 import re
+import runpy
 from pathlib import Path
 
 import numba
@@ -30,6 +31,17 @@ def test_a_loop_is_found_again_by_its_code():
             specialise(GossipUCB().page(), rewards.Gaussian(1.0), LINKS["matching"], watches=False)
         )._cache._key
     )
+
+
+def test_checkouts_share_a_folder_of_compiled_code(tmp_path, monkeypatch):
+    """Neither where a file lies nor when it was written is part of the key."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    for place in ("one", "other"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "twice.py").write_text("def twice(x):\n    return 2.0 * x\n")
+        space = runpy.run_path(str(tmp_path / place / "twice.py"))
+        assert compiled.compile_driver(space["twice"])(1.5) == 3.0
+        assert len(list(tmp_path.glob("*.nbi"))) == 1
 
 
 def test_a_changed_rule_is_compiled_anew(monkeypatch):

@@ -152,12 +152,14 @@ class _KeyedCache(_FunctionCache):
     Numba's own key is a hash of all that a function closes over. Compiled functions among that have another hash in
     every process, so it would never find them again. And it notices changes only in the file of the function. Ours is a
     hash of all code that the function reaches: a changed rule never runs from a stale cache, an edit of anything else
-    compiles nothing anew, and a new checkout of the same code finds what another one has compiled in the same folder.
+    compiles nothing anew, and checkouts that share a folder, NUMBA_CACHE_DIR, share compiled code.
     """
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._key = digest_of(function, covered=_COVERED) + _code_of_engine()
+        if _config.CACHE_DIR:  # of NUMBA_CACHE_DIR: one folder for all checkouts
+            self._cache_path = _config.CACHE_DIR
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         """Also the name of a file: Numba numbers the code in a file without a lock.
