@@ -5,6 +5,7 @@ import resource
 import signal
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -77,11 +78,15 @@ class TestWhatIsRefusedAtTheStart:
                     f"cannot listen for neighbours on 127.0.0.1:{port}",
                 ),
             }
-            for case, (process, *words) in cases.items():
-                code, output = told(process)
-                # The log may come first.
-                assert_mistake((code, "\n".join(output.splitlines()[-2:])), *words)
-                assert "Traceback" not in output, case
+            with ExitStack() as under_way:
+                for process, *_ in cases.values():
+                    under_way.enter_context(process)
+                    under_way.callback(process.kill)
+                for case, (process, *words) in cases.items():
+                    code, output = told(process)
+                    # The log may come first.
+                    assert_mistake((code, "\n".join(output.splitlines()[-2:])), *words)
+                    assert "Traceback" not in output, case
 
     @pytest.mark.parametrize("door", [pytest.param("gossip", marks=pytest.mark.slow), "http"])
     def test_a_first_start_whose_port_is_in_use_leaves_nothing(self, stopped, door):
