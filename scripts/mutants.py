@@ -279,4 +279,7 @@ def _write(outcomes: Sequence[Outcome]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped; the next run goes on from here")
