@@ -187,6 +187,7 @@ class TestDisks:
             assert code == 2
             assert f"chmod 700 {folder}" in output.replace("\n", "")
 
+    @pytest.mark.slow
     def test_others_cannot_read_the_state(self, tmp_path):
         with running(tmp_path, [("east", "north")], "north") as federation:
             for path in federation.state_file("north").parent.iterdir():
@@ -194,6 +195,7 @@ class TestDisks:
 
 
 class TestServing:
+    @pytest.mark.slow
     def test_decisions_while_neighbours_are_dead_or_stopped(self, tmp_path):
         links = [("north", "east"), ("north", "south")]
         with running(tmp_path, links, num_agents=3) as federation:
@@ -228,6 +230,7 @@ class TestServing:
             assert ask(f"{url}/v1/decisions/{ids[150]}/reward", "PUT", {"value": 1.0})[0] == 204
             assert sum('INSERT INTO "decision"' in line for line in dump(federation.state_file("north"))) == 50
 
+    @pytest.mark.slow
     def test_it_is_light(self, tmp_path):
         """Also after noise was drawn: nothing of the simulator is loaded."""
         with running(tmp_path, [("north", "east")]) as federation:

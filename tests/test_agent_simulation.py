@@ -87,9 +87,8 @@ def test_without_faults_agents_are_the_simulator(index, world):
     follow_the_tape(index, WORLDS[world], 600, in_memory)
 
 
-@pytest.mark.parametrize(
-    ("index", "world"), [("thompson", "ring"), pytest.param("ucb", "path", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("index", "world"), [("thompson", "ring"), ("ucb", "path")])
 def test_over_grpc_agents_are_the_simulator_too(tmp_path, index, world):
     """Real gRPC with mutual TLS, real files: the same arms, and what is gossiped to 1e-12."""
     networks = []

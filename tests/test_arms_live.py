@@ -52,6 +52,7 @@ def give(federation, name, count, mean=lambda _: 0.5):
     return given
 
 
+@pytest.mark.slow
 def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
     """Of three sites in a row one trusts the first, the last does not: it passes nothing on that it does not accept."""
     federation = LocalFederation(tmp_path, terms(3), [("north", "east"), ("south", "east")], 20.0)
@@ -107,6 +108,16 @@ def test_an_arm_comes_is_learnt_and_stopped_over_restarts(tmp_path):
         assert "A    suspended  suspend 'A' by" in said
         wait_until(lambda: len({arms(federation, it)["version"] for it in federation.names}) == 1)
     assert imbalance(read(federation, *federation.names)) <= 1e-12
+
+
+def test_a_stop_reaches_a_neighbour_without_an_exchange(tmp_path):
+    with LocalFederation(tmp_path, terms(2), [("north", "east")], SLOW) as federation:
+        wait_until(lambda: state(federation, "east")["neighbours"][0]["exchanges"])
+        before = state(federation, "east")["neighbours"][0]["exchanges"]
+        assert change(federation, "north", "suspend", "A")[0] == 201
+        wait_until(lambda: statuses(federation, "east")["A"] == "suspended")
+        assert state(federation, "east")["neighbours"][0]["exchanges"] == before
+        assert set(give(federation, "east", 5)) == {"B"}
 
 
 def test_a_stop_says_that_it_is_not_heard(tmp_path):

@@ -181,6 +181,7 @@ def test_a_window_without_delays_is_a_fixed_delay_of_the_same_rounds():
     assert np.array_equal(results[0].pulls[0, :, :, :5], results[2].pulls[0, :, :, :5])  # nobody knows anything yet
 
 
+@pytest.mark.slow
 def test_rewards_that_never_count_leave_a_round_robin():
     for late in ({"delays": "fixed:1000"}, {"reward_window": 201}, {"delays": "geometric:1e9"}):
         for policy in (THOMPSON, GossipUCB()):

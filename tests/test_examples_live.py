@@ -24,6 +24,7 @@ from fedbandit.agent.process.clock import SteadyClock
 from fedbandit.agent.process.config import read_config
 from live import TERMS, serving
 
+pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "http.md").read_text()
 
@@ -139,7 +140,6 @@ def test_an_action_that_is_no_arm_is_named(served):
     assert_one_line(ran, 1, "pizza")
 
 
-@pytest.mark.docs
 def test_the_page_on_personalizer_names_what_there_is():
     """Calls, terms and errors on the page exist, and the example is quoted as it is."""
     page = (ROOT / "docs" / "from-personalizer.md").read_text()
@@ -268,7 +268,6 @@ def test_a_port_in_use_is_one_line(tmp_path):
 # ---------------------------------------------------------------- the page
 
 
-@pytest.mark.docs
 @pytest.mark.parametrize("real", [True, False], ids=["curl", "its words"])
 def test_the_commands_of_the_page(tmp_path, real):
     """Every answer is as printed: by curl where it is installed, and by its words where it is not."""
@@ -320,7 +319,6 @@ def as_curl(command):
     return answer.text + (str(answer.status_code) if status else "")
 
 
-@pytest.mark.docs
 def test_the_python_of_the_page(served, capsys):
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(example.replace("http://127.0.0.1:8400", served.url), {})  # noqa: S102

@@ -24,8 +24,8 @@ IN_A_MINUTE = {
         f"simulate/bernoulli/{it}"
         for it in ("central_learning", "central_thompson_learning", "gse_present", "adap_ucb")
     ),
-    *(f"replay/full/{it}" for it in ("gossip_ucb", "fed_ucb_paper", "central_thompson", "coop_ucb2")),
-    *(f"replay/unit/{it}" for it in ("batch", "batch_first", "batch_catching_up", "adap_ucb")),
+    *(f"replay/full/{it}" for it in ("gossip_ucb", "fed_ucb_paper", "coop_ucb2")),
+    *(f"replay/unit/{it}" for it in ("batch", "batch_first")),
     *(f"replay/apart/{it}" for it in ("fed1_ucb", "gse_present")),
 }
 """Every page once. Variants compile for each kind of links, rewards and number of arms: the rest waits for test-all."""

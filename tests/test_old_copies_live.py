@@ -81,6 +81,7 @@ def put_back_at_a(federation, tmp_path):
     return federation
 
 
+@pytest.mark.slow
 def test_a_backup_that_is_put_back_releases_nothing_until_it_is_restored(put_back_at_a):
     """It hands out decisions and takes rewards; a new incarnation keeps them, and drops what may have been released."""
     federation = put_back_at_a

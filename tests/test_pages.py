@@ -101,6 +101,7 @@ LIVE = {
 
 # Further indices of pages that another case plays: each compiles for several seconds.
 MORE = {
+    "fed_batch, safe",
     "fed_batch, ucb, catching up",
     "fed_batch, safe, catching up",
     "fed_batch, kl, catching up",

@@ -303,6 +303,7 @@ def test_the_chance_grows_with_epsilon_sites_and_gap(coarse):
     assert chance(gap=0.3) > usual + least
 
 
+@pytest.mark.slow
 def test_a_site_alone_stays_wrong_where_its_own_patients_differ(coarse):
     asked = question(sites=4, gap=0.2, bias=0.3)
     right = (means_of_trials(asked, 400).argmax(axis=2) == asked.best_arm).mean()

@@ -282,8 +282,8 @@ def test_names_of_a_file_label_the_result(tmp_path):
     path = tmp_path / "samples.csv"
     path.write_text(csv_of(SAMPLES, ["west", "east", "_10b"], ["old", "new"]))
     problem = Problem.empirical(path, "path:3", rates=[1, 0.5, 1])
-    result = simulate(problem, [LocalUCB(), GossipUCB()], 50, 4)
-    halves = [simulate(problem, [LocalUCB(), GossipUCB()], 50, range(*r)) for r in ((0, 2), (2, 4))]
+    result = simulate(problem, GossipUCB(), 50, 4)
+    halves = [simulate(problem, GossipUCB(), 50, range(*r)) for r in ((0, 2), (2, 4))]
     for each in (result, load(result.save(tmp_path / "a.nc")), Result.concat(halves)):
         assert each.dataset["agent"].values.tolist() == ["west", "east", "_10b"]
         assert each.dataset["arm"].values.tolist() == ["old", "new"]
@@ -299,7 +299,7 @@ def test_names_of_a_file_label_the_result(tmp_path):
     for said in ("west", "old", "new", f"Best on average: {problem.arm_names[problem.best_arm]}."):
         assert said in problem._repr_html_()
     assert 0 < result.summary()["best_arm_share"].iloc[0] < 1
-    numbered = simulate(Problem.empirical(SAMPLES, "path:3"), LocalUCB(), 50, 1)
+    numbered = simulate(Problem.empirical(SAMPLES, "path:3"), GossipUCB(), 50, 1)
     assert numbered.dataset["agent"].values.tolist() == [0, 1, 2]
 
 
