@@ -134,15 +134,16 @@ def joined(parts: Sequence[xr.Dataset]) -> xr.Dataset:
     about = [_experiment(whole) for whole in wholes]
     policies = {label: policy for each in about for label, policy in each.pop("policies").items()}
     for whole, each, positions in zip(wholes, about, groups.values(), strict=True):
-        place, facts = f"parts[{positions[0]}]", [_facts(of, "") | {"policies": {}} for of in (wholes[0], whole)]
-        _same(*facts, place)
+        place = f"parts[{positions[0]}]"
+        no_policies: dict[str, Any] = {"policies": {}}  # which differ
+        _same(_facts(wholes[0], "") | no_policies, _facts(whole, "") | no_policies, place)
         trials = [range(*of["trials"]) for of in (about[0], each)]
         if trials[0] != trials[1]:
             hint = "Parts with other policies must have the same trials."
             raise InvalidArgument(f"{place}.trials", trials[1], f"{trials[0]}, as of the policies of parts[0]", hint)
         _same(about[0], each, place)  # also means that are drawn for each trial
     whole = xr.concat(wholes, "policy", "minimal", "minimal", "equals", join="exact", combine_attrs="override")
-    attributes = attributes_of_all([*wholes[:1], *wholes[1:]])
+    attributes = attributes_of_all(wholes)
     return whole.assign_attrs(attributes | {"experiment": json.dumps(_experiment(wholes[0]) | {"policies": policies})})
 
 
