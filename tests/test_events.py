@@ -20,13 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbandit.agent.core.decisions import Retention, SiteDraws
-from fedbandit.agent.core.history import History, Point, Rates
 from fedbandit.agent.core.records import Numbering, Stored
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.http import events, server
 from fedbandit.agent.http.bodies import HttpError
 from fedbandit.agent.http.server import PAGE, PAGE_HEADERS
-from fedbandit.agent.http.snapshot import Past, moment_of, site_state
+from fedbandit.agent.http.snapshot import History, Past, Point, Rates, moment_of, site_state
 from fedbandit.agent.http.state import SiteState
 from fedbandit.agent.process.config import ROLES
 from fedbandit.checks import InvalidArgument

@@ -23,7 +23,7 @@ from fedbandit import GossipUCB, InvalidArgument, Problem, simulate
 from fedbandit.cli.commands import app
 from fedbandit.experiments.experiment import read_sweep
 from fedbandit.experiments.sweep import run_files
-from fedbandit.simulation import cluster, parts, shipping
+from fedbandit.simulation import cluster, parts
 from fedbandit.simulation.cluster import ClusterError
 from fedbandit.simulation.result import read_result
 from fedbandit.world import graph
@@ -320,12 +320,12 @@ def test_own_modules_travel(tmp_path, monkeypatch):
     (package / "inner.py").write_text("from fellow_traveller import said\nclass Thing:\n    says = said\n")
     from travelling import Thing  # pyright: ignore
 
-    first = shipping.packed("policies", {"one": Thing()})
+    first = cluster.packed("policies", {"one": Thing()})
     (package / "inner.py").write_text("class Thing:\n    says = 'second'\n")
-    second = shipping.packed("policies", {"one": Thing()})
+    second = cluster.packed("policies", {"one": Thing()})
     code = (
         "import pathlib, sys\n"
-        "from fedbandit.simulation.shipping import unpacked\n"
+        "from fedbandit.simulation.cluster import unpacked\n"
         "contents = [pathlib.Path(path).read_bytes() for path in sys.argv[1:]]\n"
         "print([unpacked(content)['one'].says for content in contents])\n"
     )
@@ -344,11 +344,11 @@ def test_own_modules_travel(tmp_path, monkeypatch):
 
 def test_what_cannot_travel_is_refused():
     with pytest.raises(InvalidArgument, match="policies must be made of what stands at the top level of a module"):
-        shipping.packed("policies", lambda x: x)
+        cluster.packed("policies", lambda x: x)
     script = type("Script", (), {"__module__": "__main__"})
     sys.modules["__main__"].Script = script
     try:
         with pytest.raises(InvalidArgument, match="policies must be of a module, not of the script that runs"):
-            shipping.packed("policies", script())
+            cluster.packed("policies", script())
     finally:
         del sys.modules["__main__"].Script

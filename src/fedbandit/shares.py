@@ -1,13 +1,13 @@
 """Shares of arms, as terms of a federation and of a simulation: a control arm, and the least for every other arm.
 
-Formulas are in ``rules.shares``, the reasons in docs/shares.md.
+Formulas are in ``rules.choose``, the reasons in docs/shares.md.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbandit.checks import InvalidArgument, closest, finite_number, whole_number
-from fedbandit.rules.shares import sum_of_floors
+from fedbandit.rules.choose import sum_of_floors
 
 __all__ = ["Shares"]
 

@@ -12,7 +12,7 @@ from fedbandit.engine.compiled import compilable, compile_inner
 from fedbandit.engine.streams import draw, uniform
 from fedbandit.policies.plain import carried
 from fedbandit.policies.protocol import Page
-from fedbandit.rules.shares import BY_INDEX, CONTROL, given_by_share
+from fedbandit.rules.choose import BY_INDEX, CONTROL, given_by_share
 from fedbandit.shares import Shares
 
 __all__ = ["Sharing", "arm_by_share", "keep_fresh", "narrow", "new_sharing", "unobserved_others", "widen"]

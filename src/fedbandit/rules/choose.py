@@ -1,11 +1,24 @@
-"""Chooses an arm: Algorithm 1, lines 6-14, and a round robin over arms that an agent must still try.
+"""Chooses an arm: Algorithm 1, lines 6-14, a round robin over arms that an agent must still try, and shares of arms.
 
 Radii come from ``radius``, draws from the caller. The divergence index is in ``kl``.
 """
 
 from collections.abc import Sequence
 
-__all__ = ["count_lagging", "drawn", "fewest_pulls", "highest", "highest_drawn", "nth_lagging"]
+__all__ = [
+    "BY_INDEX",
+    "CONTROL",
+    "count_lagging",
+    "drawn",
+    "fewest_pulls",
+    "floor_of_others",
+    "given_by_share",
+    "highest",
+    "highest_drawn",
+    "nth_lagging",
+    "shared_chance",
+    "sum_of_floors",
+]
 
 
 def count_lagging(n: Sequence[int], n_max: Sequence[int], allowed: int) -> int:
@@ -69,3 +82,34 @@ def fewest_pulls(n: Sequence[int], eligible: Sequence[bool]) -> int:
         if eligible[k] and (arm < 0 or n[k] < n[arm]):
             arm = k
     return arm
+
+
+# ---------------------------------------------------------------- shares of arms: p = floor + (1 - sum of floors) * what the index says
+
+
+BY_INDEX, CONTROL = -1, -2
+"""What ``given_by_share`` returns instead of a position."""
+
+
+def floor_of_others(control_share: float, least_share: float, num_others: int) -> float:
+    """The least share; or an equal part of all that is left, where so many arms were added that there is no more."""
+    return min(least_share, (1.0 - control_share) / num_others)
+
+
+def sum_of_floors(control_share: float, least_share: float, num_others: int) -> float:
+    """Of the control arm, 0 where it is not eligible, and of the other eligible arms."""
+    return control_share + num_others * least_share
+
+
+def given_by_share(u: float, control_share: float, least_share: float, num_others: int) -> int:
+    """Whom a uniform draw in [0, 1) gives a decision: the control arm, one of the others by position, or the index."""
+    if u < control_share:
+        return CONTROL
+    if u < sum_of_floors(control_share, least_share, num_others):
+        return min(int((u - control_share) / least_share), num_others - 1)
+    return BY_INDEX
+
+
+def shared_chance(chance: float, floor: float, floors: float) -> float:
+    """The p of an arm: ``chance`` is what the index says, ``floors`` the sum of all floors."""
+    return floor + (1.0 - floors) * chance

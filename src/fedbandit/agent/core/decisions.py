@@ -19,8 +19,15 @@ from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import widen
 from fedbandit.policies.registry import WrongPage, is_built_in, kind_of
-from fedbandit.rules.choose import fewest_pulls
-from fedbandit.rules.shares import BY_INDEX, CONTROL, floor_of_others, given_by_share, shared_chance, sum_of_floors
+from fedbandit.rules.choose import (
+    BY_INDEX,
+    CONTROL,
+    fewest_pulls,
+    floor_of_others,
+    given_by_share,
+    shared_chance,
+    sum_of_floors,
+)
 
 __all__ = [
     "ANY",

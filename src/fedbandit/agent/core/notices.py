@@ -17,7 +17,7 @@ from fedbandit.policies import FedBatch, FedUCB, GossipUCB
 from fedbandit.policies.fed_batch import too_few_patients
 from fedbandit.policies.registry import is_built_in, kind_of
 from fedbandit.rules.belief import surest_after
-from fedbandit.rules.shares import floor_of_others
+from fedbandit.rules.choose import floor_of_others
 from fedbandit.shares import Shares
 from fedbandit.testing.admission import claimed_epsilon
 
