@@ -84,7 +84,7 @@ def fewest_pulls(n: Sequence[int], eligible: Sequence[bool]) -> int:
     return arm
 
 
-# ---------------------------------------------------------------- shares of arms: p = floor + (1 - sum of floors) * what the index says
+# ---------------------------------------------------------------- shares of arms: p = floor + (1 - sum of floors) q
 
 
 BY_INDEX, CONTROL = -1, -2

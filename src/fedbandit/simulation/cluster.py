@@ -42,7 +42,7 @@ from fedbandit.simulation.run import OnProgress, simulate
 __all__ = ["ClusterError", "connection", "facts", "packed", "run_parts", "simulate_on_cluster", "unpacked"]
 
 
-# ---------------------------------------------------------------- sending objects, with the source files of users' own modules
+# ---------------------------------------------------------------- sending objects, with the source of own modules
 
 
 _SCRIPTS = {"__main__", "__mp_main__"}
