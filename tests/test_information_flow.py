@@ -87,6 +87,8 @@ PAGE = Page(
         released=Count[ARMS],
         x_mean=Number[ARMS],
         spare=Number[ARMS],
+        k=Count[ARMS],
+        table=Count[ARMS, 4],
         last=Number,
         awake=Flag.transient,
     ),
@@ -191,6 +193,9 @@ COUNT = "    me.n[arm] += 1\n"
 PUBLISHED = "    return (terms.share * me.x_mean[arm],)\n"
 DECIDED = "    return highest(seen.theta)\n"
 DUE = "    return me.end[arm] if me.n[arm] + 1 == me.end[arm] else 0\n"
+OBSERVE = "def observe(me, terms, arm, reward, noise):\n"
+BELIEVE = "def estimate(me, terms, seen, arm):\n"
+RELEASES = "    if me.n[arm] == me.end[arm]:\n"
 RAW = "which holds rewards that no noise hides yet"
 
 # What is replaced, by what, words of the refusal, and the line that is named, if it is not the first new one.
@@ -431,6 +436,175 @@ LEAKS = {
         "but spends 10 on a reward",
         None,
     ),
+    "too little noise at a live site": ("scale, self.epsilon)", "scale, 1000.0)", "spends 1000 on a reward", None),
+    # Calls that the check could take for others.
+    "an argument before a slash": (
+        OBSERVE + ADD,
+        "def second(x, /, y):\n    return y\n\n\n" + OBSERVE + ADD + "    me.last = second(0.0, reward)\n",
+        "calls second in a way that this check cannot follow",
+        None,
+    ),
+    "a function that says it wraps another": (
+        "def published(me, terms, arm):\n" + PUBLISHED,
+        "def peek(it, arm):\n    return it.total[arm]\n\n\ndef harmless(it, arm):\n    return 0.0\n\n\n"
+        "peek.__wrapped__ = harmless\n\n\ndef published(me, terms, arm):\n    return (peek(me, arm),)\n",
+        RAW,
+        None,
+    ),
+    "a call in a chain of comparisons": (
+        OBSERVE + ADD + COUNT,
+        "def bump(it, arm):\n    it.n[arm] += 1\n    return 1\n\n\n"
+        + OBSERVE
+        + ADD
+        + "    if 0 < bump(me, arm) < 5:\n        me.last = 1.0\n    me.n[arm] -= 1\n",
+        "nothing else writes it",
+        None,
+    ),
+    "a call in an index": (
+        OBSERVE + ADD + COUNT,
+        "def bump(it, arm):\n    it.n[arm] += 1\n    return 0\n\n\n"
+        + OBSERVE
+        + ADD
+        + "    me.spare[bump(me, arm)] += 1.0\n    me.n[arm] -= 1\n",
+        "calls a function inside what it adds to",
+        None,
+    ),
+    # Rows and fields under other names: in compiled code a slice is a view, and me[2] is a field.
+    "a slice": (
+        BELIEVE,
+        "def believe(me, terms, seen, arm):\n    if me.n[arm] > 100:\n        row = me.n[0:]\n"
+        "        row[arm] = 0\n\n\n" + BELIEVE,
+        "uses a slice, None or ...",
+        2,
+    ),
+    "a new axis": (
+        BELIEVE,
+        "def believe(me, terms, seen, arm):\n    if me.n[arm] > 100:\n        row = me.n[None]\n"
+        "        row[0, arm] = 0\n\n\n" + BELIEVE,
+        "uses a slice, None or ...",
+        2,
+    ),
+    "a new axis by a function": (
+        BELIEVE,
+        "def nothing(x):\n    pass\n\n\ndef believe(me, terms, seen, arm):\n    if me.n[arm] > 100:\n"
+        "        row = me.n[nothing(1)]\n        row[0, arm] = 0\n\n\n" + BELIEVE,
+        "uses what nothing returns, which is nothing",
+        None,
+    ),
+    "all of a row": (
+        OBSERVE + ADD + COUNT,
+        "def clear(row, arm):\n    row[arm] = 0\n\n\n"
+        + OBSERVE
+        + ADD
+        + COUNT
+        + "    if me.n[arm] > 100:\n        clear(me.n[...], arm)\n",
+        "as an index",
+        None,
+    ),
+    "a field by its number": (
+        PUBLISHED,
+        "    if me.n[arm] > 150:\n        return (me[2][arm],)\n" + PUBLISHED,
+        "uses me as a whole",
+        1,
+    ),
+    "a field by its number, in a helper": (
+        "def published(me, terms, arm):\n" + PUBLISHED,
+        "def peek(it, arm):\n    copy = it\n    return copy[2][arm]\n\n\ndef published(me, terms, arm):\n"
+        "    if me.n[arm] > 150:\n        return (peek(me, arm),)\n" + PUBLISHED,
+        "published, in peek, uses copy as a whole",
+        2,
+    ),
+    "a field by its number, in a loop": (
+        COUNT,
+        COUNT + "    for j in range(3):\n        if me.n[arm] > 150:\n            me.last = me[2][j]\n",
+        "uses me as a whole",
+        3,
+    ),
+    "a field of what is seen": (
+        DECIDED,
+        "    if me.n[0] > 150:\n        return int(seen[2][0])\n" + DECIDED,
+        "uses seen as a whole",
+        1,
+    ),
+    "a pattern": (
+        PUBLISHED,
+        "    match me:\n        case float(total=row):\n            return (row[arm],)\n" + PUBLISHED,
+        "",
+        None,
+    ),
+    "a row that a loop names": (
+        OBSERVE + ADD + COUNT,
+        "def put(row, i, x):\n    row[i] = x\n\n\n"
+        + OBSERVE
+        + ADD
+        + COUNT
+        + "    for j in range(1):\n        row = me.k\n    me.k[arm] = me.n[arm] * 3\n    x = me.k[arm]\n"
+        "    put(row, arm, 0)\n    if me.k[arm] != x and me.n[arm] > 100:\n        me.last = reward\n",
+        "keeps a reward in me.last",
+        None,
+    ),
+    "a row that a function returns": (
+        OBSERVE + ADD + COUNT,
+        "def put(row, i, x):\n    row[i] = x\n\n\ndef same(row):\n    return row\n\n\n"
+        + OBSERVE
+        + ADD
+        + COUNT
+        + "    row = same(me.k)\n    me.k[arm] = me.n[arm] * 3\n    x = me.k[arm]\n    put(row, arm, 0)\n"
+        "    if me.k[arm] != x and me.n[arm] > 100:\n        me.last = reward\n",
+        "keeps a reward in me.last",
+        None,
+    ),
+    "rows of rows": (
+        DUE,
+        "    due = me.table[arm][0]\n    for a, row in enumerate(me.table):\n        if me.n[arm] > 100:\n"
+        "            row[0] = 0\n    return me.n[arm] + 1 if due == 0 else 0\n",
+        "noise_due may change me.table",
+        1,
+    ),
+    # Numbers that compiled code computes otherwise: they wrap around, round, or are NaN.
+    "NaN": (
+        ADD,
+        "    me.total[arm] += min(max(reward * (inf if me.n[arm] > 100 else 1.0), terms.low), terms.high)\n",
+        "which may give NaN",
+    ),
+    "a sum that wraps around": (
+        COUNT,
+        COUNT + "    if me.n[arm] >= 0 and me.n[arm] + 9223372036854775807 < 0:\n        me.last = reward\n",
+        "keeps a reward in me.last",
+        2,
+    ),
+    "a product that wraps around": (
+        COUNT,
+        COUNT + "    if 4611686018427387904 * 4 == 0:\n        me.last = reward\n",
+        "keeps a reward in me.last",
+        2,
+    ),
+    "products that wrap around": (
+        COUNT,
+        COUNT + "    x = abs(1000 * me.n[arm])\n" + 6 * "    x = abs(1000 * x)\n"
+        "    if x >= 0 and x + 1000 < 0:\n        me.last = reward\n",
+        "keeps a reward in me.last",
+        None,
+    ),
+    "a count that wraps around": (
+        COUNT,
+        COUNT + "    x = me.k[arm] + 1000\n    me.k[arm] = x\n    if me.k[arm] != x:\n        me.last = reward\n",
+        "keeps a reward in me.last",
+        4,
+    ),
+    "a number that rounds": (
+        COUNT,
+        COUNT
+        + "    me.last = 9007199254740993\n    if me.last - 9007199254740992 != 1:\n        me.x_mean[arm] = reward\n",
+        "keeps a reward in me.x_mean",
+        3,
+    ),
+    "whole for some agents": (
+        "setting.num_agents,",
+        "setting.num_agents if setting.degree == SETTING_DEGREE else 0.5,",
+        "terms of the same types",
+        None,
+    ),
     "unknown code": (
         COUNT,
         COUNT + "    me.last = OWN[0](reward)\n",
@@ -503,6 +677,29 @@ HONEST = {
     "a round robin by counts": (DECIDED, "    return fewest_pulls(me.n, me.n)\n"),
     "rewards dropped": (ADD, "    if me.n[arm] > 3:\n    " + ADD),
     "an alias of a row": (ADD, "    row = me.total\n    row[arm] += clamp(reward, terms.low, terms.high)\n"),
+    "a count since the release": (
+        DUE + "\n\ndef interval",
+        "    return me.n[arm] + 1 if me.k[arm] + 1 == SIZE else 0\n\n\ndef interval",
+        COUNT + RELEASES,
+        COUNT + "    me.k[arm] += 1\n    if me.k[arm] == SIZE:\n        me.k[arm] = 0\n",
+    ),
+    "set back before the first": (ADD, "    if me.n[arm] == me.released[arm]:\n        me.total[arm] = 0.0\n" + ADD),
+    "locals": (
+        ADD + COUNT,
+        "    x = max(terms.low, min(reward, terms.high))\n    s = me.total[arm] + x\n    count = me.n[arm] + 1\n"
+        "    me.total[arm] = s\n    me.n[arm] = count\n",
+    ),
+    "noise_due with a local": (
+        DUE,
+        "    end = 0\n    if me.n[arm] + 1 == me.end[arm]:\n        end = me.n[arm] + 1\n    return end\n",
+    ),
+    "every tenth": (
+        DUE,
+        "    return me.n[arm] + 1 if (me.n[arm] + 1) % SIZE == 0 else 0\n",
+        RELEASES,
+        "    if me.n[arm] % SIZE == 0:\n",
+    ),
+    "NaN becomes a bound": (ADD, "    me.total[arm] += clamp(reward * inf, terms.low, terms.high)\n"),
     "moved to a second sum": (
         COUNT,
         COUNT + "    if me.n[arm] == 5:\n        me.spare[arm] = me.total[arm]\n        me.total[arm] = 0\n",
@@ -556,7 +753,8 @@ def test_a_leaking_tree_is_refused(policy, leak):
 
 @pytest.mark.parametrize("variant", HONEST)
 def test_an_honest_page_passes(policy, variant):
-    admit(policy(BATCH, *HONEST[variant])[0], SETTING)
+    old, new, *more = HONEST[variant]
+    admit(policy(BATCH.replace(*more) if more else BATCH, old, new)[0], SETTING)
 
 
 def test_an_honest_tree_passes(policy):

@@ -26,8 +26,11 @@ __all__ = [
 
 
 def clamp(reward: float, low: float, high: float) -> float:
-    """The reward, clamped to its declared range. Otherwise one reward could move a sum by any amount."""
-    return min(max(reward, low), high)
+    """The reward, clamped to its declared range. Otherwise one reward could move a sum by any amount.
+
+    The bound comes first: ``max(low, NaN)`` is low, and ``max(NaN, low)`` is NaN, in Python and compiled.
+    """
+    return min(max(low, reward), high)
 
 
 def epsilon_per_node(epsilon: float, max_pulls: int) -> float:

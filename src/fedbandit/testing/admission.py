@@ -54,7 +54,8 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
         raise WrongPage(kind, "terms(setting) returns other numbers each time: they must follow from the parameters")
     _check_claim(kind, policy, page, setting)
     parts = tuple(getattr(page, name) for name in ARGUMENTS)
-    verdict: Any = (kind, claimed_epsilon(policy), reached.digest, parts, type(terms)._fields, terms, some)
+    types = tuple(map(type, terms))  # 1 == 1.0
+    verdict: Any = (kind, claimed_epsilon(policy), reached.digest, parts, type(terms)._fields, terms, types, some)
     if verdict not in _admitted:
         _check_homes(kind, page, reached)
         check_code(kind, page, terms, reached)
@@ -79,7 +80,7 @@ def _flow_of(kind: str, policy: Policy, page: Page, terms: Any) -> Flow | None:
 def _check_costs(kind: str, policy: Policy, flow: Flow | None, all_terms: set[Any], setting: Setting) -> None:
     if flow is not None and setting.has_range:  # without a range a sensitivity is assumed: epsilon does not hold
         for terms in all_terms:
-            check_cost(kind, flow, terms, claimed_epsilon(policy), setting.horizon)
+            check_cost(kind, flow, terms, claimed_epsilon(policy), setting)
 
 
 def _check_claim(kind: str, policy: Policy, page: Page, setting: Setting) -> None:

@@ -19,14 +19,15 @@ touch rewards and code without its source are refused: the proof covers all inpu
 import ast
 import itertools
 import operator
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, floor, inf
+from math import inf
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, NoneType
 from typing import Any, NamedTuple, NoReturn, cast
 
-from fedbandit.policies.protocol import ARMS, Field, Page
+from fedbandit.policies.protocol import ARMS, Field, Page, Setting
 from fedbandit.policies.registry import WrongPage
 from fedbandit.rules import mean
 from fedbandit.testing.page_code import ARGUMENTS, named, source_of
@@ -34,6 +35,8 @@ from fedbandit.testing.page_code import ARGUMENTS, named, source_of
 __all__ = ["Flow", "check_cost", "check_flow"]
 
 MOST_PATHS = 500
+MOST = 2**31  # a Count is below it in compiled code, where whole numbers wrap around and floats round
+MOST_TIMES = 2**10
 VERSION = "'"  # after a field, how often it has been written: at first 0 times
 _NUMBERS = itertools.count()
 TREE, LEVEL = mean.pull_tree_add, mean.trailing_zeros
@@ -51,7 +54,10 @@ _SYMBOLS: dict[Any, str] = {
 
 
 class Public(NamedTuple):
-    """A public number: a combination of names with whole coefficients, so that equal whole numbers look equal."""
+    """A public number: a combination of names with whole coefficients, so that equal whole numbers look equal.
+
+    ``is_whole``: compiled code computes it as Python does, without rounding or wrapping around: it is small.
+    """
 
     parts: tuple[tuple[str, int], ...]
     constant: int | float = 0
@@ -68,6 +74,7 @@ class Reward(NamedTuple):
 
     low: Public | None = None
     high: Public | None = None
+    may_be_nan: bool = False
 
 
 class Sum(NamedTuple):
@@ -116,13 +123,13 @@ def _named(text: str, is_whole: bool = False) -> Public:
 
 
 def _constant(value: Any) -> Public:
-    return Public((), value, isinstance(value, int))
+    return Public((), value, isinstance(value, int) and abs(value) < MOST)
 
 
-def _result(target: Any, arguments: Sequence[str], is_whole: bool = False) -> Public:
+def _result(target: Any, arguments: Sequence[str]) -> Public:
     """What a function of numbers returns: the same for the same arguments."""
     line = target.__code__.co_firstlineno if isinstance(target, FunctionType) else ""  # a name may be defined twice
-    return _named(f"{target.__module__}.{target.__qualname__}{line}({', '.join(arguments)})", is_whole)
+    return _named(f"{target.__module__}.{target.__qualname__}{line}({', '.join(arguments)})")
 
 
 def _combined(a: Public, b: Public, factor: int = 1) -> Public:
@@ -130,25 +137,30 @@ def _combined(a: Public, b: Public, factor: int = 1) -> Public:
     parts = Counter(dict(a.parts))
     for name, coefficient in b.parts:
         parts[name] += factor * coefficient
-    return Public(tuple(sorted((n, c) for n, c in parts.items() if c)), a.constant + factor * b.constant)
+    found = tuple(sorted((n, c) for n, c in parts.items() if c))
+    constant = a.constant + factor * b.constant
+    if len(found) > 16 or any(abs(x) > MOST_TIMES for _, x in found) or abs(constant) >= MOST:
+        return _named(f"({a} + {factor} ({b}))")
+    return Public(found, constant)
 
 
 def _computed(symbol: str, a: Public, b: Public) -> Public:
     whole = a.is_whole and b.is_whole
-    if not a.parts and not b.parts and symbol in "+-*":
+    exact = all(not x.parts and (x.is_whole or type(x.constant) is float) for x in (a, b))
+    if exact and symbol in "+-*":
         return _constant({"+": operator.add, "-": operator.sub, "*": operator.mul}[symbol](a.constant, b.constant))
     if whole and symbol in "+-":
         return _combined(a, b, 1 if symbol == "+" else -1)
     if whole and symbol == "*" and not (a.parts and b.parts):
         return _combined(_constant(0), *((a, b.constant) if a.parts else (b, a.constant)))  # pyright: ignore[reportArgumentType]
-    return _named(f"({a} {symbol} {b})", whole and symbol not in ("/", "**"))
+    return _named(f"({a} {symbol} {b})")
 
 
 def _condition(symbol: str, a: Public, b: Public) -> Condition:
-    if not (a.is_whole and b.is_whole):
+    number = _combined(a, b, -1)
+    if not (a.is_whole and b.is_whole and number.is_whole):
         return Condition("text", _constant(0), f"{a} {symbol} {b}")
     if symbol in ("==", "!="):
-        number = _combined(a, b, -1)
         if number.parts and number.parts[0][1] < 0:
             number = _combined(_constant(0), number, -1)
         return Condition("zero", number, holds=symbol == "==")
@@ -186,10 +198,17 @@ def _is_plain(target: Any) -> bool:
     return target in _PURE or (isinstance(target, BuiltinFunctionType) and target.__module__ == "math")
 
 
-def _only_reads(target: Any) -> bool:
-    """Whether a function writes no row that it is given: Python's own, and formulas that write none at all."""
+def _is_simple(arguments: ast.arguments) -> bool:
+    return not (arguments.posonlyargs or arguments.kwonlyargs or arguments.vararg or arguments.kwarg)
+
+
+def _only_reads(target: Any, call: ast.Call, dimensions: int) -> bool:
+    """Whether a function neither writes nor returns a row that it is given: Python's own, and formulas of ours.
+
+    ``enumerate`` and the like return rows of rows, and ``max`` of two rows is one of them.
+    """
     if not isinstance(target, FunctionType) or Path(target.__code__.co_filename).parent != RULES:
-        return _is_plain(target)
+        return _is_plain(target) and dimensions == 1 and (target not in (min, max) or len(call.args) == 1)
     nodes = ast.walk(source_of(target) or ast.parse("x[0] = 0"))
     return not any(isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) for node in nodes)
 
@@ -204,14 +223,22 @@ class Mention(NamedTuple):
 
 def _mentions(knows: Mapping[str, Field], function: FunctionType, node: ast.AST) -> Iterator[Mention]:
     """Fields below a node. A name counts whatever it is an attribute of, but for modules: an alias changes nothing."""
-    children: list[ast.AST] = list(ast.iter_child_nodes(node))
-    if isinstance(node, ast.Call) and _only_reads(target := named(function, node.func)[1]):
+    children: list[ast.AST] = list(node.body if isinstance(node, ast.FunctionDef) else ast.iter_child_nodes(node))
+    is_view = isinstance(node, ast.Slice) or (isinstance(node, ast.Constant) and node.value in (None, ...))
+    if isinstance(node, ast.Match) or (is_view and Path(function.__code__.co_filename).parent != RULES):
+        what = "match" if isinstance(node, ast.Match) else "a slice, None or ..."
+        raise _Refusal(f"uses {what}: read and write entries of rows, me.n[k]", function, node)
+    if isinstance(node, ast.Call):
+        target = named(function, node.func)[1]
         for given in node.args:
             for mention in _mentions(knows, function, given):
                 if mention.node is given and isinstance(given, ast.Attribute) and target is len:
                     mention = mention._replace(how="length")
-                elif mention.node is given and mention.how == "write":
-                    mention = mention._replace(how="read")  # a row
+                elif mention.node is given and mention.how == "write":  # a row
+                    dimensions = len(knows[mention.field].shape) - sum(
+                        isinstance(it, ast.Subscript) for it in ast.walk(given)
+                    )
+                    mention = mention._replace(how="read" if _only_reads(target, node, dimensions) else "write")
                 yield mention
         children = [node.func, *(keyword.value for keyword in node.keywords)]
     elif isinstance(node, (ast.Subscript, ast.Attribute)):
@@ -231,21 +258,51 @@ def _mentions(knows: Mapping[str, Field], function: FunctionType, node: ast.AST)
         yield from _mentions(knows, function, child)
 
 
+def _check_whole(function: FunctionType, node: ast.AST, whole: set[str]) -> None:
+    """Refuse code that takes ``me`` or ``seen`` apart otherwise than by fields; ``whole``: names that may mean it."""
+    inside = list(ast.walk(node))
+    copies = [it for it in inside if isinstance(it, ast.Assign) and isinstance(it.value, ast.Name)]
+    for _, it in itertools.product(copies, copies):  # copies of copies
+        if cast(ast.Name, it.value).id in whole:
+            whole = whole | {target.id for target in it.targets if isinstance(target, ast.Name)}
+    fine = {it.value for it in inside if isinstance(it, ast.Attribute)}
+    fine |= {it.value for it in copies if all(isinstance(target, ast.Name) for target in it.targets)}
+    for call in (it for it in inside if isinstance(it, ast.Call)):
+        target = named(function, call.func)[1]
+        tree = source_of(target) if isinstance(target, FunctionType) else None
+        if tree is not None and _is_simple(tree.args):
+            given = dict(zip((argument.arg for argument in tree.args.args), call.args, strict=False))
+            given |= {str(keyword.arg): keyword.value for keyword in call.keywords}
+            handed = {name: it for name, it in given.items() if isinstance(it, ast.Name) and it.id in whole}
+            fine |= set(handed.values())
+            if handed:
+                _check_whole(cast(FunctionType, target), tree, set(handed))
+    for it in inside:
+        if isinstance(it, ast.Name) and it.id in whole and isinstance(it.ctx, ast.Load) and it not in fine:
+            raise _Refusal(f"uses {it.id} as a whole: read its fields by name, {it.id}.n[k]", function, it)
+
+
 def _reached(function: FunctionType, node: ast.AST) -> dict[FunctionType, ast.FunctionDef]:
     """The functions that the code below a node calls, directly or not, with their source."""
     found: dict[FunctionType, ast.FunctionDef] = {}
     waiting: list[tuple[FunctionType, ast.AST]] = [(function, node)]
     while waiting:
         here, code = waiting.pop()
+        unused = {inner.value for inner in ast.walk(code) if isinstance(inner, ast.Expr)}
         for call in (inner for inner in ast.walk(code) if isinstance(inner, ast.Call)):
             target = named(here, call.func)[1]
-            target = getattr(target, "__wrapped__", target)
-            if _is_plain(target) or target in found:
+            if not isinstance(target, FunctionType):
+                target = getattr(target, "__wrapped__", target)  # functools.lru_cache
+            if _is_plain(target):
                 continue
             tree = source_of(target) if isinstance(target, FunctionType) else None
             if tree is None:
                 words = f"calls {ast.unparse(call.func)}, whose source this check cannot read: call plain functions"
                 raise _Refusal(f"{words} at the top of a module, math, and fedbandit.rules", here, call)
+            if call not in unused and not any(isinstance(it, ast.Return) and it.value for it in ast.walk(tree)):
+                raise _Refusal(f"uses what {ast.unparse(call.func)} returns, which is nothing", here, call)
+            if target in found:
+                continue
             found[target] = tree
             if Path(target.__code__.co_filename).parent != RULES:  # formulas know no fields
                 waiting.append((target, tree))
@@ -271,8 +328,9 @@ class _HoldsRewards(Exception):
 class _Path:
     """One run of a function on stand-ins; ``script`` says which way to go at the first branches."""
 
-    def __init__(self, page: Page, terms: Any, secret: set[str], slots: set[str], script: Sequence[bool]) -> None:
-        self.page, self.terms, self.secret, self.slots = page, terms, secret, slots
+    def __init__(self, proof: "_Proof", script: Sequence[bool]) -> None:
+        self.page, self.terms, self.secret, self.slots = proof.page, proof.terms, proof.secret, proof.slots
+        self.loose, self.escaped = proof.loose, set[str]()
         self.script, self.taken, self.conditions = script, list[bool](), list[Condition]()
         self.held: dict[tuple[str, tuple[str, ...]], Any] = {}
         self.versions: Counter[str] = Counter()
@@ -285,9 +343,9 @@ class _Path:
     def refuse(self, node: ast.AST, words: str) -> NoReturn:
         raise _Refusal(words, self.frames[-1][0], node)
 
-    def fresh(self) -> Public:
+    def fresh(self, is_whole: bool = False) -> Public:
         """A number of which nothing is known, like no other of any path."""
-        return _named(f"?{next(_NUMBERS)}")
+        return _named(f"?{next(_NUMBERS)}", is_whole)
 
     # ------------------------------------------------------------ branches
 
@@ -311,9 +369,10 @@ class _Path:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return not self.truth(node.operand)
         if isinstance(node, ast.Compare):
-            left = node.left
-            for op, right in zip(node.ops, node.comparators, strict=True):
-                if not self.goes(self.compared(node, self.value(left), op, self.value(right))):
+            left = self.value(node.left)
+            for op, comparator in zip(node.ops, node.comparators, strict=True):
+                right = self.value(comparator)
+                if not self.goes(self.compared(node, left, op, right)):
                     return False
                 left = right
             return True
@@ -329,6 +388,8 @@ class _Path:
         if not isinstance(a, Public) or not isinstance(b, Public):
             secret = right if isinstance(a, Public) else left
             hint = f". To clamp it, write {_CLAMP}" if isinstance(secret, Reward) else ""
+            if isinstance(secret, Noise):
+                hint = ". Test what noise_due tests: due = noise_due(me, terms, arm) > 0, before counting"
             self.refuse(node, f"compares {_words(secret)}: the outcome would tell about it{hint}")
         if type(op) not in _SYMBOLS:
             self.refuse(node, "compares otherwise than by == != < <= > >=")
@@ -345,18 +406,18 @@ class _Path:
         defaults = function.__defaults__ or ()
         frame: dict[str, Any] = dict(zip(names[len(names) - len(defaults) :], map(_constant, defaults), strict=True))
         frame |= dict(zip(names, given, strict=False)) | by_name
-        if len(self.frames) > 20 or set(frame) != set(names) or tree.args.kwonlyargs or tree.args.vararg:
+        if len(self.frames) > 20 or set(frame) != set(names) or not _is_simple(tree.args):
             self.refuse(node, f"calls {function.__name__} in a way that this check cannot follow")
         self.frames.append((function, frame))
         returned = self.block(tree.body)
         self.frames.pop()
-        return _constant(0) if returned is None else returned[0]
+        return () if returned is None else returned[0]
 
     def block(self, body: Sequence[ast.stmt]) -> tuple[Any] | None:
         """Run statements; what they return, if they do."""
         for node in body:
             if isinstance(node, ast.Return):
-                return (_constant(0) if node.value is None else self.value(node.value),)
+                return (() if node.value is None else self.value(node.value),)
             if isinstance(node, ast.If):
                 if (returned := self.block(node.body if self.truth(node.test) else node.orelse)) is not None:
                     return returned
@@ -367,12 +428,16 @@ class _Path:
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
                 self.assign(node.target, self.value(node.value))
             elif isinstance(node, ast.AugAssign):
+                if any(isinstance(inner, ast.Call) for inner in ast.walk(node.target)):
+                    self.refuse(node, "calls a function inside what it adds to: call it on a line of its own")
                 before = self.value(cast(Any, node.target))
                 self.assign(node.target, self.binary(node, before, node.op, self.value(node.value)))
             elif isinstance(node, (ast.For, ast.While)):
                 self.loop(node)
             elif isinstance(node, ast.Expr):
-                if not isinstance(node.value, ast.Constant):
+                if isinstance(node.value, ast.Call):
+                    self.called(node.value, node)
+                elif not isinstance(node.value, ast.Constant):
                     self.value(node.value)
             elif not isinstance(node, (ast.Pass, ast.AnnAssign)):
                 self.refuse(node, "has a statement that this check cannot follow: write assignments, if and calls")
@@ -403,14 +468,34 @@ class _Path:
         if field in self.secret or isinstance(value, Sum):
             if place.at != ("arm",) or shape != (ARMS,) or self.page.knows[field].kind != "number":
                 self.refuse(node, f"keeps rewards in {text}: their sum stands in a row Number[ARMS], under [arm]")
-            if isinstance(value, Public) and (value.parts or value.constant != 0):
+            if isinstance(value, Public) and not _is_zero(value):
                 self.refuse(node, f"sets {text} to another number than 0, where it sums up rewards")
         elif not isinstance(value, Public):
             self.refuse(node, f"keeps {_words(value)} in {text}")
+        kept = self.stored(place, value)
         for key in [key for key in self.held if key[0] == field and key[1] != place.at]:
             del self.held[key]  # it may be the same entry
         self.versions[field] += 1
-        self.held[field, place.at] = value
+        if field not in self.escaped:
+            self.held[field, place.at] = kept
+
+    def stored(self, place: Place, value: Any) -> Any:
+        """What a field holds after a number was written: a Count wraps around, a Number rounds, a Flag is 0 or 1.
+
+        A Count that only observe writes, by steps of 1 and constants, stays small.
+        """
+        kind = self.page.knows[place.field].kind
+        if isinstance(value, Sum) or _is_zero(value):
+            return value
+        if kind != "count":
+            return self.fresh()
+        is_step = value.parts == ((self.text(place, 0), 1),) and abs(value.constant) <= 1
+        if not (value.is_whole and (is_step or (not value.parts and abs(value.constant) <= MOST // 2))):
+            self.loose.add(place.field)
+        return self.fresh(True) if place.field in self.loose else value
+
+    def text(self, place: Place, version: int) -> str:
+        return f"me.{place.field}{''.join(f'[{index}]' for index in place.at)}{VERSION}{version}"
 
     def loop(self, node: ast.For | ast.While) -> None:
         """A loop may compute with public numbers; of what it writes nothing is known afterwards."""
@@ -426,6 +511,7 @@ class _Path:
             ):
                 self.refuse(inner, f"uses {_words(value)} inside a loop: compute with rewards outside of it")
             forgotten |= rows
+        _check_whole(function, node, {name for name, value in frame.items() if value == Argument("me")})
         reached = [(function, cast(ast.AST, node)), *_reached(function, node).items()]
         for here, code in reached:
             for mention in _mentions(self.page.knows, here, code):
@@ -440,6 +526,9 @@ class _Path:
                 frame[inner.id] = self.fresh()
 
     def forget(self, field: str) -> None:
+        """A field that other names may now mean: of what it holds from here on nothing is known."""
+        self.loose.add(field)
+        self.escaped.add(field)
         self.versions[field] += 1
         for key in [key for key in self.held if key[0] == field]:
             del self.held[key]
@@ -480,7 +569,7 @@ class _Path:
             frame = self.frames[-1][1]
             return frame[node.id] if node.id in frame else self.constant(node)
         if isinstance(node, ast.Constant):
-            return _constant(0 if node.value is None else node.value)
+            return _constant(node.value) if isinstance(node.value, (int, float)) else ()
         if isinstance(node, (ast.Attribute, ast.Subscript)):
             place = self.place(node)
             if isinstance(place, Place) and len(place.at) == len(self.page.knows[place.field].shape):
@@ -514,8 +603,10 @@ class _Path:
             if place.at != ("arm",):
                 self.refuse(node, f"reads {ast.unparse(node)}: rewards of an arm stand under [arm]")
             return Sum(frozenset((place.field,)))
-        text = f"me.{place.field}[{']['.join(place.at)}]{VERSION}{self.versions[place.field]}"
-        return _named(text, self.page.knows[place.field].kind != "number")
+        if place.field in self.escaped:
+            return self.fresh()
+        text = self.text(place, self.versions[place.field])
+        return _named(text, self.page.knows[place.field].kind == "count")
 
     def binary(self, node: ast.AST, left: Any, op: ast.operator, right: Any) -> Any:
         """The rules of arithmetic: what becomes of two stand-ins."""
@@ -524,11 +615,13 @@ class _Path:
             return _computed(symbol, a, b)
         pair: set[Any] = {type(a), type(b)}
         if pair <= {Reward, Public} and (symbol in "+-*" or (symbol == "/" and isinstance(b, Public))):
-            return Reward()  # any function of one reward that cannot fail: a clamp follows
+            return Reward(may_be_nan=True)  # any function of one reward that cannot fail: a clamp follows
         if pair == {Sum, Public} and symbol == "+":
             row = str(a if isinstance(a, Public) else b).partition(f"[arm]{VERSION}")
             if row[2] == "0" and row[0].startswith("me."):
                 raise _HoldsRewards(row[0][len("me.") :])
+            if _is_zero(a) or _is_zero(b):
+                return a if isinstance(a, Sum) else b
         if pair == {Sum} and symbol == "+":
             if a.parts & b.parts:
                 self.refuse(node, "adds the same rewards twice to a sum")
@@ -541,7 +634,7 @@ class _Path:
             self.refuse(node, f"computes {symbol} with noise and {other}: write sum + noise, once, and go on with that")
         if Sum in pair or Reward in pair:
             what = _words(a if isinstance(a, (Sum, Reward)) else b)
-            hint = "rewards are only summed, under [arm], until noise is added"
+            hint = "rewards are only summed, under [arm]. Write sum + noise first, and compute with that"
             self.refuse(node, f"computes {symbol} with {what}: {f'clamp it, {_CLAMP}' if Reward in pair else hint}")
         return self.refuse(node, f"computes with {_words(b if isinstance(a, Public) else a)}")
 
@@ -552,7 +645,7 @@ class _Path:
         self.noise_at = self.released[1]
         return self.fresh()
 
-    def called(self, node: ast.Call) -> Any:
+    def called(self, node: ast.Call, statement: ast.Expr | None = None) -> Any:
         name, target = named(self.frames[-1][0], node.func)
         if any(isinstance(given, ast.Starred) for given in node.args) or any(k.arg is None for k in node.keywords):
             self.refuse(node, f"calls {ast.unparse(node.func)} with a star: name its arguments")
@@ -574,18 +667,17 @@ class _Path:
             return self.call(target, given, by_name, node)
         if secrets:
             self.refuse(node, f"hands {_words(secrets[0])} to {ast.unparse(node.func)}: only clamp and sum rewards")
-        _reached(self.frames[-1][0], node)  # refuses what cannot be read
+        _reached(self.frames[-1][0], statement or node)  # refuses what cannot be read
         for row in rows:
-            if not _only_reads(target):
+            if not _only_reads(target, node, len(self.page.knows[row.field].shape) - len(row.at)):
                 self.forget(row.field)
         if rows:
             return self.fresh()
         numbers = cast("list[Public]", everything)
-        whole = all(x.is_whole for x in numbers) and target in (int, abs, min, max)
-        if target is int and whole:
+        if target is int and len(numbers) == 1 and numbers[0].is_whole:
             return numbers[0]
         texts = [*map(str, given), *(f"{key}={x}" for key, x in sorted(by_name.items()))]
-        return _result(target, texts, whole or target in (int, ceil, floor))
+        return _result(target, texts)
 
     def clamped(self, node: ast.Call, target: Any, given: Sequence[Any]) -> Any:
         """One end of a clamp; with both ends it is a number of bounded sensitivity."""
@@ -594,9 +686,15 @@ class _Path:
         if len(given) != 2 or len(bounds) != 1:
             self.refuse(node, f"takes {target.__name__} of a reward and something else: clamp it, {_CLAMP}")
         text = str(bounds[0])
-        if bounds[0].parts and not (text.startswith("terms.") and text.count(" ") == 0):
-            self.refuse(node, f"clamps to {text}: the bounds are numbers of the terms, fixed before the first reward")
-        it = rewards[0]._replace(**{"low" if target is max else "high": bounds[0]})
+        if bounds[0].parts and not (text.startswith("terms.") and text[len("terms.") :].isidentifier()):
+            self.refuse(
+                node,
+                f"clamps to {_shown(bounds[0])}: the bounds are numbers of the terms, fixed before the first reward",
+            )
+        if rewards[0].may_be_nan and isinstance(given[0], Reward):
+            words = f"computes with a reward, which may give NaN, and {target.__name__} with the reward first keeps NaN"
+            self.refuse(node, f"{words}: put the bound first, or use rules.mean.clamp")
+        it = rewards[0]._replace(**{"low" if target is max else "high": bounds[0], "may_be_nan": False})
         if it.low is None or it.high is None:
             return it
         self.clamps.append((it.low, it.high))
@@ -613,9 +711,18 @@ class _Path:
         return Noise(in_tree=True)
 
 
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, Public) and not value.parts and value.constant == 0
+
+
+def _shown(number: Public) -> str:
+    """As the page wrote it, without versions."""
+    return re.sub(rf"{VERSION}\d+", "", str(number))
+
+
 def _plain(value: Any) -> Any:
     """A condition as a number, 0 or 1."""
-    return _named(f"[{' '.join(map(str, value))}]", True) if isinstance(value, Condition) else value
+    return _named(f"[{' '.join(map(str, value))}]") if isinstance(value, Condition) else value
 
 
 def _words(value: Any) -> str:
@@ -634,6 +741,7 @@ def _words(value: Any) -> str:
 class _Proof:
     def __init__(self, page: Page, terms: Any) -> None:
         self.page, self.terms, self.secret, self.slots = page, terms, set[str](), set[str]()
+        self.loose = set[str]()  # fields that may hold any number
         self.name = "observe"
 
     def paths(self, name: str, *given: Any) -> Iterator[tuple[_Path, Any]]:
@@ -643,7 +751,7 @@ class _Proof:
         for _ in range(MOST_PATHS):
             if not waiting:
                 return
-            path = _Path(self.page, self.terms, self.secret, self.slots, waiting.pop())
+            path = _Path(self, waiting.pop())
             path.frames.append((function, {}))
             returned = path.call(function, [Argument("me"), Argument("terms"), *given], {}, ast.Pass())
             yield path, _plain(returned)
@@ -653,7 +761,7 @@ class _Proof:
     def observed(self) -> list[_Path]:
         """All paths through ``observe``, once it is known which rows hold rewards."""
         while True:
-            known = len(self.secret) + len(self.slots)
+            known = len(self.secret) + len(self.slots) + len(self.loose)
             try:
                 found = [path for path, _ in self.paths("observe", ARM, Reward(), Noise())]
             except _HoldsRewards as found_out:
@@ -662,11 +770,13 @@ class _Proof:
             for path in found:
                 self.secret |= {field for (field, _), value in path.held.items() if isinstance(value, Sum)}
                 self.slots |= {path.tree} - {""}
-            if len(self.secret) + len(self.slots) == known:
+            if len(self.secret) + len(self.slots) + len(self.loose) == known:
                 return found
 
     def check(self) -> list[Clamp]:
         """Refuse the page, or return the ranges to which it clamps rewards."""
+        self.loose |= self.check_others(set())
+        self.name = "observe"
         paths = self.observed()
         trees = {path.tree for path in paths}
         touched = self.check_others(self.secret | self.slots)
@@ -704,6 +814,10 @@ class _Proof:
             tree = source_of(entry)
             if tree is None:
                 raise _Refusal("has no source that this check can read, or other code than its source", entry)
+            if not _is_simple(tree.args):
+                raise _Refusal("has arguments after a star or before a slash: name them plainly", entry)
+            roles = zip(tree.args.args, ARGUMENTS[name], strict=True)
+            _check_whole(entry, tree, {it.arg for it, role in roles if role in ("me", "seen")})  # one record, compiled
             for function, code in {entry: tree, **_reached(entry, tree)}.items():
                 for mention in _mentions(self.page.knows, function, code):
                     if mention.field in hidden and mention.how != "length":
@@ -762,7 +876,7 @@ class _Proof:
             gaps = [_combined(end, self.after(field), -1) for field in counters] if end.is_whole else []
             if end != _constant(0) and not any(gap in equal for gap in gaps):
                 n = f"me.{min(counters, default='n')}[arm]"
-                words = f"returns {str(end).replace(VERSION + '0', '')}: return 0, or the number of the next reward, "
+                words = f"returns {_shown(end)}: return 0, or the number of the next reward, "
                 words += f"{n} + 1, where observe adds 1 to {n} on every path and nothing else writes it. Noise is "
                 raise _Refusal(words + "drawn once for each number", self.function("noise_due"))
         self.name = "observe"
@@ -793,6 +907,7 @@ class Flow(NamedTuple):
 
     clamps: tuple[Clamp, ...]
     has_tree: bool
+    types: tuple[type, ...]  # of the terms
 
 
 def check_flow(kind: str, page: Page, terms: Any, epsilon: float) -> Flow:
@@ -806,29 +921,34 @@ def check_flow(kind: str, page: Page, terms: Any, epsilon: float) -> Flow:
         raise WrongPage(kind, f"{claim}, but the page has meet, which sees what all agents know")
     proof = _Proof(page, terms)
     try:
-        return Flow(tuple(proof.check()), bool(proof.slots))
+        return Flow(tuple(proof.check()), bool(proof.slots), tuple(map(type, terms)))
     except _Refusal as it:
         inside = "" if it.function is getattr(page, proof.name) else f", in {it.function.__name__},"
         place = f"{Path(it.function.__code__.co_filename).name}, line {it.line}"
         raise WrongPage(kind, f"{proof.name}{inside} {it.words} ({place}). It {claim}") from None
 
 
-def check_cost(kind: str, flow: Flow, terms: Any, epsilon: float, horizon: int) -> None:
+def check_cost(kind: str, flow: Flow, terms: Any, epsilon: float, setting: Setting) -> None:
     """Refuse noise that is too narrow for the range to which rewards are clamped."""
+    if tuple(map(type, terms)) != flow.types or any(type(x) is int and abs(x) >= MOST for x in terms):
+        raise WrongPage(kind, f"needs terms of the same types for all agents and arms, and whole ones below {MOST:,}")
     max_pulls: int | None = getattr(terms, "max_pulls", None)
     if flow.has_tree and type(max_pulls) is not int:
         raise WrongPage(kind, "adds noise by a tree, and the terms have no max_pulls, an int: how deep does it become?")
-    levels = max(max_pulls or 0, horizon + 1).bit_length() if flow.has_tree else 1
+    levels = max(max_pulls or 0, setting.horizon + 1).bit_length() if flow.has_tree else 1
 
     def bound(number: Public) -> float:
         return getattr(terms, str(number)[len("terms.") :]) if number.parts else number.constant
 
+    per_release: float = getattr(terms, "epsilon_per_release", 0.0)  # a live site draws noise for it and the range
+    live = (setting.high - setting.low) / per_release if per_release > 0.0 else inf
+    scale = min(terms.noise_scale, live)
     for low, high in dict.fromkeys((bound(low), bound(high)) for low, high in flow.clamps):
-        cost = levels * (high - low) / terms.noise_scale if terms.noise_scale > 0.0 else inf
+        cost = levels * (high - low) / scale if scale > 0.0 else inf
         if not cost <= epsilon * (1.0 + 1e-9):
             spends = f"{levels} releases that hold it" if levels > 1 else "a reward"
             raise WrongPage(
                 kind,
                 f"claims epsilon={epsilon:g}, but spends {cost:.4g} on {spends}: rewards are clamped to {low:g} to "
-                f"{high:g}, and the noise has scale {terms.noise_scale:.4g}",
+                f"{high:g}, and the noise has scale {scale:.4g}",
             )
