@@ -72,6 +72,7 @@ def rounds_of(phases: Phases, arrangement: Arrangement) -> Callable[..., None]:
     fetches = fetch is not None
     # Where nothing lies between, an agent learns of one round and acts in the next while its record is at hand.
     is_fused = fetches and is_apart and not (marks or gathers or watches)
+    ahead = int(is_fused)  # then the last round is learnt of after it
     waits = not is_apart or marks or gathers
 
     def play_rounds(
@@ -90,46 +91,45 @@ def rounds_of(phases: Phases, arrangement: Arrangement) -> Callable[..., None]:
         if first == 0:
             for j in range(team.first, team.last):
                 begin(population, index(j))
-        for t in range(first, last + 2):  # learns of round t - 1, and acts in round t
-            if t > first and not is_fused:
+        for t in range(first, last + 1 + ahead):
+            if marks and t > 0:
+                if team.part == 0:
+                    mark(population, links, t, edges)
+                barrier(team)
+            now = now_at(world, t, first)
+            if one_each:
+                if is_mine:
+                    act(population, world, links, tape, t, now, mine)
+            else:
+                for j in range(team.first, team.last):
+                    i = index(j)
+                    if is_fused and t > first:
+                        learn(population, t - 1, i)
+                    if not is_fused or t <= last:
+                        if fetches:
+                            fetch(population, world, links, t, i)
+                        act(population, world, links, tape, t, now, i)
+            barrier(team)
+            if exchanges:
+                if (not is_fused or t <= last) and (all_exchange or team.part == 0):
+                    exchange(population, links, tape, t, edges)
+                barrier(team)
+            if not is_fused:
                 if one_each:
                     if is_mine:
-                        learn(population, t - 1, mine)
+                        learn(population, t, mine)
                 else:
                     for j in range(team.first, team.last):
-                        learn(population, t - 1, index(j))
+                        learn(population, t, index(j))
                 if waits:
                     barrier(team)
-                if gathers and t > 1:
+                if gathers and t > 0:
                     if team.part == 0:
                         gather(population, links)
                     barrier(team)
-                if watches and t > 1:
+                if watches and t > 0:
                     for j in range(team.first, team.last):
                         watch(population, arm_means, misses, index(j))
-            if t <= last or is_fused:
-                if marks and t > 0:
-                    if team.part == 0:
-                        mark(population, links, t, edges)
-                    barrier(team)
-                now = now_at(world, t, first)
-                if one_each:
-                    if is_mine:
-                        act(population, world, links, tape, t, now, mine)
-                else:
-                    for j in range(team.first, team.last):
-                        i = index(j)
-                        if is_fused and t > first:
-                            learn(population, t - 1, i)
-                        if not is_fused or t <= last:
-                            if fetches:
-                                fetch(population, world, links, t, i)
-                            act(population, world, links, tape, t, now, i)
-                barrier(team)
-                if exchanges:
-                    if (not is_fused or t <= last) and (all_exchange or team.part == 0):
-                        exchange(population, links, tape, t, edges)
-                    barrier(team)
             if stopped(team):
                 return
 
