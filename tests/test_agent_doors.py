@@ -237,7 +237,7 @@ class TestSmallDoors:
                 compare(long, timeout=10.0)
             assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
             twice = wire.pb.Terms(wire=wire.WIRE, terms='{"name": "a", "name": "b"}').SerializeToString()
-            with pytest.raises(grpc.RpcError, match="the key 'name' stands there twice"):
+            with pytest.raises(grpc.RpcError, match="the key 'name' appears twice"):
                 compare(twice, timeout=10.0)
             assert wire.decode_terms(compare(wire.encode_terms(terms(3).terms()), timeout=10.0))["max_agents"] == 3
 

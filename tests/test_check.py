@@ -269,7 +269,7 @@ sys.path.insert(0, {tests!r})
 from processes import terms
 from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.core.site import Site
-from fedbandit.agent.core.decisions import DecisionDraws
+from fedbandit.agent.core.decisions import SiteDraws
 journal = SqliteJournal(Path({path!r}), "north", terms(), incarnation=1)
 site = Site("north", terms(), journal.load())
 journal.commit(site.decide({at}, [SiteDraws((0.0, 0.0), 0.5)]).records)
@@ -292,7 +292,7 @@ def test_a_state_that_another_process_has_open_and_one_that_was_killed(site):
         holder.communicate()
     before = snapshot(site.path.parent)
     assert f"{STATE_FILE}-wal" in {path.name for path in before}
-    assert_found(site.path, "data", "unknown", "a killed process has left its log")
+    assert_found(site.path, "data", "unknown", "A killed process has left its log")
     assert snapshot(site.path.parent) == before
     edit(site.path, 'name = "north"', 'name = "west"')
     assert_found(site.path, "data", "error", "belongs to the agent 'north'")

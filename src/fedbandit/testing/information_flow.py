@@ -693,7 +693,7 @@ class _Path:
             )
         if rewards[0].may_be_nan and isinstance(given[0], Reward):
             words = f"computes with a reward, which may give NaN, and {target.__name__} with the reward first keeps NaN"
-            self.refuse(node, f"{words}: put the bound first, or use rules.mean.clamp")
+            self.refuse(node, f"{words}: put the bound first, min(high, max(low, x))")
         it = rewards[0]._replace(**{"low" if target is max else "high": bounds[0], "may_be_nan": False})
         if it.low is None or it.high is None:
             return it
