@@ -44,7 +44,7 @@ trust_policy = "own_policy:Own"
 
 [federation]
 name = "f"
-num_agents = 2
+max_agents = 2
 arms = ["a", "b"]
 rewards = [0, 1]
 policy = { kind = "own_policy:Own", epsilon = 1.0 }

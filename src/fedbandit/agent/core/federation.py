@@ -278,7 +278,7 @@ class Federation:
         check_kind("policy", policy, (FedBatch, FedUCB, GossipUCB), "a FedBatch, FedUCB or GossipUCB")
         if not is_built_in(policy):
             if self.max_agents is None:
-                hint = "An own policy is rehearsed, and plays, with this number of sites."
+                hint = "An own policy is checked, and plays, with this number of sites."
                 raise InvalidArgument("max_agents", None, "given for a policy from outside", hint)
             check_own_policy(policy, self.trusted, self.max_agents, self.num_arms, self.low, self.high)
             return
