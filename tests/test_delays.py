@@ -3,8 +3,7 @@
 ``late_engine.py`` reads the rules a second time: it looks at every waiting slot in every round, where the simulator
 puts each into a list for the round in which it counts.
 
-Can it fail? ``mutants.py`` plants bugs in the window's end, the order of slots, the default, the outcome, the news
-of several arms and the first pulls.
+Can it fail? ``mutants.py`` plants bugs in the window's end, the order of slots and the outcome.
 """
 
 import re
