@@ -7,8 +7,6 @@ The base has rules, pages, checks and the client for applications. A live site n
 from functools import cache
 from importlib.util import find_spec
 
-__all__ = ["EXTRAS", "NAMES", "MissingExtra", "extra_of", "missing", "needs"]
-
 EXTRAS = {
     "agent": (
         *("cryptography", "fastapi", "google.protobuf", "grpc", "httptools", "opendp", "prometheus_client"),

@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from fedbandit.world.graph import Graph
     from fedbandit.world.problem import Problem
 
-__all__ = [
-    "forecast_html",
-    "graph_html",
-    "policy_html",
-    "problem_html",
-    "problem_text",
-    "result_html",
-    "result_text",
-    "sweep_html",
-    "sweep_text",
-]
-
 MOST_ROWS, MOST_COLUMNS = 12, 10
 """Larger tables are cut."""
 

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["Show", "progress_bar"]
-
 
 class Show(Protocol):
     """Takes units done and their total; where there are several runs in a row, also the name of this one."""

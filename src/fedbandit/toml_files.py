@@ -12,9 +12,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedbandit.checks import FileError, InvalidArgument, closest
 
-__all__ = ["Section", "checked", "read_regular", "read_toml"]
-
-
 MOST = 2**24
 """The most bytes of a file."""
 

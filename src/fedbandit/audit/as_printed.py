@@ -16,8 +16,6 @@ from fedbandit.privacy.noise import GRID, NoiseSource
 from fedbandit.simulation.replay import Tape, replay
 from fedbandit.world.graph import path
 
-__all__ = ["HORIZON", "REST", "on_fed_ucb_as_printed", "on_simulator"]
-
 HORIZON = 6
 REST = 0.5  # every reward but the changed one
 

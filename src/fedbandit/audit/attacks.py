@@ -18,24 +18,6 @@ from fedbandit.privacy.mechanism import Mechanism
 from fedbandit.privacy.noise import GRID, NoiseSource, laplace, to_grid
 from fedbandit.rules.mean import dyadic_intervals, epsilon_per_node
 
-__all__ = [
-    "BATCH",
-    "Attack",
-    "first_batch_sums",
-    "log_ratio",
-    "on_batches",
-    "on_delays",
-    "on_fed_batch",
-    "on_fed_ucb",
-    "on_mechanism",
-    "on_site",
-    "on_tree",
-    "prefetched",
-    "second_batch_sums",
-    "tree_sums",
-    "two_worlds",
-]
-
 BLOCK = 4096
 
 

@@ -21,8 +21,6 @@ from fedbandit.audit.scenarios import Attacker, Entry, OpenSite, Scenario, play
 from fedbandit.privacy.noise import GRID, to_grid
 from fedbandit.rules.mean import clamp
 
-__all__ = ["ANOTHER_DECISION", "Change", "Leak", "changes_of", "first_leak", "leaks", "transcript_of"]
-
 SAME = 1e-9
 MOST_DRAWS = 30  # that are tried one by one; a scenario makes half as many
 ANOTHER_DECISION = "another decision"

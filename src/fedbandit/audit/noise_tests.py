@@ -21,8 +21,6 @@ from fedbandit.audit.measure import binomial_tail
 from fedbandit.audit.scenarios import Attacker, OpenSite, Reading, play, with_real_noise
 from fedbandit.privacy.noise import GRID, NoiseSource, to_grid, to_steps
 
-__all__ = ["NoiseVerdict", "judge_noise", "mean_of", "noise_of", "noisy_sums"]
-
 Draws = NDArray[np.float64]
 
 OFF_GRID = 1e-3

@@ -22,20 +22,6 @@ from fedbandit.policies import FedBatch, FedUCB
 from fedbandit.privacy.noise import NoiseSource
 from fedbandit.rules.flow import FIRST, Stamp, mirrored
 
-__all__ = [
-    "Attacker",
-    "Entry",
-    "OpenSite",
-    "Reading",
-    "Scenario",
-    "draws_for",
-    "play",
-    "random_scenarios",
-    "scenarios_of",
-    "with_real_noise",
-]
-
-
 VICTIM, ATTACKER, EPOCH = "victim", "attacker", 1
 
 LIE = 0.5

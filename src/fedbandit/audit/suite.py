@@ -32,19 +32,6 @@ from fedbandit.checks import InvalidArgument, closest, whole_number
 from fedbandit.policies import FedUCB
 from fedbandit.privacy.noise import GRID, NoiseSource
 
-__all__ = [
-    "AUDITED",
-    "AuditJob",
-    "AuditRow",
-    "attacks_on",
-    "check_noise",
-    "check_proof",
-    "jobs_on",
-    "run_attack",
-    "run_job",
-    "run_jobs",
-]
-
 AUDITED = ("fed_batch", "fed_ucb")
 NAMES = {"fed_batch": "FedBatch", "fed_ucb": "Fed_UCB"}
 THOROUGH = 10

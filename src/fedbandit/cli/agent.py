@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from fedbandit.agent.http.state import ArmChangeBody, ArmsBody
     from fedbandit.agent.process.config import Right, SiteConfig
 
-__all__ = ["SITE_FILE", "arm", "certs", "live"]
-
-
 # ---------------------------------------------------------------- the agent
 
 live = typer.Typer()

@@ -18,8 +18,6 @@ from fedbandit.cli.status import teller
 from fedbandit.cli.up import show_live, upper
 from fedbandit.extras import EXTRAS, missing, needs
 
-__all__ = ["app", "main"]
-
 _ENGINES = ("auto", "cpu", "cuda", "ray")
 
 app = typer.Typer(

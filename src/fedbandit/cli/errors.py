@@ -16,8 +16,6 @@ import typer
 from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.extras import MissingExtra, extra_of
 
-__all__ = ["errors_exit_with_2", "quietly"]
-
 READER_GONE = 141
 """What a shell sees of a command that SIGPIPE has ended: 128 + 13."""
 

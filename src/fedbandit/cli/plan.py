@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fedbandit.planning.forecast import Forecast
     from fedbandit.planning.question import Question
 
-__all__ = ["FIGURE", "planner"]
-
 FIGURE = "plan.png"
 _WIDTH = 100  # of the words
 

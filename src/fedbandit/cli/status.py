@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from fedbandit.cli.status_view import AgentStatus
 
-__all__ = ["teller"]
-
 teller = typer.Typer()
 
 DEFAULT = "http://127.0.0.1:8400"

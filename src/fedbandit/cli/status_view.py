@@ -18,8 +18,6 @@ from fedbandit.agent.client import AgentError, Client, Forbidden, Unauthorised
 from fedbandit.agent.http.state import ArmState, NeighbourState, SiteState
 from fedbandit.checks import printable
 
-__all__ = ["NARROWEST", "AgentStatus", "fitted", "printed", "seen_at", "view"]
-
 PATIENCE = 5.0
 """Seconds that an agent has to answer: somebody waits at a terminal."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from fedbandit.simulation.result import Result
     from fedbandit.world.graph import Graph
 
-__all__ = ["fitting_table", "made_table", "print_audit", "print_summary", "print_sweep", "print_table", "print_theory"]
-
 
 def print_sweep(table: "xr.Dataset") -> None:
     """A row per combination, a column per policy; transposed if there are more policies than combinations."""

@@ -13,8 +13,6 @@ from fedbandit.extras import needs
 if TYPE_CHECKING:
     from fedbandit.local.up import LocalSetting, Run
 
-__all__ = ["FIGURE", "NUMBERS", "show_live", "upper"]
-
 FIGURE, NUMBERS = "live.png", "result.json"
 LINE_EVERY = 5.0
 """Seconds between lines if there is no terminal to draw on."""

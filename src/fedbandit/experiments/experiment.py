@@ -30,8 +30,6 @@ from fedbandit.world.rewards import FAMILIES
 MAX_REDRAWN = 10_000
 BuiltGraph = Graph | Schedule | Contacts
 
-__all__ = ["Experiment", "ExperimentError", "read_experiment", "read_sweep"]
-
 
 class ExperimentError(FileError):
     """An experiment file that cannot be run; the message has a line per error."""

@@ -27,18 +27,6 @@ from fedbandit.policies import FedUCB
 from fedbandit.simulation.result import Result
 from fedbandit.simulation.run import OnProgress, checkpoint_times
 
-__all__ = [
-    "FIGURES",
-    "Claim",
-    "FigureOutcome",
-    "PolicyNumbers",
-    "experiment_file",
-    "outcome_of",
-    "run_figures",
-    "write_report",
-]
-
-
 FIGURES = {"2a": "figure-2a", "2b": "figure-2b", "2c": "figure-2c"}
 QUICK_HORIZON, QUICK_TRIALS = 100_000, 20
 _PAPER_RATIOS = {1.0: 1.0, 2.0: 1 / 2, 5.0: 1 / 5}

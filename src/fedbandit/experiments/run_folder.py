@@ -17,19 +17,6 @@ from fedbandit.figures.regret import agents_figure
 from fedbandit.figures.sweep import sweep_figure
 from fedbandit.simulation.result import RESULT, SWEEP, Result, read_result
 
-__all__ = [
-    "EXPERIMENT",
-    "FIGURE",
-    "RESULT",
-    "RUNS",
-    "SWEEP_FIGURE",
-    "keep_result",
-    "keep_sweep",
-    "load_result",
-    "load_sweep",
-    "title_of",
-]
-
 FIGURE, AGENTS_FIGURE = "regret.png", "agents.png"
 SWEEP_FIGURE = "sweep.png"
 EXPERIMENT = "experiment.toml"

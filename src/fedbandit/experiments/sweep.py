@@ -32,9 +32,6 @@ from fedbandit.simulation.parts import SOURCES, Part, first_problem, merge, rang
 from fedbandit.simulation.result import Result, describe, read_result
 from fedbandit.simulation.run import Engine, OnProgress, check_call, chosen_engine, compiled_policy, simulate
 
-__all__ = ["Engine", "forget", "run_all", "run_files", "run_parts", "sweep_table"]
-
-
 _PULLS_PER_PART_ON_A_GPU = 3e10  # some seconds
 
 

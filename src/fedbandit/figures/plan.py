@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from fedbandit.planning.forecast import Forecast
 
-__all__ = ["plan_figure"]
-
 _WIDTH = 7.0  # inches
 _LETTERS_PER_LINE = 120  # of the heading
 _AXIS, _LETTER = 6.0, 0.07  # of the axis and of a letter of its numbers, in inches

@@ -22,27 +22,6 @@ if TYPE_CHECKING:
     from fedbandit.simulation.result import Result
 
 
-__all__ = [
-    "COLOURS",
-    "DASHES",
-    "MARKERS",
-    "STYLE",
-    "Band",
-    "RegretScale",
-    "Scale",
-    "ShownFigure",
-    "about_band",
-    "agents_figure",
-    "checked_band",
-    "columns_in",
-    "drawing",
-    "finish",
-    "limits",
-    "plain_text",
-    "regret_figure",
-]
-
-
 # ---------------------------------------------------------------- style
 
 

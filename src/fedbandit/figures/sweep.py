@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
-__all__ = ["sweep_figure"]
-
 _AXIS_TEXT = {
     "lambda2": "$\\lambda_2$ of the graph (1: slowest)",
     "num_agents": "number of agents N",

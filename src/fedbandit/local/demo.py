@@ -9,19 +9,6 @@ if TYPE_CHECKING:
     from fedbandit.local.up import LocalSetting
     from fedbandit.simulation.result import Result
 
-__all__ = [
-    "HORIZON",
-    "INTRODUCTION",
-    "LIVE_INTRODUCTION",
-    "LIVE_SECONDS",
-    "TITLE",
-    "TRIALS",
-    "live_setting",
-    "policies",
-    "problem",
-    "reading",
-]
-
 HORIZON, TRIALS = 500_000, 20
 
 LIVE_SECONDS = 20.0

@@ -24,8 +24,6 @@ from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.registry import kind_of
 
-__all__ = ["AgentDied", "LocalFederation"]
-
 STARTS_WITHIN = 30.0
 """Seconds until a process that does not answer counts as dead; starting takes about one, more on a busy machine."""
 

@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-__all__ = [
-    "KEEPS_UP",
-    "final_table",
-    "live_table",
-    "note",
-    "numbers",
-    "reading",
-    "regret_over_time",
-    "shown",
-    "up_figure",
-    "write_numbers",
-]
-
 LATELY = 200
 """The number of a site's patients that count as the latest."""
 

@@ -37,24 +37,6 @@ from fedbandit.world.hospital import SHORT_ARM_NAMES
 from fedbandit.world.hospital import problem as hospital_problem
 from fedbandit.world.problem import Problem
 
-__all__ = [
-    "FederationShown",
-    "GraphShown",
-    "Killed",
-    "LocalSetting",
-    "Page",
-    "Run",
-    "SiteShown",
-    "Visits",
-    "graph_of",
-    "new_folder",
-    "page_listener",
-    "run",
-    "serving_page",
-    "setting_of",
-]
-
-
 # ---------------------------------------------------------------- what to run
 
 MAX_AGENTS, MAX_ARMS = 64, 100  # an agent is a process of about 100 MB

@@ -29,16 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = [
-    "Forecast",
-    "chance_of_equal_arms",
-    "fewest_patients",
-    "patients_of_equal_arms",
-    "patients_until_radius",
-    "plan",
-]
-
-
 QUICK = 0.25
 """Of the trials, for a quick answer."""
 

@@ -27,8 +27,6 @@ from fedbandit.world import graph as graphs
 from fedbandit.world.graph import Graph
 from fedbandit.world.problem import Problem
 
-__all__ = ["CERTAINTY", "DAYS_PER_MONTH", "MOST_PATIENTS", "Question", "Way", "means_of_trials", "problems"]
-
 CERTAINTY = 0.95
 DAYS_PER_MONTH = 365.25 / 12.0
 MOST_SITES, MOST_ARMS, MOST_PATIENTS = 1000, 100, 1_000_000

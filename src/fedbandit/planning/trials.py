@@ -26,20 +26,6 @@ from fedbandit.rules.belief import SURE, is_sure, widening
 from fedbandit.rules.propensity import chances_of_highest
 from fedbandit.simulation.run import check_call, truths_of
 
-__all__ = [
-    "Curve",
-    "OnRun",
-    "Share",
-    "TrialRunner",
-    "crossing",
-    "deviations",
-    "rounds_at_most",
-    "share_of",
-    "sure_of",
-    "work_until_sure",
-]
-
-
 # ---------------------------------------------------------------- curves
 
 

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from fedbandit.planning.forecast import Forecast
 
 
-__all__ = ["ForecastTable", "about", "by_then", "duration", "in_words", "pace", "percent", "tables_of"]
-
-
 _HARDLY = 0.25
 """Of the way from a guess to certainty: below it, hardly anything was learnt."""
 

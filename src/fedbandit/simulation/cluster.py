@@ -39,9 +39,6 @@ from fedbandit.simulation.parts import SOURCES, Part, first_problem, merge, rang
 from fedbandit.simulation.result import Result, read_result
 from fedbandit.simulation.run import OnProgress, simulate
 
-__all__ = ["ClusterError", "connection", "facts", "packed", "run_parts", "simulate_on_cluster", "unpacked"]
-
-
 # ---------------------------------------------------------------- sending objects, with the source of own modules
 
 

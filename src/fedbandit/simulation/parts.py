@@ -20,8 +20,6 @@ import xarray as xr
 from fedbandit.checks import InvalidArgument
 from fedbandit.world.problem import Problem
 
-__all__ = ["SOURCES", "Part", "attributes_of_all", "first_problem", "in_order", "joined", "merge", "ranges"]
-
 _open: Any = h5netcdf.File
 _open_fast: Any = h5py.File  # knows nothing of dimensions, and takes a tenth of the time
 

@@ -25,8 +25,6 @@ from fedbandit.testing.dry_run import GOLDEN
 from fedbandit.world.problem import Problem
 from fedbandit.world.rewards import Own
 
-__all__ = ["rehearse"]
-
 _IN_PYTHON, _COMPILED = 1000, 2**20
 """Draws for each of the means tried: in plain Python, and compiled."""
 

@@ -19,8 +19,6 @@ from fedbandit.simulation.run import compiled_policy
 from fedbandit.world.graph import Graph, parse
 from fedbandit.world.problem import Problem, finite_matrix
 
-__all__ = ["NotLogged", "Tape", "Trace", "replay"]
-
 
 @dataclass(frozen=True, eq=False)
 class Tape:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["RESULT", "SWEEP", "Result", "Sweep", "describe", "load", "read", "read_result", "result_in", "result_of"]
-
 FORMAT = 2
 
 _ABOUT = {

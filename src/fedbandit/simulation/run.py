@@ -30,21 +30,6 @@ from fedbandit.testing.admission import admit
 from fedbandit.world.graph import Contacts
 from fedbandit.world.problem import Problem
 
-__all__ = [
-    "ENGINES",
-    "Engine",
-    "OnProgress",
-    "Problems",
-    "check_call",
-    "checkpoint_times",
-    "chosen_engine",
-    "compiled_policy",
-    "simulate",
-    "truths_of",
-    "why_no_gpu",
-]
-
-
 Engine = Literal["auto", "cpu", "cuda", "ray"]
 ENGINES = ("auto", "cpu", "cuda", "ray")
 

@@ -24,23 +24,6 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
-__all__ = [
-    "MAX_AGENTS",
-    "MAX_EDGES",
-    "adjacency",
-    "checked_edges",
-    "components",
-    "geometric_edges",
-    "independent_edges",
-    "numbered_edges",
-    "pairs_of",
-    "regular_edges",
-    "scale_free_edges",
-    "small_world_edges",
-    "smallest_mode",
-]
-
-
 MAX_AGENTS = 1_000_000
 MAX_EDGES = 50_000_000
 

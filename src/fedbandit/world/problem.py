@@ -39,12 +39,6 @@ from fedbandit.world.rewards import (
     empirical_of,
 )
 
-__all__ = [
-    "EdgesPerRound",
-    "Problem",
-    "finite_matrix",
-]
-
 EdgesPerRound = Literal["one", "matching", "all"] | float | Callable[[int, int, int, float], bool]
 Means = NDArray[np.float64]
 AnyGraph = Graph | Schedule | Contacts | str

@@ -12,8 +12,6 @@ from fedbandit.checks import InvalidArgument, listed
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["UserTable", "is_table", "rows_of"]
-
 UserTable = Union[str, "os.PathLike[str]", "pd.DataFrame"]
 """The path of a CSV file, or a DataFrame of pandas."""
 

@@ -12,29 +12,6 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, FederationState, RestoredBody, SiteState
 from fedbandit.checks import InvalidArgument, finite_number, instance, whole_number
 
-__all__ = [
-    "AgentError",
-    "ApiCall",
-    "ArmStopped",
-    "Cancelled",
-    "Decision",
-    "Forbidden",
-    "InvalidRequest",
-    "KeyReused",
-    "KnownDecision",
-    "LoggedDecision",
-    "NoArm",
-    "NotANeighbour",
-    "Reported",
-    "TooLateToCancel",
-    "Unauthorised",
-    "Unavailable",
-    "UnknownDecision",
-    "Unreachable",
-    "error_of",
-]
-
-
 # ---------------------------------------------------------------- what can go wrong
 
 

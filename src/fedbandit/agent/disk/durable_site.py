@@ -17,8 +17,6 @@ from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import JournalError, SqliteJournal
 from fedbandit.checks import InvalidArgument
 
-__all__ = ["DurableSite"]
-
 _Result = TypeVar("_Result")
 
 SLOW = 0.003

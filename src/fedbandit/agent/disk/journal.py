@@ -33,9 +33,6 @@ from fedbandit.agent.disk.state_files import (
 )
 from fedbandit.checks import whole_number
 
-__all__ = ["DAMAGE", "SCHEMA", "STATE_FILE", "JournalError", "SqliteJournal", "examined", "holder_of", "look_at"]
-
-
 # ---------------------------------------------------------------- a file before it is used
 
 

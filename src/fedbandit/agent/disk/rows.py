@@ -47,9 +47,6 @@ from fedbandit.agent.core.records import (
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM
 
-__all__ = ["BLOCK", "SCHEMA", "AgentRow", "BadRows", "Rows", "check_pages", "check_tables", "checksum", "make_file"]
-
-
 SCHEMA = 7
 """The version of the tables. A file of another one is refused."""
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from fedbandit.checks import FileError
 from fedbandit.toml_files import read_regular
 
-__all__ = ["LEFTOVERS", "OWNER_ONLY", "READABLE", "read_public", "read_secret", "write_together"]
-
 OWNER_ONLY, READABLE = 0o600, 0o644
 
 _UNFINISHED = ".new-"

@@ -20,26 +20,6 @@ from zlib import crc32
 from fedbandit.agent.disk.secret_files import LEFTOVERS, OWNER_ONLY, write_together
 from fedbandit.checks import FileError
 
-__all__ = [
-    "COUNTER",
-    "GONE",
-    "IDENTITY_SIZE",
-    "LOG",
-    "REPLACED",
-    "CommitCounter",
-    "JournalError",
-    "Place",
-    "beside",
-    "check_files",
-    "has_log",
-    "identity",
-    "may_be_there",
-    "remove_leftovers",
-    "what_to_do",
-    "write_secret",
-]
-
-
 LOG, COUNTER = "-wal", "-commits"
 
 _INDEX = "-shm"

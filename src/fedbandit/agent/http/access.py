@@ -17,17 +17,6 @@ from fedbandit.agent.http.server import is_page
 from fedbandit.agent.process.config import ALL_RIGHTS, Right, Rights, is_token
 from fedbandit.checks import InvalidArgument, closest, shortened
 
-__all__ = [
-    "LOOPBACK",
-    "OPEN",
-    "QUERY_OF",
-    "RIGHT_FOR",
-    "AccessControl",
-    "check_right",
-    "check_tokens",
-    "query_of",
-]
-
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Host names of a server on loopback."""
 

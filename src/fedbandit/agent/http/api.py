@@ -51,8 +51,6 @@ from fedbandit.policies.fed_batch import FedBatch
 if TYPE_CHECKING:
     from fedbandit.agent.process.runtime import Agent
 
-__all__ = ["FILE", "AcceptRequest", "ChangeRequest", "general_document", "make_app"]
-
 
 def make_app(
     agent: "Agent", tokens: Mapping[str, Rights] | None = None, hosts: Iterable[str] | None = LOOPBACK

@@ -31,28 +31,6 @@ from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.gossip import wire
 from fedbandit.checks import InvalidArgument, closest, shortened
 
-__all__ = [
-    "MAX_BODY",
-    "MEANINGS",
-    "Body",
-    "Code",
-    "ErrorBody",
-    "ErrorDetail",
-    "HttpError",
-    "answer_errors",
-    "check_fields",
-    "check_type",
-    "error_of",
-    "errors",
-    "expect_nothing",
-    "path_parameter",
-    "read_body",
-    "read_model",
-    "read_object",
-    "too_large",
-]
-
-
 # ---------------------------------------------------------------- errors
 
 Code = Literal[

@@ -40,24 +40,6 @@ from fedbandit.checks import InvalidArgument, closest, shortened, whole_number
 if TYPE_CHECKING:
     from fedbandit.agent.process.runtime import Agent
 
-__all__ = [
-    "EXAMPLE_ID",
-    "MAX_REWARDS",
-    "DecisionBody",
-    "DecisionsBody",
-    "KnownDecisionBody",
-    "LateBody",
-    "ResultBody",
-    "ResultsBody",
-    "RewardBody",
-    "add_decisions",
-    "add_log",
-    "read_request",
-    "read_reward",
-    "read_rewards",
-]
-
-
 # ---------------------------------------------------------------- what is sent
 
 EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"

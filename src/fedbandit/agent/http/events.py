@@ -18,9 +18,6 @@ from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.http.bodies import HttpError
 from fedbandit.agent.http.server import CONNECTION
 
-__all__ = ["MAX_STREAMS", "STALLED", "EventStream", "Feed", "Stream", "timed"]
-
-
 # ---------------------------------------------------------------- what streams are told
 
 _Found = TypeVar("_Found")

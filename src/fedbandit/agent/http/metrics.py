@@ -12,8 +12,6 @@ from prometheus_client.registry import Collector
 
 from fedbandit.agent.http.state import NeighbourState, SiteState
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
-
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 """The content type of the metrics."""
 

@@ -22,24 +22,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fedbandit.agent.http.bodies import HttpError
 
-__all__ = [
-    "CONNECTION",
-    "MAX_REQUEST",
-    "PAGE",
-    "PAGE_HEADERS",
-    "PATIENCE",
-    "BoundedHttp",
-    "HttpServer",
-    "PageFile",
-    "add_page",
-    "file_response",
-    "files_in",
-    "http_server",
-    "is_page",
-    "listening",
-]
-
-
 # ---------------------------------------------------------------- connections
 
 CONNECTION = "fedbandit.connection"

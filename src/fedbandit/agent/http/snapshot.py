@@ -33,27 +33,6 @@ from fedbandit.agent.http.state import (
 )
 from fedbandit.policies.registry import label_of
 
-__all__ = [
-    "EVERY",
-    "INSECURE",
-    "MOST",
-    "OVER",
-    "History",
-    "Moment",
-    "Past",
-    "Point",
-    "Rates",
-    "arms_body",
-    "certificate_warning",
-    "change_body",
-    "moment_of",
-    "needs_a_person",
-    "point_body",
-    "point_of",
-    "site_state",
-]
-
-
 # ---------------------------------------------------------------- how the numbers moved since the process started
 
 

@@ -6,25 +6,6 @@ docs/http.md repeats them.
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "AnswerState",
-    "ArmChangeBody",
-    "ArmState",
-    "ArmStatusBody",
-    "ArmsBody",
-    "DecisionState",
-    "FederationState",
-    "FlowState",
-    "HistoryBody",
-    "HistoryPoint",
-    "NeighbourState",
-    "PrivacyState",
-    "RatesState",
-    "RestoredBody",
-    "RightsBody",
-    "SiteState",
-]
-
 
 class _StateModel(BaseModel):
     model_config = ConfigDict(frozen=True)

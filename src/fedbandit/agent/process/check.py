@@ -28,8 +28,6 @@ from fedbandit.agent.process.config import Address, ConfigError, Neighbour, Site
 from fedbandit.agent.process.runtime import FREE_SPACE
 from fedbandit.checks import printable
 
-__all__ = ["CheckResult", "check"]
-
 Level = Literal["ok", "warning", "error", "unknown"]
 
 PATIENCE = 5.0

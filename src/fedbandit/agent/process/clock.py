@@ -11,8 +11,6 @@ import time  # noqa: TID251  # where the clock enters
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["LASTS", "SMALL_STEP", "PatientClock", "SteadyClock", "both_clocks", "new_incarnation"]
-
 LASTS = 60.0
 """Seconds after which a jump of the system's clock is believed."""
 

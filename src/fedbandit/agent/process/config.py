@@ -23,32 +23,6 @@ from fedbandit.policies.registry import WrongPage, policy_from
 from fedbandit.shares import Shares
 from fedbandit.toml_files import Section, checked, read_toml
 
-__all__ = [
-    "ALL_RIGHTS",
-    "POLICY_KINDS",
-    "ROLES",
-    "Address",
-    "ConfigError",
-    "FederationSection",
-    "Neighbour",
-    "Right",
-    "Rights",
-    "Role",
-    "SiteConfig",
-    "Tls",
-    "address",
-    "changed_at",
-    "check_insecure",
-    "is_token",
-    "listening_address",
-    "read_config",
-    "read_terms",
-    "read_tokens",
-    "site_name",
-    "token_with",
-]
-
-
 # ---------------------------------------------------------------- names and addresses
 
 _NAME_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

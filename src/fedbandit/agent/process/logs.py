@@ -13,18 +13,6 @@ from fedbandit.agent.core.notices import Note
 from fedbandit.agent.process.config import SiteConfig
 from fedbandit.checks import shortened
 
-__all__ = [
-    "LEVELS",
-    "SAID_EVERY",
-    "ForgottenDecisions",
-    "LogFormat",
-    "LogLevel",
-    "RestartLog",
-    "WarningLog",
-    "begin_log",
-]
-
-
 # ---------------------------------------------------------------- lines
 
 LogFormat = Literal["text", "json"]

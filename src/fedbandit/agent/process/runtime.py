@@ -37,8 +37,6 @@ from fedbandit.agent.process.config import ConfigError, SiteConfig, changed_at, 
 from fedbandit.agent.process.logs import ForgottenDecisions, RestartLog, WarningLog
 from fedbandit.privacy.noise import measurement_of
 
-__all__ = ["FREE_SPACE", "Agent", "check_free_space"]
-
 FREE_SPACE = 65_536
 """Bytes that must be free before a full disk counts as writable again."""
 

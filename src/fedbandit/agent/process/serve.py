@@ -15,8 +15,6 @@ from fedbandit.agent.http.server import http_server, listening
 from fedbandit.agent.process.config import Address, Rights, SiteConfig
 from fedbandit.agent.process.runtime import Agent
 
-__all__ = ["serve", "try_ports"]
-
 _LOG = logging.getLogger("fedbandit.agent")
 
 

@@ -7,8 +7,6 @@ from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.process.clock import new_incarnation
 from fedbandit.agent.process.config import SiteConfig
 
-__all__ = ["change_neighbour", "restore"]
-
 
 def change_neighbour(config: SiteConfig, neighbour: str, comes_back: bool) -> None:
     """Record that a neighbour has left or returned."""
