@@ -151,6 +151,8 @@ def test_a_stopped_arm_over_http(tmp_path, monkeypatch):
         assert told["id"] in error_of(answer)["message"]
         assert made(http)["arm"] != told["arm"]
         assert put_reward(http, told["id"], '{"value": 1}').status_code == 204
+        rewarded = ask(http, key="k")
+        assert (rewarded.status_code, rewarded.json()) == (409, answer.json()), "whether a reward came is not told"
 
 
 # ---------------------------------------------------------------- queries

@@ -112,14 +112,21 @@ def test_a_key_is_forgotten_with_its_decisions():
     assert ask(again(site), key="k", count=2) == second
 
 
-def test_a_key_whose_arm_was_stopped_is_refused_until_it_is_rewarded():
-    site = new_site()
-    (first,) = ask(site, key="k")
-    site.off = frozenset({first.arm})
-    with pytest.raises(StoppedMeanwhile, match=first.id):
-        ask(site, key="k")
-    site.report(first.id, 1.0)
-    assert ask(site, key="k")[0].id == first.id
+@pytest.mark.parametrize("window", [0.0, 10.0])
+def test_a_key_whose_arm_was_stopped_gets_one_answer_whatever_was_reported(window):
+    """It names the decision, so that one that was given is found; and it tells nothing of a reward, in time or late."""
+    site = new_site(terms=replace(TERMS, reward_window=window))
+    first, second, third = (ask(site, key=key, eligible=(0,))[0] for key in ("none", "in time", "late"))
+    site.report(second.id, 1.0)
+    site.settle(20.0)
+    site.report(third.id, 1.0)
+    site.off = frozenset({0})
+    for key, decision in (("none", first), ("in time", second), ("late", third)):
+        with pytest.raises(StoppedMeanwhile) as refused:
+            ask(site, key=key, eligible=(0,))
+        assert str(refused.value) == f"a, the arm of the decision {decision.id} of this key, was stopped"
+    site.off = frozenset()
+    assert ask(site, key="in time", eligible=(0,))[0].id == second.id, "once it is resumed"
 
 
 def test_a_key_whose_decision_was_cancelled_is_refused():

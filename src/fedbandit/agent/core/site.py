@@ -559,7 +559,7 @@ class Site:
         return Step(made[0], records) if is_one else Step(tuple(made), records)
 
     def _again(self, key: bytes, request: Request) -> tuple[DecisionRecord, ...]:
-        """The decisions that this request got before; none: it is new."""
+        """The decisions that this request got before; none: it is new. It never tells whether any is rewarded."""
         found = tuple(self._stored.decisions[name] for name in self._requests.with_key(key))
         if any(it.key != key for it in found):
             raise KeyTaken("this key was used for another request")
@@ -568,7 +568,7 @@ class Site:
         for it in found:
             if it.cancelled:
                 raise DecisionCancelled(f"the decision {it.id} of this key was cancelled")
-            if it.arm in self.stopped and not it.rewarded:
+            if it.arm in self.stopped:
                 raise StoppedMeanwhile(
                     f"{self.arms.names[it.arm]}, the arm of the decision {it.id} of this key, was stopped"
                 )
