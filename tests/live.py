@@ -21,9 +21,10 @@ NEIGHBOURS = ("east", "south")
 
 
 class Driver(Agent):
-    """The agent without noise, and with ways to hurt it."""
+    """The agent without noise, and with ways to hurt it. By default nobody asks whether its file is old."""
 
-    def __init__(self, folder, terms=TERMS, **changes):
+    def __init__(self, folder, terms=TERMS, doubts=False, **changes):
+        self._doubts = doubts
         here = Address("127.0.0.1", 0)
         neighbours = tuple(Neighbour(name, None, 1.0) for name in NEIGHBOURS)
         month = 30 * 24 * 3600.0
@@ -46,8 +47,8 @@ class Driver(Agent):
         return outcomes
 
     def _make_site(self, stored):
-        keeps = self.config.keep_rewards
-        site = Site("north", self.terms, stored, lambda epsilon, count: [0] * count, keeps_rewards=keeps)
+        keeps, presence = self.config.keep_rewards, self._presence if self._doubts else None
+        site = Site("north", self.terms, stored, lambda epsilon, count: [0] * count, presence, keeps_rewards=keeps)
         self._clock.catch_up(site.clock)
         return site
 
@@ -90,7 +91,7 @@ class Served:
             result = function(self.driver)
             return await result if inspect.isawaitable(result) else result
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(40)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
 
     def rows(self):
         """All that is on disk."""
@@ -112,8 +113,12 @@ class Served:
 
 
 @contextmanager
-def serving(folder, token=None, terms=TERMS, port=0, tokens=None, **changes):
-    """A real server on loopback; ``token``: one with all rights, ``tokens``: each with its own."""
+def serving(folder, token=None, terms=TERMS, port=0, tokens=None, doubts=False, **changes):
+    """A real server on loopback.
+
+    * ``token``: one with all rights, ``tokens``: each with its own
+    * ``doubts``: whether nothing is released until somebody confirms that the file is current
+    """
     tokens = tokens if token is None else {token: ALL_RIGHTS}
     ready, box = threading.Event(), {}
     # With the protocol named, or asyncio leaves Nagle on: 40 ms per answer.
@@ -123,7 +128,7 @@ def serving(folder, token=None, terms=TERMS, port=0, tokens=None, **changes):
 
     async def serve():
         try:
-            driver = Driver(folder, terms, **changes)
+            driver = Driver(folder, terms, doubts, **changes)
             await driver.start()
             server = http_server(make_app(driver, tokens))
             box.update(driver=driver, server=server, loop=asyncio.get_running_loop())
@@ -137,13 +142,13 @@ def serving(folder, token=None, terms=TERMS, port=0, tokens=None, **changes):
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    ready.wait(40)
+    ready.wait(10)
     try:
         yield Served(f"http://127.0.0.1:{bound.getsockname()[1]}", box["driver"], box["loop"])
     finally:
         box["loop"].call_soon_threadsafe(box["driver"].feed.close)
         box["server"].should_exit = True
-        thread.join(40)
+        thread.join(10)
         bound.close()
 
 

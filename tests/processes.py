@@ -33,7 +33,7 @@ def spawn(*arguments, before=""):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def told(process, within=90):
+def told(process, within=30):
     """Exit code and output of a command."""
     output, _ = process.communicate(timeout=within)
     return process.returncode, output
@@ -53,8 +53,8 @@ def assert_mistake(outcome, *words):
         assert word in output, f"{word!r} is not in: {output}"
 
 
-def wait_until(condition, within=40.0, every=0.02):
-    """Wait for a condition, as long as a busy machine may need; how many seconds that took."""
+def wait_until(condition, within=10.0, every=0.02):
+    """Wait for a condition; how many seconds that took."""
     begun = time.monotonic()
     while not condition():
         assert time.monotonic() < begun + within, f"not within {within} s"
@@ -68,7 +68,7 @@ def ask(url, method="GET", body=None):
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310  # loopback
     try:
-        with urllib.request.urlopen(request, timeout=20.0) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=5.0) as answer:  # noqa: S310
             status, content = answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -163,7 +163,7 @@ def running(folder, links, *names, rate=50.0, num_agents=2, prepare=None):
         federation.stop_all()
 
 
-def come_through(federation, name, other, more=1, within=40.0):
+def come_through(federation, name, other, more=1, within=10.0):
     """Wait for some more exchanges; how long that took."""
     before = exchanges(federation, name, other)
     return wait_until(lambda: exchanges(federation, name, other) >= before + more, within)

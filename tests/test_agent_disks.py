@@ -208,9 +208,9 @@ class TestServing:
                 begun = time.perf_counter()
                 assert ask(f"{federation.url('north')}/v1/decisions", "POST")[0] == 201
                 took.append(time.perf_counter() - begun)
-            median, p99 = (sorted(took)[int(share * len(took))] for share in (0.5, 0.99))
+            p99 = sorted(took)[int(0.99 * len(took))]
             measured(f"{len(took)} decisions, p99 {1000 * p99:.1f} ms")
-            assert median < 0.1, "it waits for nobody; a busy machine may delay one or the other"
+            assert p99 < 0.1
             wait_until(lambda: not any(it["reachable"] for it in state(federation, "north")["neighbours"]))
 
     @pytest.mark.slow
@@ -222,7 +222,7 @@ class TestServing:
         with running(tmp_path, [("east", "north")], "north", prepare=few) as federation:
             url = federation.url("north")
             ids = [ask(f"{url}/v1/decisions", "POST")[1]["id"] for _ in range(200)]
-            wait_until(lambda: state(federation, "north")["decisions"]["remembered"] <= 50)
+            wait_until(lambda: state(federation, "north")["decisions"]["remembered"] <= 50, within=4.0)
             shown = state(federation, "north")["decisions"]
             assert (shown["handed_out"], shown["pending"], shown["remembered"]) == (200, 50, 50)
             status, content = ask(f"{url}/v1/decisions/{ids[149]}/reward", "PUT", {"value": 1.0})

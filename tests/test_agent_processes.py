@@ -164,7 +164,7 @@ class TestStopping:
             assert federation.stop("north") == 0
             took = time.monotonic() - begun
             measured(f"stopped after {took:.2f} s")
-            assert took < 9.0, "a stop that does not end is killed after ten"
+            assert took < 3.0
             assert lines(federation, "north", "stopped")
             assert not list(federation.state_file("north").parent.glob("*-wal"))
             assert federation.stop("east") == 0
@@ -183,7 +183,7 @@ class TestStopping:
             time.sleep(0.2)
             begun = time.monotonic()
             assert federation.stop("north") == 0
-            assert time.monotonic() - begun < 9.0, "a stop that does not end is killed after ten"
+            assert time.monotonic() - begun < 3.5
 
     def test_sigkill_and_back(self, tmp_path):
         with running(tmp_path, [("north", "east")], rate=20.0) as federation:
@@ -197,7 +197,7 @@ class TestStopping:
             federation.wait_ready("east")
             took = come_through(federation, "north", "east")
             measured(f"exchanges come through {took:.2f} s after the restarted agent is ready")
-            assert took < 20.0
+            assert took < 5.0
             after = state(federation, "east")
             assert after["incarnation"] == before["incarnation"]
             assert after["decisions"] == before["decisions"]
@@ -329,8 +329,8 @@ class TestLeaving:
             backs = [spawn("rejoin", "c", "-c", federation.config(name)) for name in ("a", "b")]
             assert [told(back)[0] for back in backs] == [0, 0]
             # At c nobody had left; it takes the empty links of the others for what they are.
-            come_through(federation, "b", "c", 30)
-            come_through(federation, "a", "c", 30)
+            come_through(federation, "b", "c", 30, within=20.0)
+            come_through(federation, "a", "c", 30, within=20.0)
             for name in federation.names:
                 federation.stop(name)
             assert imbalance(read(federation, *federation.names)) <= 1e-9

@@ -44,7 +44,7 @@ def clocks():
 
 
 async def eventually(holds):
-    async with asyncio.timeout(40.0):
+    async with asyncio.timeout(10.0):
         while not holds():
             await asyncio.sleep(0.01)
 

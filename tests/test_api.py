@@ -281,7 +281,7 @@ def test_who_does_not_go_on_is_hung_up_on(served, monkeypatch, said):
             except OSError:
                 heard = b""
     assert heard == b""
-    assert time.monotonic() - begun > 0.4
+    assert 0.4 < time.monotonic() - begun < 5
 
 
 def test_a_body_of_just_the_size(http):
@@ -414,7 +414,7 @@ def test_who_reads_waits_for_a_slow_disk_and_holds_up_nobody(served, http, monke
             assert begun.wait(10)
             reading = [callers.submit(httpx.get, f"{served.url}{path}", trust_env=False) for path in paths]
             for _ in range(3):
-                assert http.get("/healthz", timeout=20.0).status_code == 200
+                assert http.get("/healthz", timeout=3.0).status_code == 200
                 time.sleep(0.05)
             assert not any(it.done() for it in (deciding, *reading))
             gate.set()
@@ -661,7 +661,7 @@ def test_the_document(http):
 
 @pytest.mark.parametrize(
     ("token", "examples"),
-    [("t0ken", 8), *(pytest.param(it, 50, marks=pytest.mark.slow) for it in ("t0ken", None))],
+    [("t0ken", 20), *(pytest.param(it, 50, marks=pytest.mark.slow) for it in ("t0ken", None))],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_server_is_what_the_document_says(tmp_path, token, examples):

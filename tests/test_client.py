@@ -46,6 +46,10 @@ class Blocking:
         self._runner.run(self._client.__aexit__(*error))
         self._runner.close()
 
+    def close(self):
+        self._runner.run(self._client.close())
+        self._runner.close()  # else a loop is left open, and the test that runs when it is collected fails
+
 
 both = pytest.mark.parametrize("kind", [Client, Blocking], ids=["blocking", "asyncio"])
 

@@ -81,7 +81,7 @@ def play(http, number, value=0.5):
         assert http.put(f"/v1/decisions/{name}/reward", json={"value": value}).status_code == 204
 
 
-def eventually(holds, within=40.0):
+def eventually(holds, within=5.0):
     until = time.monotonic() + within
     while not (found := holds()):
         assert time.monotonic() < until
@@ -122,7 +122,7 @@ def test_the_policy_allows_this_agent_and_nothing_else():
 
 
 def raw_status(port, path):
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
         line.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
         answer = b""
         while part := line.recv(65536):
@@ -294,7 +294,7 @@ def test_the_17th_stream_is_refused_in_words_and_a_place_is_free_again(served, h
     lines = []
     try:
         for _ in range(events.MAX_STREAMS):
-            line = socket.create_connection(("127.0.0.1", served.port), timeout=20)
+            line = socket.create_connection(("127.0.0.1", served.port), timeout=5)
             line.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert b"200 OK" in line.recv(4096)
             lines.append(line)
@@ -345,7 +345,7 @@ def test_readers_of_small_states_that_do_not_read_are_dropped_soon(served, monke
     """
     monkeypatch.setattr(events, "STALLED", 0.5)
     room, size = 250_000, 5_000
-    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(events.MAX_STREAMS)]
+    lines = [socket.create_connection(("127.0.0.1", served.port), timeout=5) for _ in range(events.MAX_STREAMS)]
     try:
         for line in lines:
             line.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -403,12 +403,12 @@ def test_a_problem_is_told_once_also_when_it_is_over_and_a_state_follows():
 
 
 def test_a_stopping_agent_ends_streams_at_once(served, http):
-    with reading(served.url, timeout=20.0) as reader:
+    with reading(served.url, timeout=3.0) as reader:
         reader.next("state")
         began = time.monotonic()
         served.call(lambda driver: driver.feed.close())
         assert reader.next() == (None, None)
-        assert time.monotonic() - began < 8.0
+        assert time.monotonic() - began < 1.0
         assert http.get("/v1/events").status_code == 503
 
 
@@ -429,7 +429,7 @@ def test_sigterm_ends_an_agent_with_open_streams_within_its_usual_time(tmp_path)
             federation.signal("north", signal.SIGTERM)
             assert reader.next("no such event") == (None, None)
             assert federation.stop("north") == 0
-            assert time.monotonic() - began < 9.0, "a stop that does not end is killed after ten"
+            assert time.monotonic() - began < 4.0
         assert not lines(federation, "north", "ERROR"), federation.log("north").read_text()
         assert not lines(federation, "north", "Traceback"), federation.log("north").read_text()
 

@@ -7,9 +7,15 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+from typer.testing import CliRunner
 
-from fedbandit.agent.core.memory_network import imbalance
-from fedbandit.local.processes import _free_ports
+from fedbandit import Client
+from fedbandit.agent.core.memory_network import MemoryJournal, imbalance
+from fedbandit.agent.core.release_guard import Presence
+from fedbandit.agent.core.site import Site
+from fedbandit.cli import app
+from fedbandit.local.processes import LocalFederation, _free_ports
+from live import TERMS, serving
 from processes import (
     ask,
     assert_mistake,
@@ -79,6 +85,82 @@ def put_back_at_a(federation, tmp_path):
     restart(federation, "a")
     wait_until(lambda: held(federation, "a") == "old")
     return federation
+
+
+class Operator:
+    """Runs commands for the agent north, which is served in this process; its neighbour east is in memory."""
+
+    def __init__(self, folder):
+        self.data = folder / "north"
+        self.data.mkdir(mode=0o700)
+        self._config = LocalFederation(folder / "files", TERMS, [("north", "east")]).config("north")
+        edit(self._config, (r'data = "data"', f'data = "{self.data}"'))
+        self._east = Site("east", TERMS, MemoryJournal(7).load(), lambda _, count: [0] * count, Presence(7))
+        self._east.join("north")
+
+    @contextmanager
+    def serving(self):
+        with serving(self.data, doubts=True) as agent, Client(agent.url) as client:
+            edit(self._config, (r'http = "[^"]*"', f'http = "127.0.0.1:{agent.port}"'))
+            yield agent, client
+
+    def run(self, name):
+        ran = CliRunner().invoke(app, [name, "-c", str(self._config)])
+        return ran.exit_code, ran.output
+
+    def exchange(self, agent):
+        offer = agent.call(lambda driver: driver.site.do(lambda site: site.offer("east")))
+        reply = self._east.receive_offer(offer).result
+        agent.call(lambda driver: driver.site.do(lambda site: site.receive_reply(reply)))
+
+
+def learn(client, count):
+    client.rewards((decision, 0.5) for decision in client.decide_many(count))
+
+
+def test_the_commands_of_an_operator_with_an_old_folder(tmp_path):
+    """``confirm`` and ``restore``, at an agent that runs and at one that does not. The tests below are of processes."""
+    operator = Operator(tmp_path)
+    assert_mistake(operator.run("confirm"), "no answer from", "Start north's agent, then confirm")
+    assert_mistake(operator.run("restore"), "north has no state yet")
+    with operator.serving() as (agent, client):
+        learn(client, 30)
+        operator.exchange(agent)
+    backup = shutil.copytree(operator.data, tmp_path / "backup", copy_function=shutil.copy2)
+    assert_mistake(operator.run("restore"), "is whole", "start it", "held")
+
+    with operator.serving() as (agent, client):  # nobody has been asked yet
+        before = client.state().privacy.releases
+        learn(client, 60)
+        assert (client.state().held, client.state().privacy.releases) == ("unconfirmed", before)
+        code, said = operator.run("confirm")
+        assert (code, said.startswith("north: confirmed")) == (0, True), said
+        assert client.state().held is None
+        client.decide()  # what waited counts before it
+        assert client.state().privacy.releases > before
+        operator.exchange(agent)
+
+    shutil.rmtree(operator.data)
+    shutil.copytree(backup, operator.data, copy_function=shutil.copy2)
+    with operator.serving() as (agent, client):  # east has heard of releases that this file does not know
+        operator.exchange(agent)
+        assert client.state().held == "old"
+        learn(client, 25)
+        assert client.state().privacy.releases == before
+        assert_mistake(operator.run("confirm"), "the file is old", "fedbandit restore")
+        code, said = operator.run("restore")
+        assert code == 0, said
+        assert "a new incarnation has begun" in said
+        assert "25 decisions that only this process knows stay" in said
+        assert client.state().held is None
+        client.decide()  # what waited counts before it
+        assert client.state().privacy.releases > before
+        assert_mistake(operator.run("restore"), "the file is current")
+
+    (operator.data / "state.sqlite-commits").unlink()
+    code, said = operator.run("restore")
+    assert code == 0, said
+    assert "0 decisions that only this process knows stay" in said
 
 
 @pytest.mark.slow
