@@ -162,7 +162,7 @@ def test_a_bug_is_in_processes_that_a_test_starts(tmp_path):
         ],
         env={
             **os.environ,
-            "PYTHONPATH": str(TESTS / "planted"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS / "planted"), os.environ.get("PYTHONPATH")])),
             "FEDBANDIT_PLANTED": f"{broken.module}\n{tmp_path / 'broken.py'}\n{tmp_path / 'loaded'}",
         },
         capture_output=True,
