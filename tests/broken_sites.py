@@ -251,11 +251,11 @@ def unclamped_site(above: bool) -> OpenSite:
             own = self._player._own
             own.take = MethodType(take, own)
 
-        def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+        def report(self, decision_id: str, reward: float) -> Step[bool]:
             declared = self.terms
             self.terms = replace(declared, low=-1e6, high=1e6)
             try:
-                return super().report(decision_id, reward, at)
+                return super().report(decision_id, reward)
             finally:
                 self.terms = declared
 
@@ -273,9 +273,9 @@ class RememberingSite(Site):
             self.told.clear()
         super().__init__(name, terms, stored, noise)
 
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+    def report(self, decision_id: str, reward: float) -> Step[bool]:
         """Remember the first reward that counts."""
-        step = super().report(decision_id, reward, at)
+        step = super().report(decision_id, reward)
         if step.result:
             self.told.setdefault(decision_id, reward)
         return step
@@ -310,13 +310,13 @@ class RawSite(RememberingSite):
 class ArrivalSite(Site):
     """Its rewards count in the order in which they come."""
 
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+    def report(self, decision_id: str, reward: float) -> Step[bool]:
         """Take the reward of a decision before all that wait."""
         for slots in self._slots._open:
             if decision_id in slots:
                 slots.remove(decision_id)
                 slots.appendleft(decision_id)
-        return super().report(decision_id, reward, at)
+        return super().report(decision_id, reward)
 
 
 class RestlessSite(RawSite):
@@ -363,9 +363,9 @@ class EagerSite(Site):
 class LateSite(Site):
     """A reward that comes too late counts in the next batch."""
 
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+    def report(self, decision_id: str, reward: float) -> Step[bool]:
         """Add it to the sum."""
-        step = super().report(decision_id, reward, at)
+        step = super().report(decision_id, reward)
         if not step.result:
             arm = self._stored.decisions[decision_id].arm
             self._player.me.total[arm] += round(to_steps(reward, self.terms.low, self.terms.high))
@@ -375,10 +375,10 @@ class LateSite(Site):
 class RepeatingSite(Site):
     """A report that is repeated, because its acknowledgement was lost, counts again."""
 
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+    def report(self, decision_id: str, reward: float) -> Step[bool]:
         """Add it to the sum."""
         known = self._stored.decisions.get(decision_id)
-        step = super().report(decision_id, reward, at)
+        step = super().report(decision_id, reward)
         if known is not None and known.rewarded:
             self._player.me.total[known.arm] += round(to_steps(reward, self.terms.low, self.terms.high))
         return step
@@ -399,10 +399,10 @@ class LastReportSite(Site):
 
     _last = 0.0
 
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
-        """Note the time."""
-        self._last = max(self._last, at or 0.0)
-        return super().report(decision_id, reward, at)
+    def report(self, decision_id: str, reward: float) -> Step[bool]:
+        """Note the time, as far as the site knows it."""
+        self._last = self._clock
+        return super().report(decision_id, reward)
 
     @property
     def _elapsed(self) -> float:
@@ -414,10 +414,10 @@ class CountingSite(Site):
 
     _sum_told = 0.0
 
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+    def report(self, decision_id: str, reward: float) -> Step[bool]:
         """Note the value."""
         self._sum_told += reward
-        return super().report(decision_id, reward, at)
+        return super().report(decision_id, reward)
 
     @property
     def _elapsed(self) -> float:

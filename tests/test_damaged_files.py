@@ -37,7 +37,7 @@ def play(journal, rounds, start=0):
             journal.commit(site.settle(now).records)
         decision = site.decide(now, DRAWS)
         journal.commit(decision.records)
-        journal.commit(site.report(decision.result.id, i % 3 / 2.0, now).records)
+        journal.commit(site.report(decision.result.id, i % 3 / 2.0).records)
 
 
 def rewarded(path):

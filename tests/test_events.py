@@ -580,11 +580,11 @@ def test_the_rate_of_rewards_counts_each_once():
     decisions = [site.decide(float(at), SiteDraws((0.1, 0.0, 0.0), 0.5, None)).result.id for at in (0, 0, 0, 0, 60)]
     past = Past(0.0, SimpleNamespace(point=lambda it: None))
     past.note(moment_of(site, 0.0))
-    site.report(decisions[4], 1.0, 60.0)
-    site.report_all([(it, 0.0) for it in (*decisions[2:], "unknown", *decisions[3:])], 60.0)
-    site.report(decisions[4], 1.0, 60.0)
+    site.report(decisions[4], 1.0)
+    site.report_all([(it, 0.0) for it in (*decisions[2:], "unknown", *decisions[3:])])
+    site.report(decisions[4], 1.0)
     with pytest.raises(InvalidArgument):
-        site.report(decisions[0], 7.0, 60.0)
+        site.report(decisions[0], 7.0)
     past.note(moment_of(site, 60.0))
     assert past.per_minute[1] == 3.0, "one in time, two too late"
 
@@ -605,7 +605,7 @@ def shown_after_each(rewards):
     watched = Past(0.0, SimpleNamespace(point=lambda it: points.append(it.model_dump_json())))
     for k, reward in enumerate(rewards):
         decision = site.decide(float(k), SiteDraws((0.1 * (k % 3), 0.2 * (k % 2), 0.0), 0.5, None)).result
-        site.report(decision.id, reward, float(k))
+        site.report(decision.id, reward)
         watched.note(moment_of(site, 10.0 * k))
         state = site_state(
             site, None, {}, {}, 0.0, 0.0, Retention(10, 1.0), {}, site.warnings(), watched.per_minute

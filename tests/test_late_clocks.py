@@ -112,6 +112,48 @@ def test_what_is_due_counts_before_anything_leaves(event, tmp_path, monkeypatch)
     asyncio.run(play())
 
 
+class Asking(Driver):
+    """A driver that asks neighbours after a pause, as the agent does."""
+
+    _make_site = runtime.Agent._make_site
+
+
+def test_a_report_during_a_glitch_of_the_clock_is_not_seen(tmp_path, monkeypatch):
+    """For a moment the system's clock is wrong, and only a report comes in that moment: others see the same.
+
+    If a report noticed it, the process would think that it had stood still, and hold releases back: the next messages
+    would tell that a reward had come.
+    """
+    machine = Machine(tmp_path / "one", replace(WINDOW, policy=FedBatch(1.0, first_batch=1, index="ucb")), monkeypatch)
+    monkeypatch.setattr(runtime, "both_clocks", lambda: (machine.true, machine.true + machine.ahead))
+    monkeypatch.setattr("test_late_clocks.Driver", Asking)
+
+    async def world(name, rewards, ahead):
+        machine.folder, machine.agent, machine.true, machine.ahead = tmp_path / name, None, 1000.0, 0.0
+        await machine.boot()
+        first, second = await machine.agent.decide(), await machine.agent.decide()
+        machine.true, machine.ahead = 1001.0, ahead
+        if rewards == 1:
+            await machine.agent.report(first.id, 0.5)
+        elif rewards:
+            await machine.agent.report_all([(first.id, 0.5), (second.id, 0.5)])
+        machine.ahead, seen = 0.0, []
+        for machine.true in (1002.0, 1006.0, 1010.0):
+            offer = await machine.offer()
+            machine.agent._awake = runtime.both_clocks()  # as the agent does once a second
+            seen.append((offer.seal.sure, offer.seal.releases))
+        site = machine.agent.site.in_memory
+        seen += [site.doubt, site.late]
+        await machine.agent.stop()
+        return seen
+
+    for i, ahead in enumerate((-1e6, 0.9, 6.0, 3600.0)):
+        quiet = asyncio.run(world(f"quiet {i}", 0, ahead))
+        assert quiet[-3:] == [(True, 2), None, 0]
+        for rewards in (1, 2):
+            assert asyncio.run(world(f"told {i} {rewards}", rewards, ahead)) == quiet
+
+
 def delays_of(random):
     return [random.choice([0.0, random.uniform(0.0, 10.0), random.uniform(0.0, 40.0), NEVER]) for _ in range(EVENTS)]
 

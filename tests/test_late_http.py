@@ -103,6 +103,7 @@ def test_a_reward_within_its_window_waits_for_its_end(caller, clock):
 def test_a_reward_after_its_window_is_acknowledged_as_too_late(caller, clock):
     decision = caller.decide()
     clock[0] += 60.0
+    caller.settle()
     for value in (1.0, 1.0, 0.5):
         answer = caller.report(decision, value)
         assert answer.status_code == 200
@@ -111,7 +112,6 @@ def test_a_reward_after_its_window_is_acknowledged_as_too_late(caller, clock):
             "code": "too_late",
             "message": "the reward window of this decision is over: the federation's default counts",
         }
-    caller.settle()
     assert caller.on_disk(decision) == (0, 1, 1)
     assert caller.counts() == (0, 0, 1, 1)
     assert caller.metric("fedbandit_rewards_late_total") == 1
@@ -125,6 +125,7 @@ def test_the_client_says_so(caller, clock):
         first, second = client.decide(), client.decide()
         assert client.reward(first, 1.0) is True
         clock[0] += 60.0
+        caller.settle()
         assert client.reward(first, 1.0) is True
         assert client.reward(second, 1.0) is False
 

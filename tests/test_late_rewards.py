@@ -128,7 +128,7 @@ def test_a_reward_counts_when_its_window_ends():
     site = site_of(WINDOW)
     first, _, third, _ = decided(site, 4)
     for decision in (third, first):
-        assert site.report(decision.id, 1.0, 5.0).result
+        assert site.report(decision.id, 1.0).result
     assert (site.rewards, site.waiting, site.pending) == ((0, 0), 2, 2)
     assert not site.is_due(9.9)
     assert site.settle(9.9).result == 0
@@ -146,19 +146,20 @@ def test_a_missing_reward_counts_with_the_default_and_a_late_one_does_not_count(
     site.settle(10.0)
     assert total(site) == (1, 0.25)
     for _ in range(3):
-        assert site.report(first.id, 1.0, 11.0).result is False
+        assert site.report(first.id, 1.0).result is False
     assert (site.late, total(site)) == (1, (1, 0.25))
-    assert site.report(first.id, 0.5, 11.0).result is False, "another value is as late"
+    assert site.report(first.id, 0.5).result is False, "another value is as late"
 
 
-def test_a_reward_is_late_from_the_end_of_its_window_even_before_it_is_settled():
-    """Otherwise what counts would depend on when the driver settles."""
+def test_a_reward_is_late_once_anything_is_decided_after_its_window_even_before_it_is_settled():
+    """A report looks at no clock, and a site that may not release settles nothing: what it decides tells the time."""
     site = site_of(WINDOW)
     first, second = decided(site, 2)
-    assert site.report(first.id, 1.0, 9.999).result is True
-    assert site.report(second.id, 1.0, 11.0).result is False
-    assert site.report(first.id, 1.0, 12.0).result is True, "it was reported in time: a repetition says so"
-    assert site.report(first.id, 0.5, 12.0).result is True, "whatever its value"
+    assert site.report(first.id, 1.0).result is True
+    site.decide(11.0, DRAWS)
+    assert site.report(second.id, 1.0).result is False
+    assert site.report(first.id, 1.0).result is True, "it was reported in time: a repetition says so"
+    assert site.report(first.id, 0.5).result is True, "whatever its value"
     site.settle(12.0)
     assert (total(site, 0), total(site, 1)) == ((1, 1.0), (1, 0.0))
 
@@ -167,7 +168,7 @@ def test_a_value_out_of_range_is_refused_and_then_the_default_counts():
     site = site_of(replace(WINDOW, default_reward=0.5))
     (first,) = decided(site, 1)
     with pytest.raises(InvalidArgument, match="a number from 0 to 1"):
-        site.report(first.id, 7.0, 1.0)
+        site.report(first.id, 7.0)
     site.settle(10.0)
     assert total(site) == (1, 0.5)
 
@@ -339,9 +340,9 @@ def test_a_file_knows_all_that_memory_does(tmp_path):
         ids.append(step.result.id)
         journal.commit(step.records)
         if at % 3:
-            journal.commit(site.report(step.result.id, 0.5, float(at)).records)
+            journal.commit(site.report(step.result.id, 0.5).records)
         if at % 7 == 6:
-            journal.commit(site.report(ids[at - 7], 1.0, float(at)).records if (at - 7) % 3 == 0 else ())
+            journal.commit(site.report(ids[at - 7], 1.0).records if (at - 7) % 3 == 0 else ())
         journal.commit(site.settle(float(at)).records)
         assert journal.load() == site.stored
     journal.commit(site.expire(25.0, NEVER).records)
@@ -366,7 +367,7 @@ def releases_of(terms, delays, rewards, seconds=80):
             due.append((second + delays[second], second, site.decide(float(second), DRAWS).result.id))
         for it in [it for it in sorted(due) if it[0] <= second]:
             due.remove(it)
-            site.report(it[2], rewards[it[1]], float(second))
+            site.report(it[2], rewards[it[1]])
         seen.append((site.releases, site.own))
     return seen
 

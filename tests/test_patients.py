@@ -238,7 +238,7 @@ def new_site(name="here", neighbours=("there",), terms=TERMS, stored=None):
 
 def pull(site, at, rewards=(0.75, 0.25)):
     decision = site.decide(at, SiteDraws((0.0,) * site.terms.num_arms, 0.5)).result
-    site.report(decision.id, rewards[decision.arm], at)
+    site.report(decision.id, rewards[decision.arm])
     return decision.arm
 
 
@@ -375,7 +375,7 @@ def test_the_weight_is_on_disk_with_the_release_that_moved_it():
     for t in range(3):
         pull(site, t * DAY)
     decision = site.decide(3 * DAY, SiteDraws((0.0, 0.0), 0.5)).result
-    records = site.report(decision.id, 0.5, 3 * DAY).records
+    records = site.report(decision.id, 0.5).records
     weights = [record.fields for record in records if isinstance(record, Known) and record.arm == -1]
     assert weights == [{"share": 2 / (3 * DAY)}]
 
@@ -417,7 +417,7 @@ def test_every_site_says_so_whoever_it_talks_to():
     for t in range(2000):
         for name in ("middle", "far"):
             decision = sites[name].decide(0.0, SiteDraws(((t % 2) * 9.0, 0.0), 0.5)).result  # both arms often
-            sites[name].report(decision.id, (0.45, 0.55)[decision.arm], 0.0)
+            sites[name].report(decision.id, (0.45, 0.55)[decision.arm])
     while 0 in sites["clinic-7"].releases:
         pull(sites["clinic-7"], 0.0, (0.45, 0.55))
     for _ in range(30):
@@ -547,7 +547,7 @@ def path_of_sites(num_agents, rounds, exchanges_per_round):
             decision = site.decide(t * DAY, SiteDraws((*source.standard_normal(2),), 0.5)).result
             bias = 0.6 * (i / (num_agents - 1) - 0.5)
             mean = 0.55 + bias if decision.arm else 0.45 - bias
-            site.report(decision.id, float(source.random() < mean), t * DAY)
+            site.report(decision.id, float(source.random() < mean))
         for _ in range(source.poisson(exchanges_per_round)):
             i = source.integers(num_agents - 1)
             exchange(sites[i], sites[i + 1])
@@ -592,7 +592,7 @@ def unequal(terms):
     few, many = new_site("few", ("many",), terms), new_site("many", ("few",), terms)
     for t in range(2000):
         decision = many.decide(0.0, SiteDraws(((t % 2) * 9.0, 0.0), 0.5)).result
-        many.report(decision.id, (0.45, 0.55)[decision.arm], 0.0)
+        many.report(decision.id, (0.45, 0.55)[decision.arm])
     while 0 in few.releases:
         pull(few, 0.0, (0.45, 0.55))
     for _ in range(30):

@@ -274,7 +274,7 @@ class Load:
     def report(self):
         name = self.open.pop(self.random.randrange(len(self.open)))
         value = self.random.random()
-        if self.do(self.site.report(name, value, self.now)):
+        if self.do(self.site.report(name, value)):
             self.rewards[name] = value
 
     def run(self, decisions, waiting):

@@ -129,12 +129,12 @@ def test_a_repeated_reward_changes_nothing_and_tells_nothing(window):
     """The first counts, before it is played and after: the answer is the same whatever the value."""
     site = new_site(terms=replace(TERMS, reward_window=window))
     decision = site.decide(0.0, DRAWS).result
-    assert site.report(decision.id, 0.5, 1.0).result
+    assert site.report(decision.id, 0.5).result
     for now in (1.0, 11.0):
         site.settle(now)
         before = deepcopy(site.stored)
         for value in (0.5, 0.0, 0.6, 1.0):
-            assert site.report(decision.id, value, now) == Step(True)
+            assert site.report(decision.id, value) == Step(True)
         assert site.stored == before
     assert site.stored.decisions[decision.id].reward is None, "played: it is needed no longer"
     assert site.rewards[decision.arm] == 1
@@ -739,17 +739,17 @@ class SiteAndJournal(RuleBasedStateMachine):
             with pytest.raises(DecisionNotFound):
                 self.site.report(name, reward)
         elif name in self.told:
-            assert self.site.report(name, reward, self.now) == Step(True), "whatever its value"
+            assert self.site.report(name, reward) == Step(True), "whatever its value"
         else:
             late = self.now - self.site.stored.decisions[name].at >= self.terms.reward_window > 0.0
-            assert self.do(self.site.report(name, reward, self.now)) == (not late)
+            assert self.do(self.site.report(name, reward)) == (not late)
             if not late:
                 self.told[name] = reward
 
     @rule(name=ids, reward=st.integers(0, 4).map(lambda n: n / 4))
     def dies_before_the_commit(self, name, reward):
         if name in self.site.stored.decisions and name not in self.told:
-            self.site.report(name, reward, self.now)
+            self.site.report(name, reward)
         self.restart()
 
     @rule()

@@ -228,7 +228,7 @@ class MemoryNetwork:
 
     def report(self, name: str, decision_id: str, reward: float) -> bool:
         """Tell an agent a reward. It is acknowledged if this returns; False: it came too late."""
-        return self._commit(name, self.site(name).report(decision_id, reward, self.now))
+        return self._commit(name, self.site(name).report(decision_id, reward))
 
     def expire(self, name: str, before: float, keep: int = 10**9) -> int:
         """Let an agent forget old decisions, and all but the newest ``keep``."""

@@ -629,11 +629,11 @@ class Site:
         due = self._slots.take_due(now, MAX_SETTLED) if has_none else []  # what has waited for it
         return self._played(None, due, cancelled)
 
-    def report(self, decision_id: str, reward: float, at: float | None = None) -> Step[bool]:
+    def report(self, decision_id: str, reward: float) -> Step[bool]:
         """Take the reward of a decision; False if it came too late, and does not count.
 
-        Idempotent: a repetition changes nothing, whatever its value, and the answer tells nothing of the first one.
-        ``at`` is the time now, by which a window is judged; None: the largest time seen so far. It moves no clock.
+        Idempotent: a repetition changes nothing, whatever its value, and the answer tells nothing of the first one. A
+        report looks at no clock: it is late once anything was decided or settled after the end of its window.
         """
         decision = self.decision(decision_id)
         low, high, reward = self.terms.low, self.terms.high, finite_number("reward", reward)
@@ -645,8 +645,7 @@ class Site:
             return Step(True)
         if decision.late:
             return Step(False)
-        now = self._clock if at is None else max(self._clock, finite_number("at", at))
-        if decision.played or self._slots.is_over(decision, now):
+        if decision.played or self._slots.is_over(decision, self._clock):
             self.reported += 1
             return self._step(False, replace(decision, late=True), replace(self._stored.times, late=self.late + 1))
         self.reported += 1
@@ -654,16 +653,16 @@ class Site:
         kept = [Kept(decision.id, decision.number, reward)] if self._keeps_rewards else []
         self._stored.apply([decision])
         is_playing = self.terms.reward_window == 0.0 and self.doubt is None
-        due = self._slots.take_due(now, MAX_SETTLED) if is_playing else []
+        due = self._slots.take_due(self._clock, MAX_SETTLED) if is_playing else []
         return self._played(True, due, *(() if decision in due else (decision,)), *kept)
 
-    def report_all(self, rewards: Sequence[tuple[str, float]], at: float | None = None) -> Step[tuple[Outcome, ...]]:
+    def report_all(self, rewards: Sequence[tuple[str, float]]) -> Step[tuple[Outcome, ...]]:
         """Take several rewards in one transaction: what ``report`` returns of each, or raises."""
         outcomes: list[Outcome] = []
         records: list[Record] = []
         for decision_id, reward in rewards:
             try:
-                step = self.report(decision_id, reward, at)
+                step = self.report(decision_id, reward)
             except (Refused, InvalidArgument) as error:
                 outcomes.append(error)
             else:

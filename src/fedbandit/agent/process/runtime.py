@@ -137,13 +137,21 @@ class Agent:
 
     async def report(self, decision_id: str, reward: float) -> bool:
         """Accept a reward; False if it came too late."""
-        self._notice_pause()
-        return await self.site.take(lambda site: site.report(decision_id, reward, self._clock.peek()))
+        self._before_report()
+        return await self.site.take(lambda site: site.report(decision_id, reward))
 
     async def report_all(self, rewards: Sequence[tuple[str, float]]) -> tuple[Outcome, ...]:
         """Accept several rewards, in one transaction."""
-        self._notice_pause()
-        return await self.site.take(lambda site: site.report_all(rewards, self._clock.peek()))
+        self._before_report()
+        return await self.site.take(lambda site: site.report_all(rewards))
+
+    def _before_report(self) -> None:
+        """Without a window a report may release, so a pause must be noticed first. With one it looks at no clock.
+
+        Else a report in the moment in which a clock is wrong would stop releases, and others would see that it came.
+        """
+        if not self.terms.reward_window:
+            self._notice_pause()
 
     async def cancel(self, decision_id: str) -> None:
         """Take back a decision that was not used."""
