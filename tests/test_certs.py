@@ -616,7 +616,10 @@ class TestCommands:
             (["issue", "ca"], "NAME must be different from 'ca': ca.crt and ca.key are the CA's, not 'ca'"),
             (["issue", "x", "--folder", "none"], "none has no CA: make one with 'fedbandit certs init --folder none'"),
             (["issue", "x", "--days", "0"], "--days must be a whole number from 1 to 36500, not 0"),
-            (["issue", "x", "-o", "/dev/null/x"], "[Errno 20] Not a directory: '/dev/null/x'"),
+            (
+                ["issue", "x", "-o", "/dev/null/x"],
+                "--output must be a folder that this user can write to, not '/dev/null/x'",
+            ),
         ],
     )
     def test_mistakes_are_one_line(self, tmp_path, monkeypatch, arguments, message):

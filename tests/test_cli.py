@@ -50,7 +50,7 @@ def invoke(*arguments):
 
 
 def test_run_show_plot(good, tmp_path):
-    folder = tmp_path / "result"
+    folder = tmp_path / "new" / "result"  # folders for output are made, those of a file are not
     ran = invoke("run", good, "-o", folder)
     assert ran.exit_code == 0, ran.output
     assert "the ceiling" in ran.output
@@ -179,7 +179,9 @@ def test_a_graph_by_its_edges(good):
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--epsilon", "-1"], "epsilon must be"),
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--epsilon", "0"], "epsilon must be"),
         (["graph", "path:1000001"], "num_agents must be a whole number from 1 to 1000000"),
-        (["demo", "-o", "/dev/null/x"], "error: [Errno"),
+        (["demo", "-o", "/dev/null/x"], "error: --output must be a folder that this user can write to"),
+        (["reproduce", "2a", "-o", "/dev/null"], "error: --output must be a folder that this user can write to"),
+        (["plot", "/", "-o", "nowhere/figure.png"], "error: --output must be a file in a folder that exists"),
         (["theory", "--graph", "path:10", "--arms", "10", "--horizon", "1e6", "--gap", "2"], "--gap must be"),
     ],
 )

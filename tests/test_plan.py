@@ -106,6 +106,26 @@ def test_late_rewards_are_waited_for(coarse):
     assert forecast.fewest_patients(asked) == pytest.approx(forecast.fewest_patients(at_once) + 40)
 
 
+def test_sites_that_wait_are_sure_earlier_since_they_compare_more(coarse):
+    """Until rewards count, arms are given alike: many patients get the worse one, and it is known well.
+
+    Without a window Thompson sampling leaves it early. Of 400 trials, 82 % of the sites are sure then, +- 2 %.
+    """
+    at_once, late = (
+        TrialRunner(
+            question(sites=4, gap=0.15, epsilon=inf, bias=0.0, reward_window=days),
+            "together",
+            FedBatch(inf),
+            lambda *_: None,
+        ).play(600, 400)
+        for days in (0, 20)
+    )
+    assert late.found > 200 > 100 > at_once.found  # ten patients per day
+    assert late.worse_at(500) > 90 > 40 > at_once.worse_at(500)
+    assert late.sure.at(150) < 0.01 < at_once.sure.at(150)
+    assert late.sure.at(500) > at_once.sure.at(500) + 0.03
+
+
 def test_pooled_late_rewards_go_to_one_agent_with_the_patients_of_all():
     asked = question(sites=4, reward_window=4)
     means = means_of_trials(asked, 3)

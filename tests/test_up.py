@@ -201,7 +201,7 @@ def test_an_agent_that_dies_is_named_and_all_are_stopped(start, tmp_path):
         (["--seed", -1], "--seed must be a whole number"),
         (["--port", 65_536], "--port must be a whole number from 0 to 65535"),
         (["--port", -1], "--port must be a whole number from 0 to 65535"),
-        (["-o", "/dev/null/x"], "error: [Errno"),
+        (["-o", "/dev/null/x"], "error: --output must be a folder that this user can write to"),
     ],
 )
 def test_bad_options_exit_with_2(options, message, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from fedbandit.checks import FileError, InvalidArgument
-from fedbandit.cli.errors import errors_exit_with_2
+from fedbandit.cli.errors import errors_exit_with_2, output_folder
 from fedbandit.extras import needs
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ def issue(
     from fedbandit.agent.gossip.certificates import CA_CERTIFICATE, CA_KEY
     from fedbandit.agent.gossip.certificates import issue as make
 
-    made = make(folder, name, days, datetime.now(UTC), output, renew)
+    made = make(folder, name, days, datetime.now(UTC), output and output_folder(output), renew)
     typer.echo(f"wrote {made.certificate} and {made.key}, valid until {made.until:%Y-%m-%d}")
     typer.echo(
         f"site {name} needs both and {folder / CA_CERTIFICATE}. Copy the key nowhere else, "
@@ -425,7 +425,7 @@ def sign(
     from fedbandit.agent.gossip.certificates import CA_CERTIFICATE
     from fedbandit.agent.gossip.certificates import sign as make
 
-    made = make(folder, request, name, days, datetime.now(UTC), output, renew)
+    made = make(folder, request, name, days, datetime.now(UTC), output and output_folder(output), renew)
     typer.echo(f"wrote {made.certificate}, valid until {made.until:%Y-%m-%d}")
     typer.echo(f"site {name} needs it and {folder / CA_CERTIFICATE}; it has its key already")
 

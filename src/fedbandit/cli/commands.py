@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedbandit.cli.agent import arm, certs, live
-from fedbandit.cli.errors import errors_exit_with_2, quietly
+from fedbandit.cli.errors import errors_exit_with_2, output_folder, quietly
 from fedbandit.cli.plan import planner
 from fedbandit.cli.status import teller
 from fedbandit.cli.up import show_live, upper
@@ -101,9 +101,7 @@ def run(
     from fedbandit.simulation.result import read_result
     from fedbandit.simulation.run import chosen_engine
 
-    folder = output or Path("out") / experiment.stem
-    if folder.exists() and not folder.is_dir():
-        raise _invalid("--output", str(folder), "a folder")
+    folder = output_folder(output or Path("out") / experiment.stem)
     changes: dict[str, Any] = {"trials": trials, "seed": seed}
     changes["horizon"] = None if horizon is None else _whole_steps("--horizon", horizon)
     given = {name: value for name, value in changes.items() if value is not None}
@@ -178,6 +176,8 @@ def plot(
     target = output or folder / (run_folder.FIGURE if sweep is None else run_folder.SWEEP_FIGURE)
     if target.suffix not in (".png", ".pdf", ".svg"):
         raise _invalid("--output", str(target), "a file that ends in .png, .pdf or .svg")
+    if not target.parent.is_dir():
+        raise _invalid("--output", str(target), "a file in a folder that exists")
     given: dict[str, Any] = {"band": band and band.replace("-", " "), "scale": scale, "regret": regret, "title": title}
     options = {name: value for name, value in given.items() if value is not None}
     if sweep is None:
@@ -188,7 +188,6 @@ def plot(
         for name in {"scale", "regret"} & set(options):
             raise _invalid(f"--{name}", options[name], "left out for a sweep")
         figure = sweep_figure(sweep, **options)
-    target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target)
     typer.echo(f"wrote {target}")
 
@@ -214,7 +213,7 @@ def reproduce(
     chosen = list(FIGURES) if not figures or "all" in figures else list(dict.fromkeys(figures))
     warnings.simplefilter("ignore")  # the report says the same
     with progress_bar(shown=sys.stderr.isatty()) as show:
-        found = run_figures(chosen, output / "reproduce", quick, show)
+        found = run_figures(chosen, output_folder(output) / "reproduce", quick, show)
     folder = [] if output == Path("out") else ["-o", str(output)]
     command = " ".join(["fedbandit reproduce", *(figures or ["all"]), *(["--quick"] if quick else []), *folder])
     report = write_report(found, output / "report.html", command)
@@ -245,7 +244,7 @@ def demo(
     from fedbandit.local import demo as setting
     from fedbandit.simulation.run import simulate
 
-    output.mkdir(parents=True, exist_ok=True)
+    output_folder(output).mkdir(parents=True, exist_ok=True)
     typer.echo(setting.INTRODUCTION)
     warnings.simplefilter("ignore")  # the introduction says the same
     result = simulate(

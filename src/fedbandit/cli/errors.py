@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -44,6 +45,14 @@ def errors_exit_with_2(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(130) from None
 
     return wrapped
+
+
+def output_folder(output: Path) -> Path:
+    """A folder that the command will create and write into; refused before the work, not after it."""
+    there = next(it for it in (output, *output.parents) if os.path.lexists(it))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidArgument("--output", str(output), "a folder that this user can write to")
+    return output
 
 
 def quietly(command: Callable[[], None]) -> None:

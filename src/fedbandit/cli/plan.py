@@ -1,6 +1,5 @@
 """``fedbandit plan``: how many patients per site, in a few sentences, tables and a figure."""
 
-import os
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedbandit.checks import InvalidArgument, InvalidArguments
-from fedbandit.cli.errors import errors_exit_with_2
+from fedbandit.cli.errors import errors_exit_with_2, output_folder
 from fedbandit.extras import needs
 
 if TYPE_CHECKING:
@@ -58,10 +57,9 @@ def plan(
     from fedbandit.planning.forecast import plan as forecast_of
     from fedbandit.planning.question import Question
 
-    there = next(it for it in (output, *output.parents) if os.path.lexists(it))
-    is_folder = there.is_dir() and not (output / FIGURE).is_dir()
-    if not is_folder or not os.access(there, os.W_OK | os.X_OK):  # before a minute of simulation, not after it
-        raise InvalidArgument("--output", str(output), "a folder that this user can write to")
+    figure = output_folder(output) / FIGURE
+    if figure.is_dir():
+        raise InvalidArgument("--output", str(output), "a folder that this user can write to", f"{figure} is a folder.")
     given: dict[str, Any] = {
         "sites": sites,
         "arms": arms,
@@ -84,8 +82,8 @@ def plan(
         raise _of_option(error) from None
     _print(forecast)  # before the figure: a full disk must not take the answer with it
     output.mkdir(parents=True, exist_ok=True)
-    forecast.plot().savefig(output / FIGURE)
-    typer.echo(f"figure: {output / FIGURE}")
+    forecast.plot().savefig(figure)
+    typer.echo(f"figure: {figure}")
 
 
 def _of_option(error: InvalidArgument) -> InvalidArgument:

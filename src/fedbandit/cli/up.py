@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedbandit.cli.errors import errors_exit_with_2
+from fedbandit.cli.errors import errors_exit_with_2, output_folder
 from fedbandit.extras import needs
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def up(
     from fedbandit.local.up import graph_of, setting_of
 
     seconds = None if duration is None else _seconds(duration)
-    show_live(setting_of(problem, graph_of(graph, agents), arms, epsilon, speed, rate, seed), seconds, output, port)
+    setting = setting_of(problem, graph_of(graph, agents), arms, epsilon, speed, rate, seed)
+    show_live(setting, seconds, output_folder(output), port)
 
 
 def show_live(setting: "LocalSetting", seconds: float | None, output: Path, port: int = 0) -> None:

@@ -274,9 +274,8 @@ code { background: #f4f4f4; padding: .1rem .3rem; }
 
 
 def write_report(outcomes: Sequence[FigureOutcome], path: str | Path, command: str) -> Path:
-    """Write the page atomically."""
+    """Write the page atomically, into a folder that exists."""
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
     part.write_text(_page(outcomes, command), encoding="utf-8")
     part.replace(target)
