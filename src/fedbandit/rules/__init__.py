@@ -12,6 +12,7 @@ Pure functions on numbers and rows of numbers: no I/O, no clock, no randomness (
 and beyond it:
 
 * ``batch``   a private mean with few releases and no horizon
+* ``proved``  a confidence radius that holds on every network
 * ``kl``      a divergence index for rewards in [0, 1]
 * ``flow``    the average of two neighbours, robust against lost messages
 

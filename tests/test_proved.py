@@ -1,0 +1,169 @@
+"""The proved radius: a test for each lemma of docs/theorem.md, and what a run of the engine sees of it."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbandit.rules import batch, proved
+
+SCHEDULES = [(12, 2.0), (48, 2.0), (1, 2.0), (7, 1.25), (24, 3.0)]
+
+
+def mean_of_releases(releases, first, growth, epsilon):
+    """Sizes of the batches, weights of the releases and the precision, for rewards in [0, 1], from their definition."""
+    sizes, n = [], 0
+    for _ in range(releases):
+        sizes.append(max(first, math.ceil((growth - 1) * n)))
+        n += sizes[-1]
+    sizes = np.array(sizes, float)
+    precisions = 1 / (0.25 / sizes + 2 / (epsilon * sizes) ** 2)
+    return sizes, precisions / precisions.sum(), precisions.sum()
+
+
+def row(x, releases, first, growth, epsilon, share=1.0):
+    """What an agent publishes, from the rules."""
+    sizes, weights, precision = mean_of_releases(releases, first, growth, epsilon)
+    square = sum(batch.release_square(int(m), 0.25 / m + 2 / (epsilon * m) ** 2) for m in sizes)
+    noise = proved.noise_of_mean(precision, square, 0.25)
+    largest = proved.largest_coefficient(1 / epsilon, weights[-1], int(sizes[-1]))
+    return (share * x, share, float(releases), share**2 / precision, share**2 * noise, share * largest)
+
+
+# ---------------------------------------------------------------- Lemma 1: rewards and noise
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 1)), min_size=1, max_size=6), st.floats(-60, 60))
+def test_a_reward_in_the_unit_range_is_sub_gaussian(atoms, z):
+    """Hoeffding's lemma: log E exp(z (X - mu)) <= z^2 / 8."""
+    values, chances = np.array(atoms).T
+    chances = chances / chances.sum()
+    shifted = z * (values - values @ chances)
+    top = shifted.max()
+    assert top + math.log(np.exp(shifted - top) @ chances) <= z * z / 8 + 1e-9
+
+
+@given(st.floats(0, 1, exclude_max=True), st.floats(0, 1))
+def test_a_laplace_draw_has_at_most_the_stated_moments(y, part):
+    """-log(1 - y') <= y' (1 - y/2) / (1 - y) for y' <= y: the largest coefficient serves for all."""
+    smaller = part * y
+    assert -math.log1p(-smaller) <= smaller * (1 - y / 2) / (1 - y) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("first", "growth"), SCHEDULES)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_the_radius_is_no_smaller_than_the_exact_bound_of_chernoff(first, growth, epsilon):
+    """And not much larger: the exact cgf of rewards and noise, minimised over z on a grid."""
+    source = np.random.default_rng(5)
+    for _ in range(40):
+        counts = source.integers(1, 9, source.integers(1, 7))
+        level = source.uniform(1, 60)
+        rows = [row(0.5, e, first, growth, epsilon) for e in counts]
+        theta, heard, variance, noise, largest, _ = proved.seen_from_rows(rows, 1.0, 40)
+        assert (theta, heard) == (pytest.approx(0.5), len(counts))
+        found = proved.proved_radius(variance, noise, largest, level)
+        rewards, draws = [], []
+        for e in counts:
+            sizes, weights, _ = mean_of_releases(e, first, growth, epsilon)
+            rewards += list((weights / len(counts)) ** 2 / sizes)
+            draws += list(weights / len(counts) / (epsilon * sizes))
+        draws = np.array(draws)
+        assert largest == pytest.approx(draws.max())
+        assert variance == pytest.approx(sum(rewards) / 4 + 2 * (draws**2).sum())
+        assert noise == pytest.approx(2 * (draws**2).sum(), rel=1e-6)
+        tilts = np.append(proved.best_tilt(variance, largest, level), np.geomspace(1e-4, 1 - 1e-3, 4000) / draws.max())
+        exact = level + tilts**2 * sum(rewards) / 8 - np.log1p(-(np.outer(tilts, draws) ** 2)).sum(axis=1)
+        assert exact[0] / tilts[0] <= found * (1 + 1e-9)
+        assert found <= (1.35 if found < 1 else 2.0) * (exact / tilts).min()  # above 1 it says nothing
+
+
+def test_without_noise_it_is_the_radius_of_hoeffding():
+    assert proved.proved_radius(0.01, 0.0, 0.0, 8.0) == pytest.approx(0.4)
+
+
+def test_the_tail_by_simulation():
+    """Below e^-L with the radius, above it with half of it: rewards 0 or 1, and rare large ones.
+
+    Chance of a false alarm: the tail is at most 0.05 = e^-L and the count is compared with 0.05 + 6 standard errors, so
+    below 1e-8 for each of the four comparisons (Bernstein); the rates seen are below 0.02 and above 0.08.
+    """
+    source, trials, level, epsilon = np.random.default_rng(11), 60_000, 3.0, 1.0
+    counts, first, growth = (2, 3, 3), 12, 2.0
+    rows = [row(0.0, e, first, growth, epsilon) for e in counts]
+    _, _, variance, noise, largest, _ = proved.seen_from_rows(rows, 1.0, 40)
+    radius = proved.proved_radius(variance, noise, largest, level)
+    for chance in (0.5, 0.2):
+        error = np.zeros(trials)
+        for e in counts:
+            sizes, weights, _ = mean_of_releases(e, first, growth, epsilon)
+            for m, w in zip(sizes, weights, strict=True):
+                total = source.binomial(int(m), chance, trials) + source.laplace(0, 1 / epsilon, trials)
+                error += w * (total / m - chance) / len(counts)
+        limit = math.exp(-level) + 6 * math.sqrt(math.exp(-level) / trials)
+        assert np.mean(error > radius) <= limit
+        assert np.mean(-error > radius) <= limit
+        assert np.mean(error > 0.45 * radius) > limit
+
+
+# ---------------------------------------------------------------- Lemma 2: the schedule
+
+
+@pytest.mark.parametrize(("first", "growth"), SCHEDULES)
+def test_no_agent_has_more_releases_than_the_schedule_allows(first, growth):
+    for pulls in (0, first - 1, first, 100, 12_345, 10**9):
+        most = proved.most_releases(first, growth, pulls)
+        assert proved.released_after(most, first, growth) <= pulls < proved.released_after(most + 1, first, growth)
+
+
+@given(st.integers(1, 60), st.floats(1.05, 4.0), st.floats(0.05, 20), st.integers(1, 25))
+def test_the_newest_draw_has_the_largest_coefficient(first, growth, epsilon, releases):
+    sizes, weights, _ = mean_of_releases(releases, first, growth, epsilon)
+    found = proved.largest_coefficient(1 / epsilon, weights[-1], int(sizes[-1]))
+    assert found == pytest.approx((weights / (epsilon * sizes)).max())
+
+
+# ---------------------------------------------------------------- Lemma 3: the union
+
+
+def price_of(counts, most):
+    heard = [e for e in counts if e > 0]
+    return proved.price(len(counts), len(heard), min(heard, default=0), sum(heard), most)
+
+
+@pytest.mark.parametrize(("num_agents", "most"), [(1, 1), (1, 7), (2, 6), (3, 5), (4, 4), (5, 3), (2, 30)])
+def test_prices_are_those_of_a_probability(num_agents, most):
+    """Over all vectors that were heard of: exp(-price) adds up to at most 1, and to so much that it is no waste."""
+    vectors = [e for e in product(range(most + 1), repeat=num_agents) if any(e)]
+    total = math.fsum(math.exp(-price_of(e, most)) for e in vectors)
+    assert 0.2 < total <= 1.0
+
+
+def test_what_a_board_costs():
+    """Agents that differ little cost little; the worst costs log 2 more than the plain union."""
+    plain = 10 * math.log(26)
+    assert price_of([7] * 10, 25) == pytest.approx(math.log(2 * 2 * 25 * 2))
+    assert price_of([8] + [7] * 9, 25) == pytest.approx(math.log(2 * 2 * 25 * 6 * 10))
+    assert price_of([8] * 5 + [7] * 5, 25) < 0.5 * plain
+    assert price_of([1, 25] * 5, 25) == pytest.approx(plain + math.log(2))
+    assert max(price_of(e, 5) for e in product(range(6), repeat=4)) <= 4 * math.log(6) + math.log(2) + 1e-12
+
+
+# ---------------------------------------------------------------- what an agent sees
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.floats(-1, 2), st.floats(0.1, 2)), min_size=1, max_size=8))
+def test_agents_that_were_not_heard_count_as_the_upper_end(agents):
+    shares = np.array([share for *_, share in agents])
+    shares *= len(agents) / shares.sum()
+    rows = [
+        row(x, e, 12, 2.0, 1.0, share) if e else (0.0,) * 6 for (e, x, _), share in zip(agents, shares, strict=True)
+    ]
+    theta, heard, variance, _, _, _ = proved.seen_from_rows(rows, 3.0, 40)
+    values = [x if e else 3.0 for e, x, _ in agents]
+    assert theta == pytest.approx(np.dot(shares, values) / len(agents), abs=1e-12)
+    assert heard == sum(e > 0 for e, *_ in agents)
+    own = [1 / mean_of_releases(e, 12, 2.0, 1.0)[2] if e else 0.0 for e, *_ in agents]
+    assert variance == pytest.approx(np.dot((shares / len(agents)) ** 2, own))
