@@ -100,6 +100,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from fedbandit import FedBatch
 from fedbandit.policies import fed_batch
+from fedbandit.rules import private
 from fedbandit.rules.choose import highest
 
 {functions}
@@ -123,7 +124,7 @@ LEAKS = {
         "    return value + 0.001 * me.total[arm], weight\n",
         "published=published",
         "",
-        r"published reads me\.total, which holds rewards that no noise hides yet",
+        r"published uses me\.total, which holds rewards that no noise hides yet",
     ),
     "the last digits of a mean": (
         "def published(me, terms, arm):\n"
@@ -131,7 +132,7 @@ LEAKS = {
         "    return value + 4e-10 * me.total[arm], weight\n",
         "published=published",
         "",
-        r"published reads me\.total, which holds rewards that no noise hides yet",
+        r"published uses me\.total, which holds rewards that no noise hides yet",
     ),
     "the last digits, by comparison": (
         "def observe(me, terms, arm, reward, noise):\n"
@@ -140,7 +141,7 @@ LEAKS = {
         "        me.x_mean[arm] += 1e-12\n",
         "observe=observe",
         "",
-        r"observe compares a reward",
+        r"observe uses reward outside the rule",
     ),
     "raw sums weigh little in the choice": (
         "def decide(me, terms, seen, now, draws):\n"
@@ -150,7 +151,7 @@ LEAKS = {
         "    return highest(me.belief)\n",
         "decide=decide",
         "",
-        r"decide reads me\.total, which holds rewards that no noise hides yet",
+        r"decide uses me\.total, which holds rewards that no noise hides yet",
     ),
     "raw sums after many pulls": (
         "def decide(me, terms, seen, now, draws):\n"
@@ -160,7 +161,7 @@ LEAKS = {
         "    return arm\n",
         "decide=decide",
         "",
-        r"decide reads me\.total, which holds rewards that no noise hides yet",
+        r"decide uses me\.total, which holds rewards that no noise hides yet",
     ),
     "math of a reward": (
         "def observe(me, terms, arm, reward, noise):\n"
@@ -168,7 +169,7 @@ LEAKS = {
         "    me.x_mean[arm] += 1e-3 * sqrt(reward * reward)\n",
         "observe=observe",
         "",
-        r"observe hands a reward to sqrt",
+        r"observe uses reward outside the rule",
     ),
     "only in a federation of five": (
         "def published(me, terms, arm):\n"
@@ -176,7 +177,7 @@ LEAKS = {
         "    return (me.total[arm] if terms.num_agents == 5 else value), weight\n",
         "published=published",
         "",
-        r"published reads me\.total, which holds rewards that no noise hides yet",
+        r"published uses me\.total, which holds rewards that no noise hides yet",
     ),
     "batch size by reward": (
         "def observe(me, terms, arm, reward, noise):\n"
@@ -185,13 +186,13 @@ LEAKS = {
         "    fed_batch.observe(me, terms, arm, reward, noise)\n",
         "observe=observe",
         "",
-        r"observe compares a reward",
+        r"observe must hand its reward and noise to a rule first",
     ),
     "noise on the first arm only": (
-        "def noise_due(me, terms, arm):\n    return fed_batch.noise_due(me, terms, arm) if arm == 0 else 0\n",
+        "def noise_due(me, terms, arm):\n    return private.batch_due(me, terms, arm) if arm == 0 else 0\n",
         "noise_due=noise_due",
         "",
-        r"observe, in released, adds noise where noise_due may have asked for none",
+        r"noise_due must be private\.batch_due, since observe uses private\.collect",
     ),
     "noise too small": (
         "",
@@ -211,19 +212,19 @@ LEAKS = {
         "    return arm if me.total[arm] < 1.0 else (arm + 1) % len(me.n)\n",
         "decide=decide",
         "",
-        r"decide reads me\.total, which holds rewards that no noise hides yet",
+        r"decide uses me\.total, which holds rewards that no noise hides yet",
     ),
     "one draw for all releases": (
         "def noise_due(me, terms, arm):\n    return 1 if me.n[arm] + 1 == me.batch_end[arm] else 0\n",
         "noise_due=noise_due",
         "",
-        r"noise_due returns 1: return 0, or the number of the next reward",
+        r"noise_due must be private\.batch_due",
     ),
     "one interval twice": (
         "def interval(me, terms, arm, end):\n    return 1, 0\n",
         "interval=interval",
         "",
-        r"interval returns rewards 1 to \d+ of arm \d at level 0, which overlap a release",
+        r"interval must be private\.batch_interval",
     ),
     "no noise": ("", "noise_due=None, interval=None", "", r"claims epsilon=1 and asks for no noise"),
 }

@@ -24,10 +24,9 @@ from fedbandit.policies.protocol import (
     reward_bounds,
     sensitivity,
 )
-from fedbandit.rules import batch
+from fedbandit.rules import batch, private
 from fedbandit.rules.choose import fewest_pulls, highest
 from fedbandit.rules.gossip import is_known, ratio
-from fedbandit.rules.mean import clamp
 from fedbandit.rules.radius import CALIBRATED_ALPHA, calibrated_factor, calibrated_radius, deviation
 
 __all__ = ["PAGE", "AdaPUCB", "Terms"]
@@ -40,7 +39,7 @@ KNOWS = Fields(
     current=Count,  # the arm of the current episode
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # sum of the current episode, which nobody else sees
-    episode_end=Count[ARMS],  # the reward that ends it
+    batch_end=Count[ARMS],  # the reward that ends it
     released=Count[ARMS],  # rewards in releases
     releases=Count[ARMS],
     x_mean=Number[ARMS],  # of the last episode
@@ -72,7 +71,7 @@ def start(me: Any, terms: Terms) -> None:
     me.num_unknown = len(me.n)
     for k in range(len(me.n)):
         me.unknown[k] = 1
-        me.episode_end[k] = FIRST_EPISODE
+        me.batch_end[k] = FIRST_EPISODE
 
 
 def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
@@ -86,35 +85,21 @@ def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     return highest(me.belief)
 
 
-def noise_due(me: Any, terms: Terms, arm: int) -> int:
-    """The next reward may end the episode."""
-    return me.episode_end[arm] if me.n[arm] + 1 == me.episode_end[arm] else 0
-
-
-def interval(me: Any, terms: Terms, arm: int, end: int) -> tuple[int, int]:
-    """An episode begins after the last released reward; episodes are disjoint: one level."""
-    return me.released[arm] + 1, 0
-
-
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
     """Collect the reward; at the end of the episode its noisy mean replaces the previous one."""
+    size, noisy_sum = private.collect(me, terms, arm, reward, noise)
     me.current = arm
-    me.total[arm] += clamp(reward, terms.low, terms.high)
-    me.n[arm] += 1
-    if me.n[arm] == me.episode_end[arm]:
-        _end_episode(me, terms, arm, noise)
+    if size > 0:
+        _end_episode(me, terms, arm, size, noisy_sum)
 
 
-def _end_episode(me: Any, terms: Terms, arm: int, noise: float) -> None:
-    n, size = me.n[arm], me.n[arm] - me.released[arm]
+def _end_episode(me: Any, terms: Terms, arm: int, size: int, noisy_sum: float) -> None:
+    n = me.n[arm]
     variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
     precision, square = 1.0 / variance, batch.release_square(size, variance)  # of this episode alone
-    mean = batch.released(me.total[arm], noise, size)
-    me.x_mean[arm] = batch.weighted_mean(me.x_mean[arm], mean, batch.last_weight(precision, variance))
-    me.total[arm] = 0.0
-    me.released[arm] = n
+    me.x_mean[arm] = batch.weighted_mean(me.x_mean[arm], noisy_sum / size, batch.last_weight(precision, variance))
     me.releases[arm] += 1
-    me.episode_end[arm] = n + batch.batch_size(n, FIRST_EPISODE, GROWTH)
+    me.batch_end[arm] = n + batch.batch_size(n, FIRST_EPISODE, GROWTH)
     learnt = batch.learnt_reward_variance(
         me.x_mean[arm], 1.0 / precision, terms.low, terms.high, terms.least_variance, terms.most_variance
     )
@@ -157,8 +142,8 @@ PAGE = Page(
     network="gossip",
     start=start,
     decide=decide,
-    noise_due=noise_due,
-    interval=interval,
+    noise_due=private.batch_due,
+    interval=private.batch_interval,
     observe=observe,
     published=published,
     believe=believe,

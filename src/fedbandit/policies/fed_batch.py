@@ -29,12 +29,11 @@ from fedbandit.policies.protocol import (
     lagging_chance,
     uniform,
 )
-from fedbandit.rules import batch, gossip
+from fedbandit.rules import batch, gossip, private
 from fedbandit.rules import radius as radii
 from fedbandit.rules.batch import break_even_decisions, break_even_epsilon
 from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lagging
 from fedbandit.rules.kl import kl_index, lasting_kl_index
-from fedbandit.rules.mean import clamp
 
 __all__ = [
     "FedBatch",
@@ -175,44 +174,30 @@ def announced(me: Any, terms: Terms, arm: int) -> int:
     return me.tried[arm]
 
 
-def noise_due(me: Any, terms: Terms, arm: int) -> int:
-    """The next reward may fill the batch."""
-    return me.batch_end[arm] if me.n[arm] + 1 == me.batch_end[arm] else 0
-
-
-def interval(me: Any, terms: Terms, arm: int, end: int) -> tuple[int, int]:
-    """A batch begins after the last released reward; batches are disjoint: one level."""
-    return me.released[arm] + 1, 0
-
-
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
-    """Collect the reward; if it fills the batch, release its noisy mean and begin the next one."""
-    me.total[arm] += clamp(reward, terms.low, terms.high)
-    me.n[arm] += 1
-    if me.n[arm] == me.batch_end[arm]:
-        add_release(me, terms, arm, me.total[arm], noise)
-        me.total[arm] = 0
+    """Collect the reward; if it fills the batch, its noisy sum is released and the next one begins."""
+    size, noisy_sum = private.collect(me, terms, arm, reward, noise)
+    if size > 0:
+        add_release(me, terms, arm, size, noisy_sum)
 
 
 def observe_with_safe_radius(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
     """The same, and what the safe radius needs of a release."""
-    size = me.n[arm] + 1 - me.released[arm]
-    observe(me, terms, arm, reward, noise)
-    if me.released[arm] == me.n[arm]:
+    size, noisy_sum = private.collect(me, terms, arm, reward, noise)
+    if size > 0:
+        add_release(me, terms, arm, size, noisy_sum)
         keep_safe_radius(me, terms, arm, size)
 
 
-def add_release(me: Any, terms: Terms, arm: int, total: float, noise: float) -> None:
+def add_release(me: Any, terms: Terms, arm: int, size: int, noisy_sum: float) -> None:
     """Weigh a release by inverse variance, and keep what the indices need of the variance of the mean."""
-    n, size = me.n[arm], me.n[arm] - me.released[arm]
     variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
     me.precision[arm] += 1.0 / variance
     me.square[arm] += batch.release_square(size, variance)
     weight = batch.last_weight(me.precision[arm], variance)
-    me.x_mean[arm] = batch.weighted_mean(me.x_mean[arm], batch.released(total, noise, size), weight)
-    me.released[arm] = n
+    me.x_mean[arm] = batch.weighted_mean(me.x_mean[arm], noisy_sum / size, weight)
     me.releases[arm] += 1
-    me.batch_end[arm] = n + batch.batch_size(n, terms.first_batch, terms.growth)
+    me.batch_end[arm] = me.n[arm] + batch.batch_size(me.n[arm], terms.first_batch, terms.growth)
     recount(me, terms, arm)
 
 
@@ -363,8 +348,8 @@ THOMPSON = Page(
     network="gossip",
     start=start,
     decide=decide_by_thompson,
-    noise_due=noise_due,
-    interval=interval,
+    noise_due=private.batch_due,
+    interval=private.batch_interval,
     observe=observe,
     published=published,
     reweigh=reweigh,

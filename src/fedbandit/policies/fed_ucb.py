@@ -28,9 +28,10 @@ from fedbandit.policies.protocol import (
     sensitivity,
     uniform,
 )
+from fedbandit.rules import private
 from fedbandit.rules.batch import noise_scale
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
-from fedbandit.rules.mean import clamp, epsilon_per_node, pull_tree_add, trailing_zeros
+from fedbandit.rules.mean import epsilon_per_node
 from fedbandit.rules.radius import NOISE_CONSTANT, gossip_sampling, private_noise, private_radius
 
 __all__ = ["MAX_HORIZON", "PAGE", "FedUCB", "Terms"]
@@ -83,22 +84,10 @@ def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     return highest(me.belief)  # line 10
 
 
-def noise_due(me: Any, terms: Terms, arm: int) -> int:
-    """Every pull ends an interval of the tree (Algorithm 2)."""
-    return me.n[arm] + 1
-
-
-def interval(me: Any, terms: Terms, arm: int, end: int) -> tuple[int, int]:
-    """Algorithm 2: the interval that ends at a pull begins after that pull without its lowest bit."""
-    return (end & (end - 1)) + 1, trailing_zeros(end)
-
-
 def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
-    """Algorithm 3: the sum of all rewards with the noise of its intervals, and what C~ needs of the count."""
-    me.total[arm] += clamp(reward, terms.low, terms.high)
-    me.n[arm] += 1
-    n = me.n[arm]
-    me.x_mean[arm] = (me.total[arm] + pull_tree_add(me.slots[arm], n, noise)) / n
+    """Algorithm 3: the noisy mean of all rewards, and what C~ needs of the count."""
+    noisy_sum = private.collect_in_tree(me, terms, arm, reward, noise)
+    me.x_mean[arm] = noisy_sum / me.n[arm]
     recount(me, terms, arm)
 
 
@@ -129,8 +118,8 @@ PAGE = Page(
     averaged=("theta",),
     network="gossip",
     decide=decide,
-    noise_due=noise_due,
-    interval=interval,
+    noise_due=private.tree_due,
+    interval=private.tree_interval,
     observe=observe,
     published=published,
     announced=announced,

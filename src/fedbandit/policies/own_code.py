@@ -193,9 +193,8 @@ def globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def builtin_of(function: FunctionType, name: str) -> Any:
-    """A name of Python itself."""
-    table: Any = function.__globals__.get("__builtins__", {})
-    return getattr(table, name, None) if isinstance(table, ModuleType) else table.get(name)
+    """A name of Python itself, as the function finds it: its module may have others by now."""
+    return function.__builtins__.get(name)
 
 
 _COVERED = ("fedbandit", "math", "numba", "numpy")  # by the hash of this package; by Numba's own key

@@ -2,8 +2,7 @@
 
 A bandit needs O(log n) looks at an arm, not n: an agent collects a batch of rewards and releases their noisy mean once.
 Every reward lies in exactly one release, so epsilon per release is epsilon per reward, for ever (proof in
-docs/privacy.md). No raw reward leaves this file except through ``released``, which takes the noise. Noise draws are
-arguments.
+docs/privacy.md). ``rules.private`` collects them; here is what follows from sizes and releases, all of it public.
 """
 
 from math import ceil, inf, sqrt
@@ -26,7 +25,6 @@ __all__ = [
     "noise_scale",
     "release_square",
     "release_variance",
-    "released",
     "scheduled_variance",
     "weighted_mean",
 ]
@@ -107,11 +105,6 @@ def noise_scale(sensitivity: float, epsilon: float) -> float:
 def laplace_variance(scale: float) -> float:
     """The variance of Laplace noise, 2 scale^2."""
     return 2.0 * scale * scale
-
-
-def released(total: float, noise: float, size: int) -> float:
-    """The public value of a batch: the mean of its rewards with the noise of their sum."""
-    return (total + noise) / size
 
 
 def release_variance(size: int, reward_variance: float, noise_variance: float) -> float:

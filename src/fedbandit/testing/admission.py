@@ -14,14 +14,14 @@ from fedbandit.policies.plain import narrowed
 from fedbandit.policies.protocol import Now, Page, Policy, Setting, time_of
 from fedbandit.policies.registry import WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.testing.dry_run import AGENTS, dry_run
-from fedbandit.testing.information_flow import Flow, check_cost, check_flow
 from fedbandit.testing.page_code import ARGUMENTS, Reached, check_code, check_parts, check_terms, reached_by
+from fedbandit.testing.private_pages import check_cost, check_private_page
 
 __all__ = ["Admitted", "admit", "check_choices", "check_epsilon", "claimed_epsilon", "small"]
 
 ARMS, MOST_ARMS = 3, 20
 
-_admitted: dict[Any, Flow | None] = {}
+_admitted: dict[Any, bool | None] = {}
 
 
 class Admitted(NamedTuple):
@@ -59,9 +59,9 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
     if verdict not in _admitted:
         _check_homes(kind, page, reached)
         check_code(kind, page, terms, reached)
-        flow = _flow_of(kind, policy, page, terms)
+        has_tree = _has_tree(kind, policy, page, terms)
         dry_run(kind, page, terms, some)
-        _admitted[verdict] = flow
+        _admitted[verdict] = has_tree
     _check_costs(kind, policy, _admitted[verdict], {fixed, *map(policy.terms, others)}, setting)
     return Admitted(page, reached.digest, dict(reached.digests))
 
@@ -69,18 +69,19 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
 def check_epsilon(policy: Policy, setting: Setting) -> None:
     """Refuse a policy, also one of this package, whose page does not keep the epsilon that it claims."""
     kind, page, terms = kind_of(policy), policy.page(), policy.terms(setting)
-    _check_costs(kind, policy, _flow_of(kind, policy, page, terms), {terms}, setting)
+    _check_costs(kind, policy, _has_tree(kind, policy, page, terms), {terms}, setting)
 
 
-def _flow_of(kind: str, policy: Policy, page: Page, terms: Any) -> Flow | None:
+def _has_tree(kind: str, policy: Policy, page: Page, terms: Any) -> bool | None:
+    """Whether a private page adds noise by a tree; None: it claims no epsilon."""
     epsilon = claimed_epsilon(policy)
-    return check_flow(kind, page, terms, epsilon) if epsilon < inf else None
+    return check_private_page(kind, page, terms, epsilon) if epsilon < inf else None
 
 
-def _check_costs(kind: str, policy: Policy, flow: Flow | None, all_terms: set[Any], setting: Setting) -> None:
-    if flow is not None and setting.has_range:  # without a range a sensitivity is assumed: epsilon does not hold
+def _check_costs(kind: str, policy: Policy, has_tree: bool | None, all_terms: set[Any], setting: Setting) -> None:
+    if has_tree is not None and setting.has_range:  # else a sensitivity is assumed, and epsilon does not hold
         for terms in all_terms:
-            check_cost(kind, flow, terms, claimed_epsilon(policy), setting)
+            check_cost(kind, has_tree, terms, claimed_epsilon(policy), setting)
 
 
 def _check_claim(kind: str, policy: Policy, page: Page, setting: Setting) -> None:
@@ -135,7 +136,7 @@ def _check_homes(kind: str, page: Page, reached: Reached) -> None:
         function = getattr(page, name)
         if function is None or function in reached.functions:
             continue
-        if not function.__module__.startswith(f"{PACKAGE}.policies."):
+        if not function.__module__.startswith((f"{PACKAGE}.policies.", f"{PACKAGE}.rules.")):
             raise WrongPage(kind, f"{name} is {function.__module__}.{function.__name__}, which no page may use")
 
 

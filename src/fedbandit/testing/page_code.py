@@ -96,7 +96,7 @@ class Reached(NamedTuple):
 
 def check_parts(kind: str, page: Any) -> None:
     """Refuse a page whose fields, names or functions are not as ``protocol.Page`` says."""
-    if not isinstance(page, Page):
+    if type(page) is not Page:
         raise WrongPage(kind, f"page() must return a Page, not {page!r}")
     if not isinstance(page.knows, Fields):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WrongPage(kind, f"knows is a {type(page.knows).__name__}: write Fields(n=Count[ARMS], ...)")
@@ -159,8 +159,14 @@ def _check_function(kind: str, name: str, function: Any) -> None:
 
 def check_terms(kind: str, page: Page, terms: Any) -> None:
     """Refuse terms that are not a NamedTuple of whole numbers and floats, or lack the scale of noise."""
-    if not issubclass(type(terms), tuple) or not hasattr(terms, "_fields"):
+    made = cast("type[Any]", type(terms))
+    if made.__bases__ != (tuple,) or not hasattr(terms, "_fields"):
         raise WrongPage(kind, f"terms(setting) must return a NamedTuple of numbers, not {terms!r}")
+    inside: dict[str, Any] = dict(vars(made))
+    own = [name for name, value in inside.items() if callable(value) and not hasattr(Reached, name)]
+    own += [name for name in terms._fields if type(inside[name]) is not type(vars(Reached)["digest"])]
+    if own or "__getattribute__" in inside:
+        raise WrongPage(kind, f"the terms compute {', '.join(own) or 'their fields'}: a NamedTuple of numbers has none")
     values: dict[str, Any] = terms._asdict()
     if not values:
         raise WrongPage(kind, "terms(setting) returns a NamedTuple without fields: give it at least one number")
@@ -254,15 +260,15 @@ def _functions_in(text: str) -> tuple[dict[tuple[str, int], ast.FunctionDef], se
 
 
 def named(function: FunctionType, node: ast.AST) -> tuple[str, Any]:
-    """A global name, or an attribute of a module or class, as it is written, and its value; "" for anything else."""
+    """A global name, or an attribute of a module, as it is written, and its value; "" for anything else."""
     if isinstance(node, ast.Name):
         if node.id in function.__code__.co_varnames:
             return "", None
         return node.id, function.__globals__.get(node.id, builtin_of(function, node.id))
     if isinstance(node, ast.Attribute):
         name, value = named(function, node.value)
-        if name and isinstance(value, (ModuleType, type)):
-            return f"{name}.{node.attr}", getattr(value, node.attr, None)
+        if name and type(value) is ModuleType:
+            return f"{name}.{node.attr}", vars(value).get(node.attr)
     return "", None
 
 
@@ -308,13 +314,9 @@ def _check_syntax(kind: str, where: str, function: FunctionType, tree: ast.Funct
 def _check_used(kind: str, where: str, function: FunctionType, name: str, value: Any) -> None:
     top = name.partition(".")[0]
     source = str(getattr(value, "__module__", None) or getattr(value, "__name__", None) or "")
-    if (
-        type(value) in (int, float, bool)
-        or value is math
-        or (type(value).__module__ == "builtins" and source == "math")
-    ):
+    if type(value) in (int, float, bool) or value is math or any(value is it for it in vars(math).values()):
         return
-    if isinstance(value, tuple) and {type(x) for x in cast("tuple[Any, ...]", value)} <= {int, float}:
+    if type(value) is tuple and {type(x) for x in cast("tuple[Any, ...]", value)} <= {int, float}:
         return
     if isinstance(value, FunctionType):
         if source.startswith((f"{PACKAGE}.rules", f"{PACKAGE}.policies")):

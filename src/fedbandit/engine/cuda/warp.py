@@ -35,6 +35,7 @@ from fedbandit.engine.phases import Specialisation
 from fedbandit.engine.streams import EDGES, stream
 from fedbandit.policies.own_code import globals_of
 from fedbandit.policies.protocol import Page
+from fedbandit.rules import private
 from fedbandit.rules.gossip import heard
 
 __all__ = ["Trials", "WarpShape", "fits_in_a_warp", "warp_kernel", "warp_launcher"]
@@ -376,7 +377,7 @@ def _three_records(
     """
     near, own = [*page.averaged, "tried"], ["n_max"]
     names = _names_in(page.decide, set())
-    often = {name for function in (page.noise_due, page.observe) if function for name in function.__code__.co_names}
+    often = {name for function in _at_every_reward(page) for name in function.__code__.co_names}
     for name in whole.names or ():
         if name in names and name in page.knows and (name == "belief" or not page.knows[name].shape):
             own.append(name)
@@ -386,6 +387,13 @@ def _three_records(
             near.append(name)
     far = [name for name in whole.names or () if name not in [*near, *own, "padding"]]
     return _aligned(whole, near, odd=True), _aligned(whole, own), _aligned(whole, far)
+
+
+def _at_every_reward(page: Page) -> list[FunctionType]:
+    """The functions that every reward calls: the page's own, and the rule for private sums that it uses."""
+    called: Any = (value for _, value in globals_of(cast(FunctionType, page.observe)))
+    found = [page.noise_due, page.observe, *(it for it in called if it in (private.collect, private.collect_in_tree))]
+    return [function for function in found if function is not None]
 
 
 def _names_in(function: FunctionType, seen: set[FunctionType]) -> set[str]:
