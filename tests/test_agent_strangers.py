@@ -122,11 +122,18 @@ class TestNobodyGetsIn:
     def test_calls_that_say_nothing_do_not_keep_neighbours_out(self, north, door):
         """The caller has a certificate of the CA, and is nobody's neighbour: its messages are not awaited."""
         before = state(north, "north")["refused"].get("not a neighbour", 0)
-        with silent_calls(door.port, door.certificates, door.certificates.make(dns("south")), 6) as calls:
-            still_serves(north, door)
-            wait_until(lambda: all(call.done() for call in calls))
-            assert state(north, "north")["refused"]["not a neighbour"] >= before + 6
-            assert grpc.StatusCode.PERMISSION_DENIED in {call.code() for call in calls}
+        stranger = door.certificates.make(dns("south"))
+
+        def ends(channels, meanwhile=lambda: None):
+            with silent_calls(door.port, door.certificates, stranger, channels) as calls:
+                meanwhile()
+                wait_until(lambda: all(call.done() for call in calls))
+                return {call.code() for call in calls}
+
+        told = grpc.StatusCode.PERMISSION_DENIED in ends(6, lambda: still_serves(north, door))
+        assert state(north, "north")["refused"]["not a neighbour"] >= before + 6
+        # Handshake and reason have three seconds: a machine that is too busy for that closes without one.
+        assert told or grpc.StatusCode.PERMISSION_DENIED in ends(1)
 
     def test_many_who_only_connect_leave_descriptors_for_the_application(self, north, door):
         folder = Path(f"/proc/{north.process('north')}/fd")

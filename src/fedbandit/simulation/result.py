@@ -24,7 +24,7 @@ from fedbandit.policies import Policy
 from fedbandit.policies.own_code import digest_of
 from fedbandit.policies.registry import is_built_in, kind_of, source_hash
 from fedbandit.shares import Shares
-from fedbandit.simulation.parts import SOURCES, joined
+from fedbandit.simulation.parts import SOURCES, joined, open_fast
 from fedbandit.world.graph import Contacts, Schedule
 from fedbandit.world.problem import Problem
 from fedbandit.world.rewards import Family, Own
@@ -266,9 +266,20 @@ def read(path: str | os.PathLike[str]) -> xr.Dataset:
     if not Path(path).is_file():
         raise InvalidArgument("path", str(path), "a file written by Result.save")
     try:
+        if _claimed(path) > _LARGEST_RATIO * Path(path).stat().st_size:  # a damaged one might fill the memory
+            raise ValueError("It is damaged: it claims more numbers than its bytes can hold.")
         return xr.load_dataset(path, engine="h5netcdf")
     except (OSError, LookupError, ValueError, RuntimeError) as error:  # RuntimeError: of HDF5, for a damaged file
         raise InvalidArgument("path", str(path), "a file written by Result.save", str(error)) from None
+
+
+_LARGEST_RATIO = 1032  # of zlib
+
+
+def _claimed(path: str | os.PathLike[str]) -> int:
+    """The bytes of all arrays in a file, as it says, without reading them."""
+    with open_fast(path, "r") as file:
+        return sum(its.nbytes for its in file.values() if hasattr(its, "nbytes"))
 
 
 def result_in(dataset: xr.Dataset, path: str | os.PathLike[str]) -> Result:
