@@ -552,7 +552,7 @@ def test_the_largest_rate_is_a_term_where_it_matters():
     site = Lying(PATIENTS, [("a", "b")]).site("a")
     for i in range(1000):
         decision = site.decide(float(i), DRAWS).result
-        site.report(decision.id, 0.5, float(i))
+        site.report(decision.id, 0.5)
     assert site.per_day == pytest.approx(100.0)
 
 

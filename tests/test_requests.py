@@ -291,7 +291,7 @@ def test_a_cancelled_decision_does_not_count(terms):
     restarted = again(site)
     assert (restarted.tried, restarted.pending) == (site.tried, site.pending)
     for it in made[1:]:
-        site.report(it.id, 1.0, 3.0)
+        site.report(it.id, 1.0)
     site.settle(100.0)
     assert site.rewards == (0, 1, 1)
     assert site.expire(1e6, 0).result == Expired(3, 0, 0)
@@ -301,7 +301,7 @@ def test_a_cancelled_decision_does_not_count(terms):
 def test_a_decision_that_was_used_cannot_be_cancelled():
     site = new_site(WINDOW)
     first, second, third = ask(site, at=1.0, count=3)
-    site.report(first.id, 1.0, 2.0)
+    site.report(first.id, 1.0)
     with pytest.raises(Rewarded):
         site.cancel(first.id, 2.0)
     clock = site.clock
@@ -313,7 +313,7 @@ def test_a_decision_that_was_used_cannot_be_cancelled():
         site.cancel(second.id, 11.0)
     with pytest.raises(Rewarded):
         site.cancel(first.id, 11.0)
-    site.report(third.id, 1.0, 12.0)
+    site.report(third.id, 1.0)
     assert site.decision(third.id).late
     assert site.rewards == (1, 1, 1)
 
@@ -391,15 +391,15 @@ def test_many_rewards_in_one_step():
     alone.cancel(same[3].id, 1.0)
     given = [(made[0].id, 1.0), ("nobody", 1.0), (made[1].id, 2.0), (made[3].id, 1.0), (made[2].id, 0.0)]
     given.append((made[0].id, 0.0))
-    step = site.report_all(given, 2.0)
+    step = site.report_all(given)
     assert [type(it) for it in step.result] == [bool, DecisionNotFound, InvalidArgument, DecisionCancelled, bool, bool]
     assert [it for it in step.result if it is True] == [True, True, True]
     records = []
     for it, value in ((same[0], 1.0), (same[2], 0.0)):
-        records += alone.report(it.id, value, 2.0).records
+        records += alone.report(it.id, value).records
     assert step.records == tuple(records)
     assert site.stored == alone.stored
-    assert site.report_all(given, 2.0).records == (), "idempotent"
+    assert site.report_all(given).records == (), "idempotent"
 
 
 def test_rewards_are_kept_for_the_log_only_if_the_site_says_so(tmp_path):
