@@ -25,7 +25,9 @@ def play(
     """Algorithm 1 with its parts as functions. Returns arms, theta, n, n_max, x_mean as in ``fedbandit.Trace``.
 
     reward(t, i, k, earlier pulls), edge(t), pick(t, i), mean(i, k, [(time, reward), ...]), radius(n, i, k, t).
-    ``network``: "gossip", "alone" (theta is the own mean) or "central" (theta is the mean of all agents' means).
+    ``network``: "gossip", "alone" (theta is the own mean), "central" (theta is the mean of all agents' means), or
+    "releases" (beyond the paper: theta is the mean of the newest means that the agent has heard of, its own among them;
+    the ends of the edge tell each other what they knew before this round).
     ``share[i]`` is N times agent i's weight. Where ``acts(t, i)`` is false agent i only listens and gossips in round
     t (its arm is -1); the time of its radius and its picks is its own number of pulls.
     """
@@ -36,7 +38,8 @@ def play(
     n = {0: np.ones((num_agents, num_arms), int)}
     n_max = {0: n[0].copy(), 1: n[0].copy()}
     x_mean = {0: np.array([[mean(i, k, seen[i][k]) for k in every_arm] for i in everyone])}
-    start = share[:, None] * x_mean[0]
+    start = share[:, None] * x_mean[0] if network != "releases" else x_mean[0]
+    known = [{i: (0, x_mean[0][i])} for i in everyone]  # by agent: the time of its mean, and the mean
     theta = {0: np.tile(start.mean(axis=0), (num_agents, 1)) if network == "central" else start}
     arms = np.full((horizon, num_agents), -1)
     clock = np.zeros(num_agents, int)
@@ -62,6 +65,19 @@ def play(
             x_mean[t][i, k] = mean(i, k, seen[i][k])
         if network == "central":
             theta[t] = np.tile((share[:, None] * x_mean[t]).mean(axis=0), (num_agents, 1))
+            continue
+        if network == "releases":
+            one, other = edge(t)
+            for j in everyone:
+                newest = max((known[end][j] for end in (one, other) if j in known[end]), key=lambda x: x[0], default=0)
+                for end in (one, other):
+                    if newest:
+                        known[end][j] = newest
+            for i in everyone:
+                known[i][i] = t, x_mean[t][i].copy()
+            theta[t] = np.array(
+                [sum(share[j] * known[i][j][1] for j in known[i]) / sum(share[j] for j in known[i]) for i in everyone]
+            )
             continue
         news = share[:, None] * (x_mean[t] - x_mean[t - 1])
         theta[t] = theta[t - 1] + news

@@ -24,16 +24,19 @@ class PlainEngine:
     """All agents of a policy on a tape. ``rule``: the policy's own links, all of them present.
 
     ``n_max_by_exchange``: n~ travels with the averages over the tape's edge, as between live sites, and not from all
-    neighbours in every round (Algorithm 1, line 5).
+    neighbours in every round (Algorithm 1, line 5). ``shares``: of all agents, where releases spread; default: alike.
     """
 
-    def __init__(self, tape, page, terms, rule=None, n_max_by_exchange=False):
+    def __init__(self, tape, page, terms, rule=None, n_max_by_exchange=False, shares=None):
         self.tape, self.page, self.terms, self.rule, self.by_exchange = tape, page, terms, rule, n_max_by_exchange
+        self.shares = shares or [1.0] * len(terms)
+        self.spreads = tape.gossip == "releases" and page.network == "gossip"
         self.agents, self.arms = range(len(terms)), range(tape.rewards.shape[2])
         self.edges = [tuple(edge) for edge in tape.graph.edges]
         self.me = [new_me(page, mine, len(self.arms)) for mine in terms]
         self.seen = [new_seen(page, len(self.arms)) for _ in terms]
         self.released = {}  # (agent, arm, level): the last reward in a release
+        self.boards = [{} for _ in terms]  # where releases spread: by agent, its version and what it has published
         assert rule is None or rule.presence == 1.0, "links that come and go are not on a tape"
 
     def rounds(self):
@@ -41,10 +44,14 @@ class PlainEngine:
         before = self._averages()
         for i in self.agents:
             for k in self.arms:  # Algorithm 1, line 1
-                self._add(i, k, self._pull(0, i, k))  # on any network, averages begin as what an agent publishes
+                change = self._pull(0, i, k)
+                if not self.spreads:
+                    self._add(i, k, change)  # on any network, averages begin as what an agent publishes
                 self.seen[i].n_max[k] = int(self.page.announced is not None)
         if self.page.network == "pooled":
             self._pool(self.arms)
+        if self.spreads:
+            self._publish()
         self._believe(before)
         yield self._shown(0, [])
         for t in range(1, self.tape.horizon + 1):
@@ -60,9 +67,11 @@ class PlainEngine:
             n_max = n_max or self._heard_by_exchange(t)
             for i in self.agents:
                 self.seen[i].n_max[:] = n_max[i]
-        if network == "gossip":
+        if self.spreads:
+            self._pass_on(t)
+        elif network == "gossip":
             self._mix(t)
-        if network in ("gossip", "consensus", "alone"):
+        if network in ("gossip", "consensus", "alone") and not self.spreads:
             for i, arm in enumerate(arms):
                 self._add(i, arm, changes[i])
         if network == "consensus":
@@ -73,6 +82,8 @@ class PlainEngine:
             for i in self.agents:
                 if sum(self.me[i].releases) > releases[i]:
                     self._reweigh(t, i)
+        if self.spreads:
+            self._publish()
         self._believe(before)
         if self.page.meet is not None:
             self.page.meet(self.me, self.terms, self.seen, np.array(self.edges), [1] * len(self.edges))
@@ -99,6 +110,8 @@ class PlainEngine:
         page, me, terms = self.page, self.me[i], self.terms[i]
         before = [page.published(me, terms, k) for k in self.arms]
         page.reweigh(me, terms, float(t))
+        if self.spreads:
+            return
         for k in self.arms:
             self._add(i, k, [y - x for x, y in zip(before[k], page.published(me, terms, k), strict=True)])
         for k in self.arms:
@@ -143,6 +156,35 @@ class PlainEngine:
                 for k in self.arms:
                     rows[i][k] += weight * (old[j][k] - old[i][k])
                     rows[j][k] += weight * (old[i][k] - old[j][k])
+
+    def _pass_on(self, t):
+        """Every end of an active link gets what the other end had before this round of anybody, if it is newer."""
+        edges = [tuple(self.tape.edges[t - 1])] if self.rule is None else self.edges
+        before = [dict(board) for board in self.boards]
+        for i, j in [*edges, *((j, i) for i, j in edges)]:
+            for origin, (version, rows) in before[j].items():
+                if origin not in self.boards[i] or self.boards[i][origin][0] < version:
+                    self.boards[i][origin] = version, rows
+
+    def _publish(self):
+        """Each agent, all that it publishes, if anything has changed; then everybody adds up what it holds."""
+        for i in self.agents:
+            rows = [self.page.published(self.me[i], self.terms[i], k) for k in self.arms]
+            version, last = self.boards[i].get(i, (0, None))
+            if rows != last:
+                self.boards[i][i] = version + 1, rows
+        for i, board in enumerate(self.boards):
+            heard = len(self.agents) if len(board) == len(self.agents) else sum(self.shares[j] for j in board)
+            for k in self.arms:
+                for name, value in zip(self.page.averaged, self._combined(i, board, k, heard), strict=True):
+                    getattr(self.seen[i], name)[k] = value
+
+    def _combined(self, i, board, k, heard):
+        if self.page.combine is not None:
+            nothing = [0.0] * len(self.page.published_names)
+            rows = [board[j][1][k] if j in board else nothing for j in self.agents]
+            return self.page.combine(self.terms[i], rows, [board[j][0] if j in board else 0 for j in self.agents])
+        return [sum(board[j][1][k][c] for j in sorted(board)) / heard for c in range(len(self.page.averaged))]
 
     def _pool(self, arms):
         for k in arms:

@@ -14,9 +14,11 @@ from typing import Any, Literal
 __all__ = [
     "Counts",
     "FileError",
+    "Gossip",
     "InvalidArgument",
     "InvalidArguments",
     "checked_counts",
+    "checked_gossip",
     "closest",
     "finite_number",
     "instance",
@@ -82,6 +84,17 @@ def checked_counts(argument: str, counts: Any) -> Counts:
     if not isinstance(counts, str) or counts not in ("sites", "patients"):
         raise InvalidArgument(argument, counts, "sites or patients")
     return counts
+
+
+Gossip = Literal["averages", "releases"]
+"""What agents exchange over a link: averages of what both hold (the paper), or what each agent has published itself."""
+
+
+def checked_gossip(argument: str, gossip: Any) -> Gossip:
+    """What links exchange, or an error."""
+    if not isinstance(gossip, str) or gossip not in ("averages", "releases"):
+        raise InvalidArgument(argument, gossip, "averages or releases")
+    return gossip
 
 
 class FileError(ValueError):

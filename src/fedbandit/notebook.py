@@ -139,6 +139,7 @@ def problem_html(problem: "Problem") -> str:
     rows.append(["average", *(f"{value:.4g}" for value in problem.arm_means[:MOST_COLUMNS])])
     cut = agents > MOST_ROWS or arms > MOST_COLUMNS
     options = [f"Edges per round: {getattr(problem.edges_per_round, '__name__', problem.edges_per_round)}"]
+    options += ["links pass on releases"] if problem.gossip == "releases" else []
     options += ["agents act at their own rates"] if problem.rates is not None else []
     options += [f"means change {len(problem.changes)} times; these are the first"] if problem.changes else []
     options += ["rewards come late"] if problem.is_late else []

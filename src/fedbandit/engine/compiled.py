@@ -337,4 +337,6 @@ def _code_of_engine() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-_EXTENSIONS = ("compiled", "late_rewards", "links", "loop", "network", "phases", "sharing", "streams", "threads")
+_EXTENSIONS = (
+    *("compiled", "late_rewards", "links", "loop", "network", "phases", "releases", "sharing", "streams", "threads"),
+)

@@ -46,6 +46,7 @@ class CompiledPolicy(NamedTuple):
     rounds_of_waiting: int = 0  # how long a reward may wait until it counts; 0: all count at once
     shares: Shares | None = None
     kind: str = ""  # the policy's name in messages
+    releasing: Any = None  # [N]: N times each agent's weight, where releases spread
 
 
 def usable_cores() -> int:
@@ -66,7 +67,9 @@ def _run_trial(
 ) -> Iterator[int]:
     """Play a trial in so many threads; yields the number of rounds done."""
     num_agents, num_arms = truths[0].world.means.shape
-    population = new_population(policy.page, policy.terms, num_arms, policy.rounds_of_waiting, policy.shares)
+    population = new_population(
+        policy.page, policy.terms, num_arms, policy.rounds_of_waiting, policy.shares, policy.releasing
+    )
     links, tape = [with_own_scratch(each) for _, each in policy.links], no_tape()
     theta, misses = np.zeros((num_agents, num_arms)), np.zeros(num_agents)
     agents, steps, nothing = population.agents, population.steps, np.zeros(num_agents, np.int32)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument
 from fedbandit.engine.late_rewards import Lateness, lateness_of, new_waiting
 from fedbandit.engine.links import LINKS, LinkKind, Matching, links_by, new_matching
+from fedbandit.engine.releases import new_releases
 from fedbandit.engine.sharing import new_sharing
 from fedbandit.engine.threads import single_thread
 from fedbandit.policies import Policy
@@ -32,6 +33,7 @@ __all__ = [
     "no_tape",
     "setting_of",
     "settings_of",
+    "shares_of",
     "terms_of",
     "with_own_scratch",
     "world_of",
@@ -102,6 +104,7 @@ class Population(NamedTuple):
     before: Any  # [N, M, ...]: what an agent published of each arm before it was reweighed; scratch
     waiting: Any  # Waiting: rewards that do not count yet
     sharing: Any  # Sharing: shares of arms
+    releases: Any  # Releases: what agents hold of each other, where releases spread; else 0
 
 
 def _dtype_of(page: Page, num_arms: int) -> np.dtype[Any]:
@@ -126,10 +129,19 @@ def _dtype_of_terms(terms: Any) -> np.dtype[Any]:
 
 
 def new_population(
-    page: Page, terms: Any, num_arms: int, rounds_of_waiting: int = 0, shares: Shares | None = None
+    page: Page,
+    terms: Any,
+    num_arms: int,
+    rounds_of_waiting: int = 0,
+    shares: Shares | None = None,
+    releasing: NDArray[np.float64] | None = None,
 ) -> Population:
-    """Agents that know nothing yet. ``rounds_of_waiting``: how long a reward may wait; 0: it counts at once."""
-    num_agents, columns = len(terms), len(page.averaged)
+    """Agents that know nothing yet.
+
+    ``rounds_of_waiting``: how long a reward may wait; 0: it counts at once. ``releasing``: N times each agent's weight,
+    where releases spread.
+    """
+    num_agents, columns = len(terms), len(page.published_names)
     agents = np.zeros(num_agents, _dtype_of(page, num_arms))
     agents["n_max"] = 1  # after the first pulls everyone has pulled every arm once
     step = [("before", "f8", (columns,)), ("clock", "i8"), ("arm", "u8"), ("messages", "i8"), ("mixed", "i8")]
@@ -151,6 +163,7 @@ def new_population(
         before=np.zeros((num_agents if page.reweigh is not None else 1, num_arms, columns)),
         waiting=new_waiting(num_agents, num_arms, columns, rounds_of_waiting),
         sharing=new_sharing(page, agents, _dtype_of(page, num_arms - 1), shares, num_arms),
+        releases=0 if releasing is None else new_releases(releasing, num_arms, columns),
     )
 
 
@@ -181,7 +194,7 @@ def world_of(problem: Problem) -> World:
     )
 
 
-def _shares(problem: Problem) -> NDArray[np.float64]:
+def shares_of(problem: Problem) -> NDArray[np.float64]:
     """N times each agent's weight."""
     if np.all(problem.weights == problem.weights[0]):
         return np.ones(problem.num_agents)  # exactly the paper's update, whatever N * (1 / N) rounds to
@@ -191,7 +204,7 @@ def _shares(problem: Problem) -> NDArray[np.float64]:
 def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
     """What one agent may know of its world."""
     num_agents = problem.num_agents
-    shares = _shares(problem)
+    shares = shares_of(problem)
     low, high = problem.reward_range or (-np.inf, np.inf)
     return Setting(
         num_agents=num_agents,
@@ -212,6 +225,7 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
         rewards=problem.rewards.name,
         counts=problem.counts,
         at_once=not problem.is_late,
+        gossip=problem.gossip,
     )
 
 
@@ -220,7 +234,7 @@ def settings_of(problem: Problem, horizon: int) -> tuple[list[Setting], NDArray[
 
     Agents differ by their share and their number of neighbours alone.
     """
-    table = np.column_stack([_shares(problem), problem.graph.degrees])
+    table = np.column_stack([shares_of(problem), problem.graph.degrees])
     _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)  # in the order of agents: errors name the first
     world = setting_of(problem, horizon)

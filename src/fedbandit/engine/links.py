@@ -16,7 +16,19 @@ from fedbandit.engine.threads import barrier, stopped, total_of
 from fedbandit.policies.own_code import digest_of
 from fedbandit.rules.gossip import average, metropolis_weight
 
-__all__ = ["LINKS", "LinkKind", "Matching", "average_matching", "divides", "links_by", "new_matching"]
+__all__ = [
+    "LINKS",
+    "LinkKind",
+    "Matching",
+    "average_links_by_chance",
+    "average_matching",
+    "average_one_link",
+    "average_present_links",
+    "divides",
+    "links_by",
+    "mark_by_chance",
+    "new_matching",
+]
 
 
 compilable(average)

@@ -43,7 +43,7 @@ def compiled_rounds(spec: Specialisation, is_many: bool = False) -> Callable[...
         index=not_negative,
         fetch=_fetch_ahead(spec.hears) if is_many else None,
         is_apart=is_many,
-        all_exchange=spec.page.network != "pooled" and divides(spec.links.average),
+        all_exchange=not (spec.page.network == "pooled" or spec.has_releases) and divides(spec.links.average),
     )
     play, estimate = compile_inner(rounds_of(phases_of(spec, is_apart=is_many), arrangement)), spec.page.estimate
 

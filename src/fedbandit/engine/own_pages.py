@@ -109,7 +109,7 @@ def _refused(kind: str, page: Page, population: Any, tape: Any, error: NumbaErro
     """Compile the functions one by one to find the one that fails."""
     for name in ARGUMENTS:
         function = getattr(page, name)
-        if function is None or name in ("interval", "meet", "chance"):
+        if function is None or name in ("interval", "meet", "chance", "combine"):
             continue
         compilable(function)
         probe = _jit(_nrt=False, error_model="numpy")(_PROBES[name](function))

@@ -14,6 +14,7 @@ from fedbandit.engine.compiled import as_arm, by_value, compilable, compile_inne
 from fedbandit.engine.late_rewards import add_late_news, first_due, next_due, note, put
 from fedbandit.engine.links import LinkKind
 from fedbandit.engine.network import add_news, hear_n_max, hear_present_links, hear_shown, pool, see_shown
+from fedbandit.engine.releases import pass_on_by, publish, see_mean
 from fedbandit.engine.sharing import arm_by_share, keep_fresh, narrow, unobserved_others, widen
 from fedbandit.engine.streams import SimulatedDraws, draw, draw_noise, draw_of, uniform
 from fedbandit.policies.order import Phases
@@ -40,6 +41,7 @@ class Specialisation:
     is_late: bool  # rewards may count later than in the round of their decision
     has_shares: bool
     has_control: bool
+    has_releases: bool = False  # links pass on what each agent has published, and average nothing
 
     @property
     def is_guarded(self) -> bool:
@@ -61,7 +63,7 @@ class Specialisation:
         """What it has of functions that are compiled: the page's, and those for rewards and links."""
         page = self.page
         parts = (page.start, page.decide, page.noise_due, page.observe, page.published, page.reweigh, page.believe)
-        shown = (page.estimate, page.radius, page.unknown, page.meet, page.announced)
+        shown = (page.estimate, page.radius, page.unknown, page.meet, page.announced, page.combine)
         found = (*parts, *shown, self.draw_reward, self.links.average, self.links.mark)
         return [function for function in found if function is not None]
 
@@ -74,10 +76,13 @@ def specialise(
     own_code: str = "",
     is_late: bool = False,
     shares: Shares | None = None,
+    has_releases: bool = False,
 ) -> Specialisation:
     """For a page, a family of rewards and a kind of links."""
     has_control = shares is not None and shares.control is not None
-    return Specialisation(page, links, draw_of(family), own_code, watches, is_late, shares is not None, has_control)
+    return Specialisation(
+        page, links, draw_of(family), own_code, watches, is_late, shares is not None, has_control, has_releases
+    )
 
 
 def phases_of(spec: Specialisation, is_apart: bool = False, hearing: tuple[Any, Any] | None = None) -> Phases:
@@ -94,7 +99,7 @@ def phases_of(spec: Specialisation, is_apart: bool = False, hearing: tuple[Any, 
     return Phases(
         begin=_begin(spec),
         act=_act(spec, hear),
-        learn=_learn(spec, see),
+        learn=_learn_from_releases(spec, see) if spec.has_releases else _learn(spec, see),
         exchange=_exchange(spec) if page.network in ("gossip", "consensus", "pooled") else None,
         mark=None if spec.links.mark is None else _mark(spec),
         gather=None if page.meet is None else _gather(page.meet),
@@ -183,10 +188,20 @@ def _exchange(spec: Specialisation) -> Any:
             columns, bits = num_averaged * len(population.agents[0].tried), draw(edges, np.uint64(t))
             average_links(population.averages, columns, links, population.steps, tape, t, bits)  # lines 17-20
 
+    pass_on = pass_on_by(spec.links)
+    compilable(pass_on)
+
+    @compile_inner
+    def exchange_releases(population: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
+        if t > 0:
+            pass_on(population, links, tape, t, draw(edges, np.uint64(t)))
+
     @compile_inner
     def exchange_sums(population: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
         pool(published, believe, population, t)
 
+    if spec.has_releases:
+        return exchange_releases
     return exchange_sums if spec.page.network == "pooled" else exchange_averages
 
 
@@ -245,6 +260,85 @@ def _learn(spec: Specialisation, see: Any) -> Any:
     return learn
 
 
+def _publish(spec: Specialisation) -> Any:
+    published, is_late = spec.page.published, spec.is_late
+
+    @compile_inner
+    def publish_mine(population: Any, i: int, fixed: Any, all_arms: bool) -> bool:
+        """Publish what this round's rewards have changed, or all; whether there is a new version of it."""
+        me, step, releases, waiting = population.agents[i], population.steps[i], population.releases, population.waiting
+        has_changed, is_first = False, releases.versions[i, i] == 0
+        for k in range(len(me.tried)):
+            has_news = waiting.news[i, k] > 0 if is_late else step.acts > 0 and step.arm == np.uint64(k)
+            if all_arms or has_news:
+                values = published(me, fixed, np.uint64(k))
+                has_changed |= publish(releases, i, k * len(values), values) or is_first
+        if has_changed:
+            releases.versions[i, i] += 1
+        return has_changed
+
+    return publish_mine
+
+
+def _see_releases(spec: Specialisation) -> Any:
+    page: Any = spec.page
+    combine, combines = page.combine, page.combine is not None
+    columns, num_averaged = len(page.published_names), len(page.averaged)
+
+    @compile_inner
+    def see_arm(population: Any, i: int, fixed: Any, k: int) -> None:
+        """Compute anew what an agent sees of an arm."""
+        releases, averages, num_arms = population.releases, population.averages, len(population.agents[0].tried)
+        first = k * columns
+        if combines:
+            rows = releases.rows[i, :, first : first + columns]
+            seen = combine(fixed, rows, releases.versions[i])
+            for c in range(num_averaged):
+                averages[i, c * num_arms + k] = seen[c]
+        else:
+            mean = population.steps[i].before  # scratch
+            see_mean(releases, i, first, mean)
+            for c in range(num_averaged):
+                averages[i, c * num_arms + k] = mean[c]
+
+    return see_arm
+
+
+def _learn_from_releases(spec: Specialisation, see: Any) -> Any:
+    """As ``_learn``: links have acted, then the agent publishes; it sees what both have changed."""
+    page: Any = spec.page
+    believe, reweigh, is_late, waits = page.believe or _believe_nothing, page.reweigh, spec.is_late, spec.waits
+    announces, reweighs, is_private = page.announced is not None, page.reweigh is not None, page.noise_due is not None
+    publish_mine, see_arm = _publish(spec), _see_releases(spec)
+
+    @compile_inner
+    def publish_and_see(population: Any, t: int, i: int) -> None:
+        me, fixed = population.agents[i], by_value(population.terms[i])
+        step, waiting = population.steps[i], population.waiting
+        if announces and t > 0:
+            see(population, t, i)
+        if reweighs and t > 0 and step.released > 0:
+            reweigh(me, fixed, float(t))
+            publish_mine(population, i, fixed, True)
+            step.mixed = 1  # every arm is to be seen anew
+        else:
+            publish_mine(population, i, fixed, t == 0 and not is_late)
+        is_new = step.mixed > 0 or t == 0
+        for k in range(len(me.tried)):
+            arm = np.uint64(k)
+            has_news = waiting.news[i, k] > 0 if is_late else step.acts > 0 and step.arm == arm
+            if is_new or has_news:
+                see_arm(population, i, fixed, k)
+            if is_new:
+                if not waits or waiting.unobserved[i, k] == 0:
+                    believe(me, fixed, me, arm)
+            elif has_news and (is_late or step.released > 0 or not is_private):
+                believe(me, fixed, me, arm)
+        step.mixed, step.released = 0, 0
+
+    return publish_and_see
+
+
 def _gather(meet: Any) -> Any:
     @compile_inner
     def gather(population: Any, links: Any) -> None:
@@ -279,8 +373,9 @@ def _watch(spec: Specialisation) -> Any:
 
 def _act(spec: Specialisation, hear: Any) -> Any:
     """One agent receives n~, decides, draws its reward, observes it, and publishes what that has changed."""
-    draw_reward, published, num_averaged = spec.draw_reward, spec.page.published, len(spec.page.averaged)
+    draw_reward, published, num_averaged = spec.draw_reward, spec.page.published, len(spec.page.published_names)
     hears, is_late, news_first = spec.hears, spec.is_late, spec.page.network == "consensus"
+    has_averages = not spec.has_releases
     choose, take, add_my_news = _decide(spec), _observe(spec), _news_of(spec)
     count_late_rewards = _count_late_rewards(spec, take)
 
@@ -322,11 +417,11 @@ def _act(spec: Specialisation, hear: Any) -> Any:
             for k in range(num_arms):  # Algorithm 1, line 1: at t = 0 every arm once
                 arm = np.uint64(k)
                 pull(population, world, tape, i, fixed, arm, t)
-                if not is_late:
+                if has_averages and not is_late:
                     add_news(population.averages, i, arm, num_arms, published(me, fixed, arm), step.before)
         if is_late:
             count_late_rewards(population, tape, i, fixed, t)
-        if (is_late and t == 0) or (news_first and t > 0):
+        if (has_averages and is_late and t == 0) or (news_first and t > 0):
             add_my_news(population, i, fixed)
 
     return act

@@ -1,7 +1,7 @@
 """Reads an experiment from a TOML file: problem, graph, policies, horizon, trials, seed.
 
-A list where one value is expected makes a sweep: every combination of the listed values of ``graph``,
-``num_agents``, ``horizon``, ``seed``, ``problem.num_arms``, ``problem.seed``, ``problem.edges_per_round``,
+A list where one value is expected makes a sweep: every combination of the listed values of ``graph``, ``num_agents``,
+``horizon``, ``seed``, ``problem.num_arms``, ``problem.seed``, ``problem.edges_per_round``, ``problem.gossip``,
 ``problem.same_means``, ``problem.hospital``, ``problem.delays``, ``problem.reward_window``, ``shares.control_share``,
 ``shares.least_share`` and the parameters of rewards is a separate experiment; a list within the list of ``delays`` has
 an entry for each agent. A list in a policy (``epsilon = [1, 2]``) makes one policy per value, compared within every
@@ -66,6 +66,7 @@ class _ProblemSection(Section):
     reward_range: list[float] | None = None
     weights: list[float] | None = None
     edges_per_round: str | float = "one"
+    gossip: str | None = None
     rates: list[float] | None = None
     counts: str | None = None
     delays: str | list[str] | None = None
@@ -148,7 +149,8 @@ def read_sweep(path: str | Path, instead: Mapping[str, Any] | None = None) -> li
 _SWEPT = {
     "": ("graph", "num_agents", "horizon", "seed"),
     "problem": (
-        *("num_arms", "seed", "edges_per_round", "same_means", "hospital", "counts", "delays", "reward_window"),
+        *("num_arms", "seed", "edges_per_round", "gossip", "same_means", "hospital", "counts", "delays"),
+        "reward_window",
         *("sigma", "concentration", "degrees_of_freedom", "scale", "samples", "variance"),
     ),
     "shares": ("control_share", "least_share"),
@@ -255,7 +257,9 @@ _PARAMETERS = {
 }
 """The parameters of rewards, and the kinds that have them."""
 
-_OF_ALL_REWARDS = ("weights", "edges_per_round", "rates", "counts", "delays", "reward_window", "default_reward")
+_OF_ALL_REWARDS = (
+    *("weights", "edges_per_round", "gossip", "rates", "counts", "delays", "reward_window", "default_reward"),
+)
 
 
 def _problem(section: _ProblemSection, graph: BuiltGraph, folder: Path) -> Problem:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from math import inf, log, sqrt
 from typing import Any, Literal, NamedTuple, Protocol
 
-from fedbandit.checks import Counts, InvalidArgument
+from fedbandit.checks import Counts, Gossip, InvalidArgument
 from fedbandit.rules.batch import largest_reward_variance, least_reward_variance
 from fedbandit.rules.choose import highest_drawn
 from fedbandit.rules.propensity import chance_of_lagging, chances_of_highest
@@ -50,6 +50,7 @@ __all__ = [
     "needs_rewards_at_once",
     "needs_step",
     "needs_unit_range",
+    "page_on",
     "reward_bounds",
     "sensitivity",
     "time_of",
@@ -129,6 +130,7 @@ class Setting(NamedTuple):
     * ``counts``: whether sites count alike (or by given weights), or by their patients, that is by their rates
     * ``at_once``: a reward counts before the agent's next decision; otherwise it may come later
     * ``has_shares``: decisions may be given by shares of arms, and not by the policy
+    * ``gossip``: what links exchange: averages, or what each agent has published itself
     """
 
     num_agents: int
@@ -150,6 +152,7 @@ class Setting(NamedTuple):
     counts: Counts = "sites"
     at_once: bool = True
     has_shares: bool = False
+    gossip: Gossip = "averages"
 
     @property
     def has_range(self) -> bool:
@@ -178,6 +181,11 @@ Network = Literal["gossip", "consensus", "alone", "pooled", "server"]
 * ``server``: only the page's own ``meet`` changes the averages
 
 On every network the first pull of each arm, at t = 0, goes into the agent's own averages.
+
+With ``gossip="releases"`` links of a ``gossip`` network pass on what each agent has published, as it was before this
+round, and each then publishes what its own pull has changed; ``seen`` is the mean over the agents heard
+(``rules.releases``), or what the page's ``combine`` makes of them. Other networks have nothing to pass on and stay as
+they are, but for ``consensus``, which is refused: there the average itself is the algorithm.
 """
 
 
@@ -207,6 +215,11 @@ class Page(NamedTuple):
       only, after a decision that has used a draw, where ``me`` is as ``decide`` left it
     * ``meet(agents, terms, seen, edges, present)``: what agents do to each other besides averaging, over the edges
       whose entry in ``present`` is not 0; returns the number of messages that each agent has sent for it
+    * ``on_releases``: the page to play instead where releases spread; ``None``: this one
+    * ``combine(terms, rows, versions)``, where releases spread: what the agent sees of an arm, a number for each name
+      in ``averaged``. ``rows[j]`` is what agent j has published of it, ``versions[j]`` is 0 if it was not heard.
+      ``None``: the mean over the agents heard.
+    * ``columns``: names of what ``published`` gives, where that is not what ``combine`` makes of it
     """
 
     knows: Fields
@@ -229,6 +242,19 @@ class Page(NamedTuple):
     unknown: Callable[..., bool] | None = None
     meet: Callable[..., int] | None = None
     chance: Callable[..., float] | None = None
+    on_releases: "Page | None" = None
+    combine: Callable[..., tuple[float, ...]] | None = None
+    columns: tuple[str, ...] = ()
+
+    @property
+    def published_names(self) -> tuple[str, ...]:
+        """Of what ``published`` gives."""
+        return self.columns or self.averaged
+
+
+def page_on(page: Page, gossip: Gossip) -> Page:
+    """The page to play where links exchange averages, or releases."""
+    return page.on_releases if gossip == "releases" and page.on_releases is not None else page
 
 
 class Policy(Protocol):

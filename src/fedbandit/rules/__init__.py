@@ -15,6 +15,7 @@ and beyond it:
 * ``proved``  a confidence radius that holds on every network
 * ``kl``      a divergence index for rewards in [0, 1]
 * ``flow``    the average of two neighbours, robust against lost messages
+* ``releases`` what each agent has published, passed on as it is
 
 Lines of an algorithm are counted with its "Initialization" as line 1 and each "else" and "end" as a line.
 """

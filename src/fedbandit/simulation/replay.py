@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedbandit.checks import Counts, InvalidArgument, instance, number_above, true_or_false, whole_number
+from fedbandit.checks import (
+    Counts,
+    Gossip,
+    InvalidArgument,
+    instance,
+    number_above,
+    true_or_false,
+    whole_number,
+)
 from fedbandit.engine import layout
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import Setting
@@ -33,7 +41,7 @@ class Tape:
       fixed stream is used.
     * ``reward_range``: as in a problem, for a private policy.
     * ``sigma``: the standard deviation of rewards that agents assume, the unit of their radii
-    * ``counts``: as in a problem; all agents act in every round
+    * ``counts``, ``gossip``: as in a problem; all agents act in every round
     * ``bounded``: rewards lie in ``reward_range`` by themselves; agents then go by the range and not by ``sigma``
     """
 
@@ -47,6 +55,7 @@ class Tape:
     sigma: float = 1.0
     bounded: bool = False
     counts: Counts = "sites"
+    gossip: Gossip = "averages"
 
     def __post_init__(self) -> None:
         """Check shapes and values against each other."""
@@ -160,7 +169,7 @@ class Trace:
     n: NDArray[np.int64]  # [T + 1, N, M]
     n_max: NDArray[np.int64]  # [T + 2, N, M]: entry t is n~(t)
     x_mean: NDArray[np.float64]  # [T + 1, N, M]
-    gossiped: NDArray[np.float64]  # [T + 1, N, M]: theta; or [..., 2 M]: values, then weights; theta is their ratio
+    gossiped: NDArray[np.float64]  # [T + 1, N, M]: what is seen: theta; or [..., 2 M]: values, then weights
     releases: NDArray[np.int64]  # [T + 1, N, M]: batches released
 
 
@@ -184,11 +193,12 @@ def replay(tape: Tape, policy: Policy) -> Trace:
     """Run a policy on a tape; ``NotLogged`` if it chooses an arm whose reward the tape does not have."""
     instance("tape", tape, Tape, "a Tape")
     horizon, agents, arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
-    problem = Problem.gaussian(np.zeros((agents, arms)), tape.graph, tape.sigma, tape.reward_range, counts=tape.counts)
-    page, terms, ((_, links),), play_rounds, *_ = compiled_policy(
-        policy, problem, horizon, settings=_settings(tape, problem)
-    )
-    population, world = layout.new_population(page, terms, arms), layout.world_of(problem)
+    means = np.zeros((agents, arms))
+    problem = Problem.gaussian(means, tape.graph, tape.sigma, tape.reward_range, counts=tape.counts, gossip=tape.gossip)
+    compiled = compiled_policy(policy, problem, horizon, settings=_settings(tape, problem))
+    page, terms, ((_, links),), play_rounds, *_ = compiled
+    population = layout.new_population(page, terms, arms, releasing=compiled.releasing)
+    world = layout.world_of(problem)
     missing, nothing = np.isnan(tape.rewards), np.zeros((1, 1, 1))
     fixed = layout.TapeArrays(
         on=True,

@@ -461,6 +461,7 @@ def describe(
             "reward_range": problem.reward_range,
             "weights": _described(problem.weights),
             "edges_per_round": _described_links(problem),
+            **({"gossip": problem.gossip} if problem.gossip == "releases" else {}),
             **({"changes": _described_changes(played)} if problem.changes else {}),
             "rates": None if problem.rates is None else problem.rates.tolist(),
             **({"counts": problem.counts} if problem.counts == "patients" else {}),

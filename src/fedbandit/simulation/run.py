@@ -14,10 +14,11 @@ from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_num
 from fedbandit.engine import cpu
 from fedbandit.engine.accounting import STATISTICS, Keep, Truth, checked_keep
 from fedbandit.engine.late_rewards import LATE_NETWORKS, rounds_of_waiting
-from fedbandit.engine.layout import links_of, settings_of, terms_of, world_of
+from fedbandit.engine.layout import links_of, settings_of, shares_of, terms_of, world_of
 from fedbandit.engine.loop import MANY, compiled_rounds
 from fedbandit.engine.own_pages import functions_in_words, in_words, refuse_changed_code
 from fedbandit.engine.phases import specialise
+from fedbandit.engine.releases import check_size
 from fedbandit.extras import missing
 from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.policies.own_code import digest_of
@@ -72,8 +73,9 @@ def simulate(
     * ``checkpoints``: the number of times to record, spread evenly over both the linear and the logarithmic
       axis; or the times themselves.
     * ``engine``: "cuda" plays on an NVIDIA GPU, "auto" does if there is one. The last bits of logarithms may differ
-      there, and then so may a choice (docs/scale.md). "ray" plays trials as tasks of the Ray cluster that ``ray.init``
-      or ``RAY_ADDRESS`` names, else of one that starts on this machine. The result is that of "cpu".
+      there, and then so may a choice (docs/scale.md). Releases (``Problem.gossip``) spread on a CPU only. "ray" plays
+      trials as tasks of the Ray cluster that ``ray.init`` or ``RAY_ADDRESS`` names, else of one that starts on this
+      machine. The result is that of "cpu".
     * ``progress``: True for a progress bar, or lines where there is no terminal; or a function of (agent-pulls done,
       total): trials times agents times rounds of all policies. An error that it raises stops the run.
     * ``threads``: default: all cores.
@@ -83,7 +85,7 @@ def simulate(
       an entry for each (docs/scale.md).
     """
     call = check_call(problem, policies, horizon, trials, seed, checkpoints, watch_radii, shares, keep)
-    chosen = chosen_engine(engine)
+    chosen = _engine_for(engine, call.problems[0])
     if chosen == "ray":
         if threads is not None:
             raise InvalidArgument("threads", threads, "left out for engine 'ray': each task has one core")
@@ -256,17 +258,31 @@ def compiled_policy(
     waits = rounds_of_waiting(problem, horizon)
     if waits:
         _refuse_late(policy, page)
+    has_releases = problem.gossip == "releases" and page.network == "gossip"
+    if has_releases:
+        check_size(problem.num_agents, problem.num_arms, len(page.published_names))
+    if problem.gossip == "releases" and page.network == "consensus":
+        hint = f"{label_of(policy)} averages over links in its own way: that is the algorithm."
+        raise InvalidArgument("gossip", problem.gossip, f"averages for {label_of(policy)}", hint)
     if shares is not None and page.meet is not None:
         hint = f"Agents of {label_of(policy)} count on each other's pulls: leave out shares."
         raise InvalidArgument("shares", shares, f"left out for {label_of(policy)}", hint)
-    spec = specialise(page, problem.rewards, kind, watches, own.digest, waits > 0, shares)
+    spec = specialise(page, problem.rewards, kind, watches, own.digest, waits > 0, shares, has_releases)
     play_rounds = compiled_rounds(spec, problem.num_agents >= MANY)
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:
         play_rounds = functions_in_words(functions, play_rounds)
     return cpu.CompiledPolicy(
-        page, terms_of(policy, known, which), links, play_rounds, spec, waits, shares, kind_of(policy)
+        page,
+        terms_of(policy, known, which),
+        links,
+        play_rounds,
+        spec,
+        waits,
+        shares,
+        kind_of(policy),
+        shares_of(problem) if has_releases else None,
     )
 
 
@@ -392,6 +408,16 @@ def chosen_engine(engine: Engine) -> Literal["cpu", "cuda", "ray"]:
     if reason is not None:
         raise InvalidArgument("engine", engine, "'cpu' or 'auto' on this machine", reason)
     return "cuda"
+
+
+def _engine_for(engine: Engine, problem: Problem) -> Literal["cpu", "cuda", "ray"]:
+    """The same for a problem: releases spread on a CPU only."""
+    if problem.gossip == "releases" and engine in ("auto", "cuda"):
+        if engine == "cuda":
+            reason = "What agents hold of each other would not fit beside each other's trials on a GPU."
+            raise InvalidArgument("engine", engine, "'cpu', 'ray' or 'auto' where releases spread", reason)
+        return "cpu"
+    return chosen_engine(engine)
 
 
 def why_no_gpu() -> str | None:

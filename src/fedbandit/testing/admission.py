@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.own_code import PACKAGE
 from fedbandit.policies.plain import narrowed
-from fedbandit.policies.protocol import Now, Page, Policy, Setting, time_of
+from fedbandit.policies.protocol import Now, Page, Policy, Setting, page_on, time_of
 from fedbandit.policies.registry import WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.testing.dry_run import AGENTS, dry_run
 from fedbandit.testing.page_code import ARGUMENTS, Reached, check_code, check_parts, check_terms, reached_by
@@ -36,7 +36,7 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
     """Refuse a policy whose page cannot run as it stands, in words; ``others``: settings of further agents."""
     check_kind("policy", policy)
     if is_built_in(policy):
-        return Admitted(policy.page(), "", {})
+        return Admitted(page_on(policy.page(), setting.gossip), "", {})
     kind = kind_of(policy)
     page = _call(kind, "page", policy.page)
     check_parts(kind, page)
@@ -44,6 +44,7 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
         raise WrongPage(
             kind, "page() returns another page each time: define its functions once, at the top of the module"
         )
+    page = page_on(page, setting.gossip)
     source_hash(policy)  # of the text as it is now: it may be edited while this process runs
     reached = reached_by(kind, page, type(policy).__module__)
     some = setting._replace(num_arms=min(setting.num_arms, MOST_ARMS))
@@ -68,7 +69,7 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
 
 def check_epsilon(policy: Policy, setting: Setting) -> None:
     """Refuse a policy, also one of this package, whose page does not keep the epsilon that it claims."""
-    kind, page, terms = kind_of(policy), policy.page(), policy.terms(setting)
+    kind, page, terms = kind_of(policy), page_on(policy.page(), setting.gossip), policy.terms(setting)
     _check_costs(kind, policy, _has_tree(kind, policy, page, terms), {terms}, setting)
 
 

@@ -13,11 +13,13 @@ from statistics import NormalDist
 from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn, cast
 
+from fedbandit.checks import Gossip
 from fedbandit.policies.order import Arrangement, Phases, rounds_of
 from fedbandit.policies.plain import Me, Seen
 from fedbandit.policies.protocol import ARMS, Count, Field, LinkRule, Number, Page, Setting, time_of
 from fedbandit.policies.registry import WrongPage
 from fedbandit.rules.gossip import average, heard, metropolis_weight, with_news
+from fedbandit.rules.releases import is_newer, mean_of_heard
 from fedbandit.testing.page_code import known_names, unknown_name
 
 __all__ = ["AGENTS", "GOLDEN", "ROUNDS", "DryRun", "Script", "Shown", "dry_run", "even_script"]
@@ -214,7 +216,7 @@ class Shown(NamedTuple):
 
 
 class DryRun:
-    """All agents of a policy on a script. ``rule``: the policy's own links."""
+    """All agents of a policy on a script, who count alike. ``rule``: the policy's own links."""
 
     def __init__(
         self,
@@ -225,6 +227,7 @@ class DryRun:
         edges: Sequence[tuple[int, int]],
         script: Script,
         rule: LinkRule | None = None,
+        gossip: Gossip = "averages",
     ) -> None:
         """Agents that know nothing yet."""
         self.kind, self.page, self.script, self.rule, self.fixed = kind, page, script, rule, terms
@@ -245,6 +248,10 @@ class DryRun:
         self.seen = [_Strict("seen", page, terms[i], rows[i], shown) for i in self.agents]
         self.met = [_Strict("seen", page, terms[i], rows[i], shown, True) for i in self.agents]
         self.rows = rows
+        self.has_releases = gossip == "releases" and page.network == "gossip"
+        nothing = [[0.0] * len(page.published_names) for _ in self.arms]
+        self.boards = [[nothing for _ in terms] for _ in terms]  # by who holds it, whose it is, and arm
+        self.versions = [[0] * len(terms) for _ in terms]
         exchange = None if page.network in ("alone", "server") else self._exchange
         gather = None if page.meet is None else self._gather
         phases = Phases(self._begin, self._act, self._learn, exchange, gather=gather)
@@ -295,7 +302,8 @@ class DryRun:
         if t == 0:  # Algorithm 1, line 1
             for k in self.arms:
                 self._pull(0, i, k)
-                self._add_news(i)
+                if not self.has_releases:
+                    self._add_news(i)
             return
         if self.page.announced is not None:
             self._hear(i)
@@ -307,16 +315,21 @@ class DryRun:
         if self.page.network == "pooled":
             for k in self.arms if t == 0 else dict.fromkeys(self.arm):
                 self._pool(k)
+        elif t > 0 and self.has_releases:
+            self._pass_on(t)
         elif t > 0:
             self._mix(t)
 
     def _learn(self, _: Any, t: int, i: int) -> None:
         page = self.page
         self.n_max[i][:] = self.next_n_max[i]
-        if t > 0 and page.network in ("gossip", "alone"):
+        if t > 0 and page.network in ("gossip", "alone") and not self.has_releases:
             self._add_news(i)
         if t > 0 and page.reweigh is not None and i in self.released:
             self._reweigh(i, t)
+        if self.has_releases:
+            self._publish(i)
+            self._see_releases(i)
         if page.believe is not None and page.network != "pooled":
             if t == 0 or i in self.mixed:
                 self._believe(i, self.arms)
@@ -374,20 +387,25 @@ class DryRun:
 
     def _published(self, i: int, arm: int) -> tuple[float, ...]:
         values = cast("tuple[float, ...]", self._call("published", self.me[i], self.terms[i], arm))
-        averaged = self.page.averaged
+        self._check_numbers("published", values, self.page.published_names, arm)
+        return values
+
+    def _check_numbers(self, function: str, values: Any, names: tuple[str, ...], arm: int) -> None:
         if (
             type(values) is not tuple
-            or len(values) != len(averaged)
-            or any(type(x) not in (int, float) or x != x for x in values)
+            or len(cast("tuple[Any, ...]", values)) != len(names)
+            or any(type(x) not in (int, float) or x != x for x in cast("tuple[Any, ...]", values))
         ):
-            wanted = f"a tuple of {len(averaged)}, one number for each of {', '.join(averaged)}"
-            raise self._wrong("published", values, wanted, arm)
-        return values
+            wanted = f"a tuple of {len(names)}, one number for each of {', '.join(names)}"
+            raise self._wrong(function, values, wanted, arm)
 
     def _reweigh(self, i: int, t: int) -> None:
         """After a release: the agent's weight, and what that changes of any arm."""
         before = [self._published(i, k) for k in self.arms]
         self._call("reweigh", self.me[i], self.terms[i], float(t))
+        if self.has_releases:
+            self.mixed.add(i)
+            return
         for k in self.arms:
             self._add(i, k, before[k], self._published(i, k))
 
@@ -445,6 +463,37 @@ class DryRun:
                     rows[j][k] -= step
         self.mixed |= {i for edge in edges for i in edge} if self.rule is None else set(self.agents)
 
+    def _pass_on(self, t: int) -> None:
+        """Over one edge, or over all if the policy has links of its own: releases that are newer at the other end."""
+        edges = [self.script.edge(t)] if self.rule is None else list(self.edges)
+        boards, versions = [board.copy() for board in self.boards], [row.copy() for row in self.versions]
+        for i, j in [*edges, *((j, i) for i, j in edges)]:
+            for origin in self.agents:
+                if is_newer(versions[j][origin], self.versions[i][origin]):
+                    self.versions[i][origin], self.boards[i][origin] = versions[j][origin], boards[j][origin]
+                    self.mixed.add(i)
+
+    def _publish(self, i: int) -> None:
+        """What the agent publishes of all arms, if that is new."""
+        rows = [[*map(float, self._published(i, k))] for k in self.arms]
+        if self.versions[i][i] == 0 or rows != self.boards[i][i]:
+            self.versions[i][i] += 1
+            self.boards[i][i] = rows
+
+    def _see_releases(self, i: int) -> None:
+        """What the agent sees of each arm."""
+        for k in self.arms:
+            rows, seen = [board[k] for board in self.boards[i]], [0.0] * len(self.page.averaged)
+            if self.page.combine is None:
+                mean_of_heard(rows, self.versions[i], [1.0] * len(rows), seen)
+            else:
+                versions = StrictRow("versions", Count, self.versions[i], False)
+                found = self._call("combine", self.terms[i], StrictRow("rows", Number, rows, False), versions)
+                self._check_numbers("combine", found, self.page.averaged, k)
+                seen = list(found)
+            for name, value in zip(self.page.averaged, seen, strict=True):
+                self.averages[i][name][k] = value
+
     def _pool(self, arm: int) -> None:
         parts = [self._published(i, arm) for i in self.agents]
         for c, name in enumerate(self.page.averaged):
@@ -458,7 +507,7 @@ class DryRun:
 
 def dry_run(kind: str, page: Page, terms: Any, setting: Setting, rounds: int = ROUNDS) -> tuple[DryRun, list[Shown]]:
     """Play a page some rounds, so that every function runs; what it shows in each."""
-    run = DryRun(kind, page, [terms] * AGENTS, setting.num_arms, EDGES, even_script(setting))
+    run = DryRun(kind, page, [terms] * AGENTS, setting.num_arms, EDGES, even_script(setting), gossip=setting.gossip)
     return run, run.play(rounds)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbandit.checks import InvalidArgument, instance, whole_number
+from fedbandit.checks import Gossip, InvalidArgument, instance, whole_number
 from fedbandit.engine.layout import setting_of
 from fedbandit.policies import Policy
 from fedbandit.policies.protocol import LinkRule
@@ -39,7 +39,8 @@ def check_policy(
     * Its functions must keep nothing outside ``me``, and use numbers, ``math``, the rules and each other only.
     * If it has a finite ``epsilon``, it claims privacy. Then its source must prove that rewards reach others as clamped
       sums with noise alone, and the noise must be wide enough for epsilon (``testing.information_flow``).
-    * On every seed's tape, it must choose the same arms in plain Python and in compiled code.
+    * On every seed's tape, it must choose the same arms in plain Python and in compiled code; if it has a page of its
+      own for releases, where they spread, too.
 
     ``reward_range``: the declared range; rewards on the tapes also lie outside, and a private policy must clamp them.
     """
@@ -47,7 +48,22 @@ def check_policy(
     world = path(3) if graph is None else graph
     instance("graph", world, Graph, "a Graph")
     whole_number("horizon", horizon, 1, 10**5)
-    problem = Problem.gaussian(np.zeros((world.num_agents, num_arms)), world, reward_range=reward_range)
+    _check_on(policy, world, num_arms, horizon, seeds, reward_range, "averages")
+    if policy.page().on_releases is not None:
+        _check_on(policy, world, num_arms, horizon, seeds, reward_range, "releases")
+
+
+def _check_on(
+    policy: Policy,
+    world: Graph,
+    num_arms: int,
+    horizon: int,
+    seeds: Sequence[int],
+    reward_range: tuple[float, float],
+    gossip: Gossip,
+) -> None:
+    means = np.zeros((world.num_agents, num_arms))
+    problem = Problem.gaussian(means, world, reward_range=reward_range, gossip=gossip)
     settings = [setting_of(problem, horizon, i) for i in range(world.num_agents)]
     if (check := getattr(policy, "check", None)) is not None:
         check(settings[0])
@@ -59,8 +75,8 @@ def check_policy(
     if rule is not None and rule.presence < 1.0:
         raise InvalidArgument("policy", label_of(policy), "one whose links are present in every round of a test")
     for seed in seeds:
-        tape = _tape(world, num_arms, horizon, seed, reward_range)
-        run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), rule)
+        tape = replace(_tape(world, num_arms, horizon, seed, reward_range), gossip=gossip)
+        run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), rule, gossip)
         _check_compiled(kind, policy, tape, run.play(horizon))
 
 

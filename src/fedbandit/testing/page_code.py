@@ -49,6 +49,7 @@ ARGUMENTS = {
     "unknown": ("me", "arm"),
     "chance": ("me", "terms", "seen", "now", "arm"),
     "meet": ("agents", "terms", "seen", "edges", "present"),
+    "combine": ("terms", "rows", "versions"),
 }
 """The arguments of a page's functions."""
 
@@ -102,10 +103,8 @@ def check_parts(kind: str, page: Any) -> None:
         raise WrongPage(kind, f"knows is a {type(page.knows).__name__}: write Fields(n=Count[ARMS], ...)")
     for name, field in page.knows.items():
         _check_field(kind, name, field)
-    if type(page.averaged) is not tuple or not page.averaged or {type(name) for name in page.averaged} != {str}:
-        raise WrongPage(kind, f"averaged must be a tuple of names, such as ('theta',), not {page.averaged!r}")
-    if len(set(page.averaged)) < len(page.averaged):
-        raise WrongPage(kind, f"averaged names something twice: {', '.join(page.averaged)}")
+    _check_names(kind, "averaged", page.averaged)
+    _check_names(kind, "columns", page.published_names)
     for name in page.averaged:
         if name in page.knows:
             raise WrongPage(
@@ -127,6 +126,24 @@ def check_parts(kind: str, page: Any) -> None:
         raise WrongPage(kind, "reweigh stands without believe, which is called after it for every arm")
     if page.network == "server" and page.meet is None:
         raise WrongPage(kind, "network is 'server', where only meet changes the averages, and meet is None")
+    if page.columns and page.combine is None:
+        raise WrongPage(kind, "columns stand without combine, which makes what is seen of them")
+    if page.on_releases is not None:
+        _check_on_releases(kind, page, page.on_releases)
+
+
+def _check_names(kind: str, field: str, names: Any) -> None:
+    if type(names) is not tuple or not names or {type(name) for name in cast("tuple[Any, ...]", names)} != {str}:
+        raise WrongPage(kind, f"{field} must be a tuple of names, such as ('theta',), not {names!r}")
+    if len(set(cast("tuple[str, ...]", names))) < len(cast("tuple[str, ...]", names)):
+        raise WrongPage(kind, f"{field} names something twice: {', '.join(cast('tuple[str, ...]', names))}")
+
+
+def _check_on_releases(kind: str, page: Page, other: Any) -> None:
+    """The page to play where releases spread."""
+    check_parts(kind, other)
+    if page.network != "gossip" or other.network != "gossip" or other.on_releases is not None:
+        raise WrongPage(kind, "on_releases is for a page whose network is 'gossip', and is such a page without another")
 
 
 def _check_field(kind: str, name: str, field: Any) -> None:
@@ -200,7 +217,7 @@ def reached_by(kind: str, page: Page, home: str) -> Reached:
     parts = [(name, getattr(page, name)) for name in ARGUMENTS]
     whole = [
         repr(list(page.knows.items())),
-        repr((page.averaged, page.network)),
+        repr((page.averaged, page.network, page.columns)),
         *(f"{name} {_named(function)} {own.get(function, '')}" for name, function in parts if function is not None),
     ]
     return Reached(functions, own, hashlib.sha256("\n".join(whole).encode()).hexdigest() if own else "")

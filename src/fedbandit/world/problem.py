@@ -15,8 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from fedbandit.checks import (
     LARGEST,
     Counts,
+    Gossip,
     InvalidArgument,
     checked_counts,
+    checked_gossip,
     instance,
     number_between,
     true_or_false,
@@ -45,6 +47,7 @@ AnyGraph = Graph | Schedule | Contacts | str
 Rewards = str | Callable[[Any, Any], Any]
 
 MAX_ARMS = 10_000
+MOST_RELEASING = 2_000  # agents
 _LATEST = 10**12  # round
 
 
@@ -53,6 +56,7 @@ class _Options(TypedDict, total=False):
 
     weights: ArrayLike | None
     edges_per_round: EdgesPerRound
+    gossip: Gossip
     rates: ArrayLike | None
     counts: Counts
     delays: GivenDelays
@@ -75,6 +79,9 @@ class Problem:
     * ``edges_per_round``: the edges that gossip in a round: ``"one"`` uniform edge (the paper), a random maximal
       ``"matching"``, ``"all"`` edges, a probability with which each edge is present, or your own rule: a function
       ``meets(t, i, j, u)`` that tells whether edge (i, j) is present in round t; u is a fresh draw in [0, 1).
+    * ``gossip``: what the ends of an active link exchange: ``"averages"`` of what both hold (the paper), or
+      ``"releases"``: the newest of what each agent has published, passed on as it is (docs/fedbatch.md). Releases need
+      memory of N^2 M numbers: up to 2,000 agents.
     * ``rates``: how often each agent acts: in a round it pulls with this probability (above 0, at most 1).
       Each agent's clock t then counts its own pulls; gossip continues in every round. Default: all in step, as in
       the paper.
@@ -97,6 +104,7 @@ class Problem:
     delays: tuple[Delays, ...] | None = None  # of each agent
     reward_window: int = 0
     default_reward: float | None = None
+    gossip: Gossip = "averages"
     over_time: Schedule | Contacts | None = None  # links that change; ``graph`` then has all edges that there ever are
 
     __repr__ = problem_text
@@ -127,6 +135,15 @@ class Problem:
         object.__setattr__(self, "edges_per_round", _checked_edges_per_round(self.edges_per_round))
         if isinstance(self.over_time, Contacts) and self.edges_per_round != "one":
             raise InvalidArgument("edges_per_round", self.edges_per_round, "left out: the contact list has all links")
+        if checked_gossip("gossip", self.gossip) == "releases" and self.num_agents > MOST_RELEASING:
+            size = self.num_agents**2 * self.num_arms * 8 / 2**30
+            raise InvalidArgument(
+                "gossip",
+                self.gossip,
+                f"averages for more than {MOST_RELEASING:,} agents",
+                f"Each agent holds what every agent has published: N^2 M numbers of 8 bytes, here {size:,.0f} GiB for "
+                "each number that a page publishes of an arm.",
+            )
         object.__setattr__(self, "changes", tuple(_checked_changes(self.changes, self.means, self.rewards)))
         late = self.delays, self.reward_window, self.default_reward
         found = checked_lateness(*late, self.num_agents, self.rewards)
@@ -350,7 +367,8 @@ class Problem:
         rates = (None if self.rates is None else tuple(self.rates)), self.counts
         starts, links = tuple(start for start, _ in self.changes), (self.graph.edge_array.tobytes(), self.over_time)
         late = (self.delays, self.reward_window, self.default_reward)
-        return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, self.edges_per_round, late)
+        gossip = (self.edges_per_round, self.gossip)
+        return (self.means.shape, links, tuple(self.weights), rates, starts, self.rewards, gossip, late)
 
     @property
     def is_late(self) -> bool:

@@ -144,6 +144,7 @@ def open_kernel(spec: Specialisation, in_step: bool, is_grid: bool) -> Any:
                     share.places,
                     share.unobserved[r],
                 ),
+                0,
             ),
             GpuWorld(means[which], numbers, in_step, rates, lateness, times),
             LinkArrays(
