@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
+# Set, every module would be compiled anew in each of the hundreds of processes that tests start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-docs test-all test-wheel mutants lint audit-dependencies lock openapi docs figures bench bench-peers reliability clean
 
 demo: .venv/user

@@ -33,6 +33,12 @@ def fault_seeds(request: pytest.FixtureRequest) -> int:
 # ---------------------------------------------------------------- many tests on few cores
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many workers again as cores: tests of real agents wait for almost a third of their time."""
+    return 3 * (os.cpu_count() or 1) // 2
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file in one worker: they share agents, browsers and compiled pages, which are expensive."""

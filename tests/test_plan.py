@@ -92,12 +92,15 @@ def test_rare_successes_need_fewer_patients():
 
 
 def test_late_rewards_are_waited_for(coarse):
-    """Until the window has passed once nobody knows anything; every way waits. Ten patients per day, four days."""
-    asked, at_once = question(sites=4, gap=0.4, epsilon=inf, reward_window=4), question(sites=4, gap=0.4, epsilon=inf)
-    assert (asked.waiting, at_once.waiting) == (40, 0)
-    for way, policy in (("together", FedBatch(inf)), ("pooled", FedBatch(inf)), ("alone", FedBatch(inf))):
-        late = TrialRunner(asked, way, policy, lambda *_: None).play(200, 60)
-        soon = TrialRunner(at_once, way, policy, lambda *_: None).play(200, 60)
+    """Until the window has passed once nobody knows anything; every way waits. Ten patients per day, four days.
+
+    Beside it a window of one patient, which compiles nothing of its own.
+    """
+    asked, earlier, at_once = (question(sites=4, gap=0.4, epsilon=inf, reward_window=days) for days in (4, 0.1, 0))
+    assert (asked.waiting, earlier.waiting, at_once.waiting) == (40, 1, 0)
+    for way in ("together", "pooled", "alone"):
+        late = TrialRunner(asked, way, FedBatch(inf), lambda *_: None).play(200, 60)
+        soon = TrialRunner(earlier, way, FedBatch(inf), lambda *_: None).play(200, 60)
         assert late.leads.at(35) < 0.7 < late.leads.at(late.last)
         assert soon.leads.at(35) > late.leads.at(35)
         assert late.patients[-1] == pytest.approx(202, abs=2)

@@ -80,7 +80,9 @@ def test_private_policies_and_threads(family, tmp_path):
     assert (terms["low"], terms["high"]) == RANGE
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(it, marks=pytest.mark.slow) if it == "empirical" else it for it in FAMILIES]
+)
 def test_clamping_bounds_what_a_private_policy_sees(family):
     """A range below the rewards: with almost no noise, estimates end at its upper end."""
     problem = FAMILIES[family](reward_range=(-60.0, -50.0))
