@@ -25,8 +25,8 @@ from fedbandit.agent.core.site import Site
 from fedbandit.agent.http import events, server
 from fedbandit.agent.http.bodies import HttpError
 from fedbandit.agent.http.server import PAGE, PAGE_HEADERS
-from fedbandit.agent.http.snapshot import History, Past, Point, Rates, moment_of, site_state
-from fedbandit.agent.http.state import SiteState
+from fedbandit.agent.http.snapshot import History, Past, Rates, point_of, site_state
+from fedbandit.agent.http.state import HistoryPoint, SiteState
 from fedbandit.agent.process.config import ROLES
 from fedbandit.checks import InvalidArgument
 from fedbandit.local.up import OWN
@@ -522,7 +522,7 @@ def test_a_stopped_feed_opens_no_stream():
 
 
 def point(at, k=0):
-    return Point(at, (None,), (None,), (None,), (k,), k, k)
+    return HistoryPoint(at=at, estimates=[None], radii=[None], own_means=[None], pulls=[k], decisions=k, rewards=k)
 
 
 @settings(deadline=None, max_examples=30)
@@ -537,7 +537,7 @@ def test_the_whole_run_stays_visible(gaps, most):
     kept = list(history.points)
     assert kept[0] == added[0]
     assert kept[-1] == added[-1]
-    assert kept == [it for it in added if it in set(kept)], "in order, and nothing is made up"
+    assert kept == [it for it in added if it in kept], "in order, and nothing is made up"
 
 
 def test_spacing_grows_with_the_root_of_the_age():
@@ -579,13 +579,13 @@ def test_the_rate_of_rewards_counts_each_once():
     site = Site("here", terms, Stored(Numbering(1, 0), 1), lambda epsilon, count: [0] * count)
     decisions = [site.decide(float(at), SiteDraws((0.1, 0.0, 0.0), 0.5, None)).result.id for at in (0, 0, 0, 0, 60)]
     past = Past(0.0, SimpleNamespace(point=lambda it: None))
-    past.note(moment_of(site, 0.0))
+    past.note(point_of(site, 0.0), site.reported)
     site.report(decisions[4], 1.0)
     site.report_all([(it, 0.0) for it in (*decisions[2:], "unknown", *decisions[3:])])
     site.report(decisions[4], 1.0)
     with pytest.raises(InvalidArgument):
         site.report(decisions[0], 7.0)
-    past.note(moment_of(site, 60.0))
+    past.note(point_of(site, 60.0), site.reported)
     assert past.per_minute[1] == 3.0, "one in time, two too late"
 
 
@@ -606,7 +606,7 @@ def shown_after_each(rewards):
     for k, reward in enumerate(rewards):
         decision = site.decide(float(k), SiteDraws((0.1 * (k % 3), 0.2 * (k % 2), 0.0), 0.5, None)).result
         site.report(decision.id, reward)
-        watched.note(moment_of(site, 10.0 * k))
+        watched.note(point_of(site, 10.0 * k), site.reported)
         state = site_state(
             site, None, {}, {}, 0.0, 0.0, Retention(10, 1.0), {}, site.warnings(), watched.per_minute
         ).model_dump_json()

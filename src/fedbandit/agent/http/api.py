@@ -4,8 +4,9 @@
 them.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -20,15 +21,19 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.http.access import LOOPBACK, OPEN, RIGHT_FOR, AccessControl, check_right, check_tokens, query_of
 from fedbandit.agent.http.bodies import (
     MEANINGS,
+    ON_DISK,
     Body,
     HttpError,
     answer_errors,
     check_type,
     errors,
     expect_nothing,
+    json_response,
     path_parameter,
     read_body,
     read_model,
+    takes,
+    without_body,
 )
 from fedbandit.agent.http.decisions import add_decisions, add_log
 from fedbandit.agent.http.events import EventStream
@@ -130,39 +135,29 @@ class Ready(Body):
 
 
 def _add_views(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
-    @app.get("/v1/state", operation_id="state", summary="The agent's state", response_model=SiteState)
-    async def state(_: Request) -> Response:
-        return Response((await agent.state()).model_dump_json(), media_type="application/json")
+    view = partial(_add_view, app)
 
-    @app.get(
-        "/v1/federation",
-        operation_id="federation",
-        summary="The terms that all sites share, and how many sites take part",
-        response_model=FederationState,
-    )
-    async def federation(_: Request) -> Response:
-        return Response((await agent.state()).federation.model_dump_json(), media_type="application/json")
+    async def federation(_: Request) -> FederationState:
+        return (await agent.state()).federation
 
-    @app.get("/openapi.json", operation_id="openapi", include_in_schema=False)
     async def document(_: Request) -> Response:
         return JSONResponse(app.openapi())
 
-    @app.get("/healthz", operation_id="healthz", summary="The process is alive", response_model=Alive)
-    async def healthz(_: Request) -> Response:
-        return Response(Alive().model_dump_json(), media_type="application/json")
+    async def alive(_: Request) -> Alive:
+        return Alive()
 
-    @app.get(
-        "/readyz",
-        operation_id="readyz",
-        summary="The agent hands out decisions",
-        response_model=Ready,
-        responses=errors(503),
-    )
-    async def readyz(_: Request) -> Response:
+    async def ready(_: Request) -> Ready:
         reason = await agent.not_ready()
         if reason is not None:
             raise HttpError(503, "not_ready", reason)
-        return Response(Ready().model_dump_json(), media_type="application/json")
+        return Ready()
+
+    view("/v1/state", "state", "The agent's state", SiteState, lambda _: agent.state())
+    terms = "The terms that all sites share, and how many sites take part"
+    view("/v1/federation", "federation", terms, FederationState, federation)
+    app.get("/openapi.json", operation_id="openapi", include_in_schema=False)(document)
+    view("/healthz", "healthz", "The process is alive", Alive, alive)
+    view("/readyz", "readyz", "The agent hands out decisions", Ready, ready, 503)
 
     @app.get(
         "/metrics",
@@ -172,22 +167,33 @@ def _add_views(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     async def show_metrics(_: Request) -> Response:
-        return Response(
-            metrics.text(await agent.state(), await agent.not_ready() is None), headers={"Content-Type": CONTENT_TYPE}
-        )
+        text = metrics.text(await agent.state(), await agent.not_ready() is None)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
-    _ = state, federation, document, healthz, readyz, show_metrics
+    _ = show_metrics
+
+
+def _add_view(
+    app: FastAPI,
+    path: str,
+    operation: str,
+    summary: str,
+    model: type[BaseModel],
+    read: Callable[[Request], Awaitable[BaseModel]],
+    *refusals: int,
+) -> None:
+    """Add a path that shows something, and takes nothing."""
+
+    async def answer(request: Request) -> Response:
+        return json_response(await read(request))
+
+    said = errors(*refusals)
+    app.get(path, operation_id=operation, summary=summary, response_model=model, responses=said)(answer)
 
 
 def _add_watching(app: FastAPI, agent: "Agent") -> None:
-    @app.get(
-        "/v1/history",
-        operation_id="history",
-        summary="How the state moved since the process started",
-        response_model=HistoryBody,
-    )
-    async def history(_: Request) -> Response:
-        return Response((await agent.history()).model_dump_json(), media_type="application/json")
+    history = "How the state moved since the process started"
+    _add_view(app, "/v1/history", "history", history, HistoryBody, lambda _: agent.history())
 
     @app.get(
         "/v1/events",
@@ -201,12 +207,11 @@ def _add_watching(app: FastAPI, agent: "Agent") -> None:
     async def events(_: Request) -> Response:
         return EventStream(agent.feed, agent.feed.open())
 
-    @app.get("/v1/rights", operation_id="rights", summary="What this token allows", response_model=RightsBody)
-    async def rights(request: Request) -> Response:
-        body = RightsBody(rights=sorted(request.scope["rights"]))
-        return Response(body.model_dump_json(), media_type="application/json")
+    async def rights(request: Request) -> RightsBody:
+        return RightsBody(rights=sorted(request.scope["rights"]))
 
-    _ = history, events, rights
+    _add_view(app, "/v1/rights", "rights", "What this token allows", RightsBody, rights)
+    _ = events
 
 
 # ---------------------------------------------------------------- neighbours, and which file is the latest
@@ -215,49 +220,33 @@ def _add_watching(app: FastAPI, agent: "Agent") -> None:
 def _add_neighbours(app: FastAPI, agent: "Agent") -> None:
     """Add the paths that drop and readmit a neighbour."""
     name = path_parameter("name", "The neighbour's name, as in the configuration.", "east")
-    path, extra = "/v1/neighbours/{name}", {"parameters": [name]}
-    refusals = errors(400, 404, 413, 415, 422, 503)
-
-    @app.delete(
+    common: dict[str, Any] = {
+        "responses": errors(400, 404, 413, 415, 422, 503),
+        "openapi_extra": {"parameters": [name]},
+    }
+    path = "/v1/neighbours/{name}"
+    app.delete(
         path,
         operation_id="leave",
         summary="Drop a neighbour that has left for good",
         description="Removes what it contributed; the others converge to the mean of the remaining sites. Tell all its "
         "neighbours.",
-        status_code=204,
-        response_class=Response,
-        response_description="On disk.",
-        responses=refusals,
-        openapi_extra=extra,
-    )
-    async def leave(request: Request) -> Response:
-        await expect_nothing(request)
-        await agent.leave(request.path_params["name"])
-        return Response(status_code=204)
-
-    @app.put(
+        **common,
+        **ON_DISK,
+    )(without_body(lambda request: agent.leave(request.path_params["name"])))
+    app.put(
         path,
         operation_id="rejoin",
         summary="Accept a neighbour that had left",
-        status_code=204,
-        response_class=Response,
-        response_description="On disk.",
-        responses=refusals,
-        openapi_extra=extra,
-    )
-    async def rejoin(request: Request) -> Response:
-        await expect_nothing(request)
-        await agent.rejoin(request.path_params["name"])
-        return Response(status_code=204)
-
-    _ = leave, rejoin
+        **common,
+        **ON_DISK,
+    )(without_body(lambda request: agent.rejoin(request.path_params["name"])))
 
 
 def _add_restoring(app: FastAPI, agent: "Agent") -> None:
     """Add the paths that confirm a file, or begin a new incarnation with an old one."""
     refusals = errors(400, 409, 413, 415, 422, 503)
-
-    @app.post(
+    app.post(
         "/v1/confirm",
         operation_id="confirm",
         summary="Confirm that no other process has this name, and that this data folder is the latest",
@@ -266,11 +255,7 @@ def _add_restoring(app: FastAPI, agent: "Agent") -> None:
         response_class=Response,
         response_description="Releases resume.",
         responses=refusals,
-    )
-    async def confirm(request: Request) -> Response:
-        await expect_nothing(request)
-        await agent.confirm()
-        return Response(status_code=204)
+    )(without_body(lambda _: agent.confirm()))
 
     @app.post(
         "/v1/restore",
@@ -283,10 +268,9 @@ def _add_restoring(app: FastAPI, agent: "Agent") -> None:
     )
     async def restore(request: Request) -> Response:
         await expect_nothing(request)
-        body = RestoredBody(**asdict(await agent.restore()))
-        return Response(body.model_dump_json(), media_type="application/json")
+        return json_response(RestoredBody(**asdict(await agent.restore())))
 
-    _ = confirm, restore
+    _ = restore
 
 
 # ---------------------------------------------------------------- arms
@@ -317,15 +301,10 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
     """Add the paths that show the arms, change one, and accept others' changes."""
     refusals = errors(400, 404, 409, 413, 415, 422, 503)
 
-    @app.get(
-        "/v1/arms",
-        operation_id="arms",
-        summary="The arms, and who changed them",
-        response_model=ArmsBody,
-        responses=errors(503),
-    )
-    async def arms(_: Request) -> Response:
-        return _json(arms_body(await agent.arms()))
+    async def arms(_: Request) -> ArmsBody:
+        return arms_body(await agent.arms())
+
+    _add_view(app, "/v1/arms", "arms", "The arms, and who changed them", ArmsBody, arms, 503)
 
     @app.post(
         "/v1/arms",
@@ -338,7 +317,7 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         response_model=ArmChangeBody,
         response_description="On disk, and on its way to the neighbours.",
         responses=refusals,
-        openapi_extra=_takes(ChangeRequest),
+        openapi_extra=takes(ChangeRequest.model_json_schema()),
     )
     async def change_arm(request: Request) -> Response:
         check_type(request)
@@ -349,7 +328,7 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         except InvalidArgument as error:
             is_known = asked.change == "add" or asked.arm in (await agent.arms()).names
             raise _refusal(error, *((409, "arm_refused") if is_known else (404, "unknown_arm"))) from None
-        return _json(change_body(await agent.arms(), change), 201)
+        return json_response(change_body(await agent.arms(), change), 201)
 
     @app.post(
         "/v1/arms/accept",
@@ -359,7 +338,7 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         response_model=ArmsBody,
         response_description="On disk; the arms as they are now.",
         responses=refusals,
-        openapi_extra=_takes(AcceptRequest),
+        openapi_extra=takes(AcceptRequest.model_json_schema()),
     )
     async def accept_arm(request: Request) -> Response:
         check_type(request)
@@ -371,22 +350,14 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
             raise _refusal(
                 error, *((404, "unknown_arm") if error.argument == "arm" else (409, "arm_refused"))
             ) from None
-        return _json(arms_body(await agent.arms()))
+        return json_response(arms_body(await agent.arms()))
 
-    _ = arms, change_arm, accept_arm
+    _ = change_arm, accept_arm
 
 
 def _refusal(error: InvalidArgument, status: int, code: Literal["arm_refused", "unknown_arm"]) -> HttpError:
     """Which names are accepted depends on the arms that there are, not on the request alone."""
     return HttpError(status, code, str(error), error.argument, error.accepted)
-
-
-def _takes(kind: type[BaseModel]) -> dict[str, object]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
-
-
-def _json(body: BaseModel, status: int = 200) -> Response:
-    return Response(body.model_dump_json(), status, media_type="application/json")
 
 
 # ---------------------------------------------------------------- the OpenAPI document

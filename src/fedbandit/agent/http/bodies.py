@@ -3,7 +3,7 @@
 Bodies are parsed strictly: no key twice, no unknown field, no conversions; ``true`` is not 1, and NaN is no number.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
 from fastapi import FastAPI
@@ -51,7 +51,6 @@ Code = Literal[
     "not_found",
     "not_ready",
     "horizon_reached",
-    "no_arm",
     "rewarded",
     "too_large",
     "unauthorised",
@@ -105,8 +104,12 @@ class HttpError(Exception):
 
     def response(self) -> Response:
         """The HTTP response."""
-        body = ErrorBody(error=self.detail).model_dump_json()
-        return Response(body, self.status, self.headers, media_type="application/json")
+        return json_response(ErrorBody(error=self.detail), self.status, self.headers)
+
+
+def json_response(body: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A response with a body."""
+    return Response(body.model_dump_json(), status, headers, media_type="application/json")
 
 
 def answer_errors(app: FastAPI) -> None:
@@ -137,39 +140,36 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
     return found
 
 
+_ERRORS: dict[type[Exception], tuple[int, Code, str | None, str | None]] = {
+    DecisionNotFound: (404, "unknown_decision", "decision_id", None),
+    NoArmLeft: (409, "no_arm", "eligible", None),
+    KeyTaken: (409, "key_reused", "key", "another key for another request"),
+    StoppedMeanwhile: (409, "arm_stopped", "key", "another key: a new decision"),
+    DecisionCancelled: (409, "cancelled", None, None),
+    Rewarded: (409, "rewarded", "decision_id", None),
+    WindowOver: (409, "window_over", "decision_id", None),
+    NoSuchNeighbour: (404, "not_a_neighbour", "name", None),
+    FileIsOld: (409, "file_is_old", None, None),
+    FileIsCurrent: (409, "file_is_current", None, None),
+    HorizonReached: (409, "horizon_reached", None, None),
+}
+"""Status, code, field and what is accepted, for the refusals of a site."""
+
+
 def error_of(error: Exception) -> HttpError:
     """The error of the API for an exception."""
     match error:
         case HttpError():
             return error
-        case DecisionNotFound():
-            return HttpError(404, "unknown_decision", str(error), "decision_id")
-        case NoArmLeft():
-            return HttpError(409, "no_arm", str(error), "eligible")
-        case KeyTaken():
-            return HttpError(409, "key_reused", str(error), "key", "another key for another request")
-        case StoppedMeanwhile():
-            return HttpError(409, "arm_stopped", str(error), "key", "another key: a new decision")
-        case DecisionCancelled():
-            return HttpError(409, "cancelled", str(error))
-        case Rewarded():
-            return HttpError(409, "rewarded", str(error), "decision_id")
-        case WindowOver():
-            return HttpError(409, "window_over", str(error), "decision_id")
-        case NoSuchNeighbour():
-            return HttpError(404, "not_a_neighbour", str(error), "name")
-        case FileIsOld():
-            return HttpError(409, "file_is_old", str(error))
-        case FileIsCurrent():
-            return HttpError(409, "file_is_current", str(error))
-        case HorizonReached():
-            return HttpError(409, "horizon_reached", str(error))
         case InvalidArgument():
             return HttpError(422, "invalid", str(error), error.argument, error.accepted)
         case JournalError():
             # Its own message begins with the file's path, which HTTP must not reveal.
             reason = str(error.__cause__ or "it cannot be written")
             return HttpError(503, "unavailable", f"the agent's journal: {reason}", headers={"Retry-After": "1"})
+        case _ if type(error) in _ERRORS:
+            status, code, field, accepted = _ERRORS[type(error)]
+            return HttpError(status, code, str(error), field, accepted)
         case _:
             return HttpError(500, "internal", "internal error; see the agent's log")
 
@@ -195,6 +195,15 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorBody, "description": MEANINGS[status]} for status in statuses}
 
 
+ON_DISK: dict[str, Any] = {"status_code": 204, "response_class": Response, "response_description": "On disk."}
+"""Of an operation without an answer."""
+
+
+def takes(schema: dict[str, Any], required: bool = True, **more: Any) -> dict[str, Any]:
+    """The description of a body."""
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema, **more}}}}
+
+
 def path_parameter(name: str, says: str, example: str) -> dict[str, Any]:
     """A path parameter."""
     schema = {"type": "string", "minLength": 1}
@@ -213,9 +222,7 @@ async def read_body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise HttpError(
-                400, "invalid", "the request ended before its body was complete", "body"
-            )  # the caller is gone
+            raise HttpError(400, "invalid", "the request ended before its body was complete", "body")
         body += message.get("body", b"")
         if len(body) > MAX_BODY:
             raise too_large()
@@ -250,6 +257,17 @@ async def expect_nothing(request: Request) -> None:
         check_type(request)
         if _parsed(raw, _NO_BODY):
             raise HttpError(422, "invalid", f"the body must be {_NO_BODY}", "body", _NO_BODY)
+
+
+def without_body(act: Callable[[Request], Awaitable[object]]) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """The function of a path that takes no body, and answers 204 when it is done."""
+
+    async def answer(request: Request) -> Response:
+        await expect_nothing(request)
+        await act(request)
+        return Response(status_code=204)
+
+    return answer
 
 
 def read_object(raw: bytes, known: Iterable[str], body: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from fedbandit.agent.core.records import DecisionRecord
 from fedbandit.agent.core.site import Outcome
 from fedbandit.agent.http.access import query_of
 from fedbandit.agent.http.bodies import (
+    ON_DISK,
     Body,
     Code,
     HttpError,
@@ -28,11 +29,13 @@ from fedbandit.agent.http.bodies import (
     check_type,
     error_of,
     errors,
-    expect_nothing,
+    json_response,
     path_parameter,
     read_body,
     read_model,
     read_object,
+    takes,
+    without_body,
 )
 from fedbandit.agent.http.metrics import Metrics
 from fedbandit.checks import InvalidArgument, closest, shortened, whole_number
@@ -253,6 +256,8 @@ def rewards_schema(terms: Federation) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- paths
 
+_ID = path_parameter("decision_id", "The id of the decision.", EXAMPLE_ID)
+
 
 def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
     """Add them to an app; ``metrics`` measure how long decisions and rewards take."""
@@ -265,7 +270,6 @@ def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
         return names[arm]
 
     link = {"operationId": "reward", "parameters": {"decision_id": "$response.body#/id"}}
-    schema = request_schema()
 
     def told(it: DecisionRecord) -> str:
         chance = "null" if it.propensity is None else repr(it.propensity)
@@ -283,10 +287,8 @@ def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
         response_model=DecisionBody | DecisionsBody,
         response_description="Use this arm. With `count`: these, in order.",
         responses=errors(400, 404, 409, 413, 415, 422, 503),
-        openapi_extra={
-            "requestBody": {"required": False, "content": {"application/json": {"schema": schema, "example": {}}}},
-            "responses": {"201": {"links": {"reward": link}}},
-        },
+        openapi_extra=takes(request_schema(), required=False, example={})
+        | {"responses": {"201": {"links": {"reward": link}}}},
     )
     async def decide(request: Request) -> Response:
         raw = await read_body(request.receive)
@@ -308,17 +310,12 @@ def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
         summary="Report the reward of a decision",
         description="Within the federation's reward window, if it has one. Idempotent: the first report counts. A "
         "repetition changes nothing, and is answered alike whatever its value.",
-        status_code=204,
-        response_class=Response,
-        response_description="On disk.",
         responses={
             200: {"model": LateBody, "description": "It came too late, and does not count; that is on disk."},
             **errors(400, 404, 409, 413, 415, 422, 503),
         },
-        openapi_extra={
-            "parameters": [path_parameter("decision_id", "The id of the decision.", EXAMPLE_ID)],
-            "requestBody": {"required": True, "content": {"application/json": {"schema": reward_schema(terms)}}},
-        },
+        openapi_extra={"parameters": [_ID], **takes(reward_schema(terms))},
+        **ON_DISK,
     )
     async def reward(request: Request) -> Response:
         check_type(request)
@@ -340,9 +337,7 @@ def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
         response_model=ResultsBody,
         response_description="On disk: what came of each, in order.",
         responses=errors(400, 413, 415, 422, 503),
-        openapi_extra={
-            "requestBody": {"required": True, "content": {"application/json": {"schema": rewards_schema(terms)}}},
-        },
+        openapi_extra=takes(rewards_schema(terms)),
     )
     async def rewards(request: Request) -> Response:
         check_type(request)
@@ -350,16 +345,14 @@ def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
         with metrics.reward_seconds.time():
             outcomes = await agent.report_all(given)
         results = [_result(name, it) for (name, _), it in zip(given, outcomes, strict=True)]
-        return Response(ResultsBody(results=results).model_dump_json(), media_type="application/json")
+        return json_response(ResultsBody(results=results))
 
     _ = decide, reward, rewards  # the app keeps them
 
 
 def _add_one(app: FastAPI, agent: "Agent") -> None:
     """Add the paths of one decision."""
-    terms = agent.terms
-    path = "/v1/decisions/{decision_id}"
-    extra = {"parameters": [path_parameter("decision_id", "The id of the decision.", EXAMPLE_ID)]}
+    terms, path, extra = agent.terms, "/v1/decisions/{decision_id}", {"parameters": [_ID]}
 
     @app.get(
         path,
@@ -387,27 +380,20 @@ def _add_one(app: FastAPI, agent: "Agent") -> None:
             reward_until=it.at + window if window else None,
             remembered_until=it.at + window + agent.limits.expire_after,
         )
-        return Response(body.model_dump_json(), media_type="application/json")
+        return json_response(body)
 
-    @app.delete(
+    app.delete(
         path,
         operation_id="cancel",
         summary="Cancel a decision that was not used",
         description="It is no longer pending, and does not count as tried. Idempotent. Whether you cancel must not "
         "depend on the outcome: docs/privacy.md. 409: `rewarded`, its reward was reported; `window_over`, it counts "
         "already.",
-        status_code=204,
-        response_class=Response,
-        response_description="On disk.",
         responses=errors(400, 404, 409, 413, 415, 422, 503),
         openapi_extra=extra,
-    )
-    async def cancel(request: Request) -> Response:
-        await expect_nothing(request)
-        await agent.cancel(request.path_params["decision_id"])
-        return Response(status_code=204)
-
-    _ = decision, cancel
+        **ON_DISK,
+    )(without_body(lambda request: agent.cancel(request.path_params["decision_id"])))
+    _ = decision
 
 
 def _result(name: str, outcome: Outcome) -> ResultBody:

@@ -43,36 +43,24 @@ EVERY = 2.0
 """Seconds between points, at least."""
 
 
-class Point(NamedTuple):
-    """A site at one time; rows have an entry for each arm that it knew then."""
-
-    at: float
-    estimates: tuple[float | None, ...]
-    radii: tuple[float | None, ...]
-    own_means: tuple[float | None, ...]
-    pulls: tuple[int, ...]
-    decisions: int
-    rewards: int
-
-
 class History:
     """Points in the order of time. Their spacing grows with the root of their age; the first one stays."""
 
     def __init__(self, most: int = MOST, every: float = EVERY) -> None:
         """Hold ``most`` points at most, ``every`` seconds apart at least."""
         self._most, self._every = most, every
-        self._points: list[Point] = []
+        self._points: list[HistoryPoint] = []
 
     @property
-    def points(self) -> Sequence[Point]:
+    def points(self) -> Sequence[HistoryPoint]:
         """The points, oldest first."""
         return self._points
 
-    def add(self, point: Point) -> bool:
+    def add(self, point: HistoryPoint) -> bool:
         """Add a point; False where it says nothing new, or comes too soon after the last one."""
         if self._points:
             last = self._points[-1]
-            if point.at < last.at + self._every or point._replace(at=last.at) == last:
+            if point.at < last.at + self._every or point.model_copy(update={"at": last.at}) == last:
                 return False
         self._points.append(point)
         if len(self._points) > self._most:
@@ -194,11 +182,9 @@ def needs_a_person(state: SiteState) -> list[str]:
     if state.held is not None and not said:
         said.append(f"nothing is released ({state.held})")
     if state.arms_waiting and not said:
-        many = (
-            "1 change of the arms waits"
-            if state.arms_waiting == 1
-            else f"{state.arms_waiting} changes of the arms wait"
-        )
+        many = "1 change of the arms waits"
+        if state.arms_waiting > 1:
+            many = f"{state.arms_waiting} changes of the arms wait"
         said.append(f"{many} for consent")
     return said + [_unreachable(it) for it in state.neighbours if not it.reachable and not it.left]
 
@@ -282,15 +268,18 @@ def _arm_states(site: Site, answer: Answer) -> list[ArmState]:
     ]
 
 
-def point_of(site: Site, at: float) -> Point:
+def point_of(site: Site, at: float) -> HistoryPoint:
     """A site as its history shows it: a part of what the state shows."""
-    radii = tuple(radius if error is None else error for radius, error in zip(site.radius, site.errors, strict=True))
-    return Point(at, site.theta, radii, site.own_means, site.tried, site.decided, sum(site.rewards))
-
-
-def point_body(point: Point) -> HistoryPoint:
-    """One point of the history."""
-    return HistoryPoint.model_validate(point._asdict())
+    radii = [radius if error is None else error for radius, error in zip(site.radius, site.errors, strict=True)]
+    return HistoryPoint(
+        at=at,
+        estimates=list(site.theta),
+        radii=radii,
+        own_means=list(site.own_means),
+        pulls=list(site.tried),
+        decisions=site.decided,
+        rewards=sum(site.rewards),
+    )
 
 
 def arms_body(arms: Arms) -> ArmsBody:
@@ -353,18 +342,6 @@ def _neighbour_state(site: Site, name: str, status: NeighbourStatus, left: bool)
 # ---------------------------------------------------------------- the course of a process, for its page
 
 
-class Moment(NamedTuple):
-    """A point of the history, and how many rewards had been reported."""
-
-    point: Point
-    reported: int
-
-
-def moment_of(site: Site, at: float) -> Moment:
-    """What is noted of a site at one time."""
-    return Moment(point_of(site, at), site.reported)
-
-
 class Past:
     """Rates of the last minute, and the history: noted once a second, so neither decisions nor rewards wait for it."""
 
@@ -373,12 +350,11 @@ class Past:
         self._started, self._feed = started, feed
         self._rates, self._history = Rates(), History()
 
-    def note(self, moment: Moment) -> None:
-        """Keep what the page draws over time; it is on disk."""
-        point, reported = moment
+    def note(self, point: HistoryPoint, reported: int) -> None:
+        """Keep what the page draws over time, and how many rewards have been reported; it is on disk."""
         self._rates.look(point.at, point.decisions, reported)
         if self._history.add(point):
-            self._feed.point(point_body(point))
+            self._feed.point(point)
 
     @property
     def per_minute(self) -> tuple[float, float]:
@@ -387,5 +363,4 @@ class Past:
 
     def history(self, arms: tuple[str, ...]) -> HistoryBody:
         """The response of ``GET /v1/history``."""
-        points = [point_body(point) for point in self._history.points]
-        return HistoryBody(started=self._started, arms=list(arms), points=points)
+        return HistoryBody(started=self._started, arms=list(arms), points=list(self._history.points))

@@ -30,7 +30,7 @@ from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import GossipServer, Refusals
 from fedbandit.agent.http.bodies import error_of
 from fedbandit.agent.http.events import Feed, timed
-from fedbandit.agent.http.snapshot import Past, certificate_warning, moment_of, site_state
+from fedbandit.agent.http.snapshot import Past, certificate_warning, point_of, site_state
 from fedbandit.agent.http.state import HistoryBody, SiteState
 from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock, both_clocks, new_incarnation
 from fedbandit.agent.process.config import ConfigError, SiteConfig, changed_at, check_insecure, read_config
@@ -277,7 +277,9 @@ class Agent:
                 self._notice_expiry()
                 await self._wait_for_neighbours()
                 self._said.notice(await self.site.shown(self._warnings))
-                self._past.note(await self.site.shown(lambda site: moment_of(site, self._clock.peek())))
+                self._past.note(
+                    *await self.site.shown(lambda site: (point_of(site, self._clock.peek()), site.reported))
+                )
                 await self._forget_old()
                 await self.site.erase()
                 if said is not None:
