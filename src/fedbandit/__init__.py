@@ -72,53 +72,31 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AdaPUCB": "policies",
-    "AgentError": "agent.client",
-    "AsyncClient": "agent.client",
-    "CentralUCB": "policies",
-    "Client": "agent.client",
-    "CoopUCB2": "policies",
-    "DistUCB": "policies",
-    "Fed1UCB": "policies",
-    "FedBatch": "policies",
-    "FedUCB": "policies",
-    "FewPatientsWarning": "policies",
-    "Forecast": "planning.forecast",
-    "GSE": "policies",
-    "GossipUCB": "policies",
-    "Graph": "world.graph",
-    "InvalidArgument": "checks",
-    "LocalUCB": "policies",
-    "NotLogged": "simulation.replay",
-    "PrivacyWarning": "policies",
-    "Problem": "world.problem",
-    "Result": "simulation.result",
-    "Shares": "shares",
-    "Sweep": "simulation.result",
-    "Tape": "simulation.replay",
-    "Trace": "simulation.replay",
-    "load": "simulation.result",
-    "plan": "planning.forecast",
-    "replay": "simulation.replay",
-    "simulate": "simulation.run",
+    name: home
+    for home, names in {
+        "agent.client": ("AgentError", "AsyncClient", "Client"),
+        "checks": ("InvalidArgument",),
+        "planning.forecast": ("Forecast", "plan"),
+        "policies": (
+            *("AdaPUCB", "CentralUCB", "CoopUCB2", "DistUCB", "Fed1UCB", "FedBatch", "FedUCB", "FewPatientsWarning"),
+            *("GSE", "GossipUCB", "LocalUCB", "PrivacyWarning"),
+        ),
+        "shares": ("Shares",),
+        "simulation.replay": ("NotLogged", "Tape", "Trace", "replay"),
+        "simulation.result": ("Result", "Sweep", "load"),
+        "simulation.run": ("simulate",),
+        "world.graph": ("Graph",),
+        "world.problem": ("Problem",),
+    }.items()
+    for name in names
 }
 """The modules of public names."""
 
 _MODULES = {"delays": "world.delays", "graph": "world.graph", "hospital": "world.hospital"}
-"""Modules that are public names themselves, and stand in a room; the other names are modules in the root."""
+"""Modules that are public names themselves, and stand in a package; the other names are modules in the root."""
 
-_SIMULATOR = {
-    "audit",
-    "planning.forecast",
-    "simulation.replay",
-    "simulation.result",
-    "simulation.run",
-    "world.delays",
-    "world.graph",
-    "world.hospital",
-    "world.problem",
-}
-"""Modules that need the extra ``sim``; the others are in the base."""
+_SIMULATOR = ("audit", "planning", "simulation", "world")
+"""Packages that need the extra ``sim``; the others are in the base."""
 
 __version__: str  # found on first use
 
@@ -136,7 +114,7 @@ if not TYPE_CHECKING:  # type checkers would take any misspelt name for a known 
         from fedbandit.extras import needs
 
         home = _home(name)
-        if home in _SIMULATOR:
+        if home.partition(".")[0] in _SIMULATOR:
             needs(f"fedbandit.{name}", "sim")
         module = import_module(f"fedbandit.{home}")
         return getattr(module, name) if name in _HOMES else module
@@ -150,4 +128,4 @@ def __dir__() -> list[str]:
     from fedbandit.extras import missing
 
     absent = _SIMULATOR if missing("sim") else ()
-    return [name for name in __all__ if _home(name) not in absent]
+    return [name for name in __all__ if _home(name).partition(".")[0] not in absent]

@@ -129,16 +129,11 @@ def rounds_above(threshold: float, num_agents: int, num_arms: int, horizon: int,
 def gossip_bound(gaps: Sequence[float], num_agents: int, num_arms: int, horizon: int, lambda2: float) -> float:
     """Theorem 1: an upper bound on every agent's regret under Gossip_UCB (infinite if a gap is below 2 alpha_1)."""
     _check_bound(gaps, num_agents, num_arms, horizon)
-    log_t = log(horizon)
-    slow_start = max(mixing_horizon(lambda2, num_agents), (3 * num_arms + 1) * num_agents)
-    rest = alpha2(num_agents, num_arms, lambda2)
-    bound = 0.0
-    for gap in gaps:
-        if gap > 0:
-            margin = gap / 2.0 - alpha1(num_agents)
-            pulls = 2.0 * num_agents / margin**2 * log_t if margin > 0 else inf
-            bound += gap * (max(pulls, slow_start) + rest)
-    return bound
+
+    def pulls(margin: float) -> float:
+        return 2.0 * num_agents / margin**2 * log(horizon)
+
+    return _bound(gaps, num_agents, num_arms, lambda2, pulls, alpha2(num_agents, num_arms, lambda2))
 
 
 def fed_bound(
@@ -148,17 +143,30 @@ def fed_bound(
     _check_bound(gaps, num_agents, num_arms, horizon)
     number_above("epsilon", epsilon, 0.0, allow_inf=True)
     log_t = log(horizon)
-    slow_start = max(mixing_horizon(lambda2, num_agents), (3 * num_arms + 1) * num_agents)
+
+    def pulls(margin: float) -> float:
+        private = 1.0 + sqrt(1.0 + (16.0 * margin / epsilon) ** 2 * log_t**3)
+        return num_agents * log_t * private / margin**2
+
     rest = 4.0 * num_agents * log_t + alpha3(num_agents, num_arms, lambda2)
+    return _bound(gaps, num_agents, num_arms, lambda2, pulls, rest)
+
+
+def _bound(
+    gaps: Sequence[float],
+    num_agents: int,
+    num_arms: int,
+    lambda2: float,
+    pulls: Callable[[float], float],
+    rest: float,
+) -> float:
+    """What both theorems have in common; ``pulls`` of a worse arm, given gap / 2 - alpha_1."""
+    slow_start = max(mixing_horizon(lambda2, num_agents), (3 * num_arms + 1) * num_agents)
     bound = 0.0
     for gap in gaps:
         if gap > 0:
             margin = gap / 2.0 - alpha1(num_agents)
-            pulls = inf
-            if margin > 0:
-                private = 1.0 + sqrt(1.0 + (16.0 * margin / epsilon) ** 2 * log_t**3)
-                pulls = num_agents * log_t * private / margin**2
-            bound += gap * (max(pulls, slow_start) + rest)
+            bound += gap * (max(pulls(margin) if margin > 0 else inf, slow_start) + rest)
     return bound
 
 

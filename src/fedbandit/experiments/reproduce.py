@@ -24,6 +24,7 @@ from fedbandit.checks import InvalidArgument
 from fedbandit.experiments.experiment import Experiment, read_experiment
 from fedbandit.experiments.sweep import run_all
 from fedbandit.policies import FedUCB
+from fedbandit.simulation.parts import written_whole
 from fedbandit.simulation.result import Result
 from fedbandit.simulation.run import OnProgress, checkpoint_times
 
@@ -276,9 +277,8 @@ code { background: #f4f4f4; padding: .1rem .3rem; }
 def write_report(outcomes: Sequence[FigureOutcome], path: str | Path, command: str) -> Path:
     """Write the page atomically, into a folder that exists."""
     target = Path(path)
-    part = target.with_name(target.name + ".part")
-    part.write_text(_page(outcomes, command), encoding="utf-8")
-    part.replace(target)
+    with written_whole(target) as part:
+        part.write_text(_page(outcomes, command), encoding="utf-8")
     return target
 
 

@@ -15,6 +15,7 @@ from fedbandit.experiments.experiment import Experiment
 from fedbandit.experiments.sweep import Engine, forget, sweep_table
 from fedbandit.figures.regret import agents_figure
 from fedbandit.figures.sweep import sweep_figure
+from fedbandit.simulation.parts import written_whole
 from fedbandit.simulation.result import RESULT, SWEEP, Result, read_result
 
 FIGURE, AGENTS_FIGURE = "regret.png", "agents.png"
@@ -45,13 +46,11 @@ def keep_sweep(
 ) -> xr.Dataset:
     """Write the files of a sweep. ``results`` may be an iterator that loads them."""
     table = sweep_table(experiments, results, engine)
-    part = folder / f"{SWEEP}.part"
-    table.to_netcdf(part, engine="h5netcdf")
-    part.replace(folder / SWEEP)
+    with written_whole(folder / SWEEP) as part:
+        table.to_netcdf(part, engine="h5netcdf")
     sweep_figure(table).savefig(folder / SWEEP_FIGURE)
-    (folder / RESULT).unlink(missing_ok=True)
-    (folder / AGENTS_FIGURE).unlink(missing_ok=True)
-    (folder / FIGURE).unlink(missing_ok=True)
+    for name in (RESULT, FIGURE, AGENTS_FIGURE):
+        (folder / name).unlink(missing_ok=True)
     return table
 
 

@@ -35,7 +35,7 @@ from fedbandit.engine.cpu import usable_cores
 from fedbandit.extras import needs
 from fedbandit.policies.own_code import digest_of, is_own_code
 from fedbandit.policies.registry import is_built_in, source_hash
-from fedbandit.simulation.parts import SOURCES, Part, first_problem, merge, ranges
+from fedbandit.simulation.parts import SOURCES, Part, first_problem, merge, ranges, written_whole
 from fedbandit.simulation.result import Result, read_result
 from fedbandit.simulation.run import OnProgress, simulate
 
@@ -300,7 +300,8 @@ def _drive(ray: Any, parts: Sequence[Part], progress: OnProgress) -> None:
                 except ray.exceptions.RayError as error:
                     raise _in_words(error) from None
                 if isinstance(told, bytes):
-                    _save(told, part.path)
+                    with written_whole(part.path) as unfinished:
+                        unfinished.write_bytes(told)
                     del running[task]
                     finished += part.pulls
                     done.pop(part.path, None)
@@ -343,20 +344,6 @@ def _in_words(error: Exception) -> Exception:
     if "failed to import" in str(cause):
         return ClusterError(f"a machine cannot import fedbandit as it is here ({words}): {_INSTALL}")
     return cause if isinstance(cause, Exception) else ClusterError(f"Ray gives up on a task: {words}")
-
-
-def _save(content: bytes, path: Path) -> None:
-    """Write a file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())  # the content must be on disk before its name
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _code_of(call: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import combinations, pairwise
 from math import ceil
 from pathlib import Path
@@ -80,8 +81,7 @@ def merge(paths: Sequence[Path], target: Path) -> None:
     about = [_about(path) for path in paths]
     in_order(about)
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(target.name + ".part")
-    try:
+    with written_whole(target) as unfinished:
         with xr.open_dataset(paths[0], engine="h5netcdf") as first:
             compressed: Any = {str(name): {"zlib": True, "complevel": 4} for name in first.data_vars}
             whole = first.assign_attrs(attributes_of_all(about))
@@ -98,6 +98,14 @@ def merge(paths: Sequence[Path], target: Path) -> None:
                 with open_fast(path, "r") as file_of_part:
                     for name, axis in axes.items():
                         file[name][(slice(None),) * axis + (slice(start, end),)] = file_of_part[name][...]
+
+
+@contextmanager
+def written_whole(target: Path) -> Generator[Path]:
+    """Where to write a file, which then appears under its name with all of its content, or not at all."""
+    unfinished = target.with_name(target.name + ".part")
+    try:
+        yield unfinished
         with unfinished.open("rb") as written:
             os.fsync(written.fileno())  # the content must be on disk before its name
         unfinished.replace(target)

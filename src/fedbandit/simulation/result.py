@@ -24,7 +24,7 @@ from fedbandit.policies import Policy
 from fedbandit.policies.own_code import digest_of
 from fedbandit.policies.registry import is_built_in, kind_of, source_hash
 from fedbandit.shares import Shares
-from fedbandit.simulation.parts import SOURCES, joined, open_fast
+from fedbandit.simulation.parts import SOURCES, joined, open_fast, written_whole
 from fedbandit.world.graph import Contacts, Schedule
 from fedbandit.world.problem import Problem
 from fedbandit.world.rewards import Family, Own
@@ -204,15 +204,9 @@ class Result:
         target = Path(path)
         if not target.parent.is_dir():
             raise InvalidArgument("path", str(path), "in a folder that exists", f"There is no {target.parent}.")
-        part = target.with_name(target.name + ".part")
         encoding: Any = {str(name): {"zlib": True, "complevel": 4} for name in self.dataset.data_vars}
-        try:
+        with written_whole(target) as part:
             self.dataset.to_netcdf(part, engine="h5netcdf", encoding=encoding)
-            with part.open("rb") as written:
-                os.fsync(written.fileno())  # the content must be on disk before its name
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
         return target
 
     @classmethod

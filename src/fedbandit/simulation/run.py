@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FunctionType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,13 @@ def simulate(
     if chosen == "ray":
         if threads is not None:
             raise InvalidArgument("threads", threads, "left out for engine 'ray': each task has one core")
-        return _on_cluster(problem, call, checkpoints, progress, watch_radii, shares, keep)
+        from fedbandit.simulation.cluster import simulate_on_cluster
+
+        given: dict[str, Any] = {"problem": problem, "policies": call.policies, "horizon": call.horizon}
+        given |= {"seed": call.seed, "checkpoints": checkpoints, "watch_radii": watch_radii}
+        given |= {"shares": shares, "keep": keep}
+        with _display(progress) as show:
+            return simulate_on_cluster(given, call.trials, show)
     if chosen == "cuda" and threads is not None:
         raise InvalidArgument("threads", threads, "left out for a GPU")
     workers = cpu.usable_cores() if threads is None else whole_number("threads", threads, 1, 1024)
@@ -127,31 +133,6 @@ def simulate(
         keep,
         played_by,
     )
-
-
-def _on_cluster(
-    problem: Problems,
-    call: "CheckedCall",
-    checkpoints: int | Sequence[int],
-    progress: bool | OnProgress,
-    watch_radii: bool,
-    shares: Shares | None,
-    keep: Keep,
-) -> Result:
-    from fedbandit.simulation.cluster import simulate_on_cluster
-
-    arguments = {
-        "problem": problem,
-        "policies": call.policies,
-        "horizon": call.horizon,
-        "seed": call.seed,
-        "checkpoints": checkpoints,
-        "watch_radii": watch_radii,
-        "shares": shares,
-        "keep": keep,
-    }
-    with _display(progress) as show:
-        return simulate_on_cluster(arguments, call.trials, show)
 
 
 def truths_of(problem: Problem) -> list[Truth]:
