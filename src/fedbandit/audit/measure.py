@@ -27,6 +27,7 @@ __all__ = [
     "AuditResult",
     "audit",
     "binomial_tail",
+    "check_samples",
     "clopper_pearson",
     "fewest_samples",
     "lower_bound",
@@ -87,13 +88,7 @@ def audit(
     number_between("claimed", claimed, 0.0, LARGEST_CLAIM)
     samples = whole_number("samples", samples, 2, MOST_SAMPLES)
     number_between("false_alarm", false_alarm, 0.0, 0.5)
-    if samples < fewest_samples(claimed, false_alarm):
-        raise InvalidArgument(
-            "samples",
-            samples,
-            f"at least {fewest_samples(claimed, false_alarm)}",
-            f"Fewer cannot contradict epsilon {claimed:g}.",
-        )
+    check_samples(samples, claimed, false_alarm)
     started = time.perf_counter()
     size = max(1, ceil(samples / CHUNKS))
     worlds: list[list[float | Sequence[float]]] = [[], []]
@@ -170,6 +165,13 @@ def fewest_samples(claimed: float, false_alarm: float = FALSE_ALARM) -> int:
     miss = false_alarm / 2.0
     # All of n hits against none: the bounds are miss^(1/n) and 1 - miss^(1/n).
     return 2 * ceil(log(miss) / -log1p(exp(-claimed))) + 2
+
+
+def check_samples(samples: int, claimed: float, false_alarm: float) -> None:
+    """Refuse too few."""
+    least = fewest_samples(claimed, false_alarm)
+    if samples < least:
+        raise InvalidArgument("samples", samples, f"at least {least}", f"Fewer cannot contradict epsilon {claimed:g}.")
 
 
 def clopper_pearson(hits: int, trials: int, miss: float) -> tuple[float, float]:

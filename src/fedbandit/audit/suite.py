@@ -25,7 +25,7 @@ from fedbandit.audit.attacks import (
     prefetched,
 )
 from fedbandit.audit.coupling import changes_of, first_leak
-from fedbandit.audit.measure import FALSE_ALARM, MOST_SAMPLES, SAMPLES, audit, fewest_samples, lower_bound
+from fedbandit.audit.measure import FALSE_ALARM, MOST_SAMPLES, SAMPLES, audit, check_samples, lower_bound
 from fedbandit.audit.noise_tests import judge_noise, noise_of
 from fedbandit.audit.scenarios import OpenSite, random_scenarios, scenarios_of
 from fedbandit.checks import InvalidArgument, closest, whole_number
@@ -177,13 +177,7 @@ def jobs_on(
             jobs += [replace(some, kind="noise")] if policy == "fed_batch" else []
             jobs.append(replace(some, kind="proof"))
     level = FALSE_ALARM / max(1, sum(job.kind != "proof" for job in jobs))
-    if samples < fewest_samples(epsilon, level):
-        raise InvalidArgument(
-            "samples",
-            samples,
-            f"at least {fewest_samples(epsilon, level)}",
-            f"Fewer cannot contradict epsilon {epsilon:g}.",
-        )
+    check_samples(samples, epsilon, level)
     return [replace(job, false_alarm=level) for job in jobs]
 
 

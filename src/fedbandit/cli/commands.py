@@ -92,7 +92,9 @@ def run(
         raise _invalid("--engine", engine, f"one of {', '.join(_ENGINES)}")
     if address is not None and engine != "ray":
         raise _invalid("--address", address, "left out unless --engine is ray")
-    needs(f"fedbandit run --engine {engine}" if engine in EXTRAS else "fedbandit run", *_extras_of(engine))
+    if engine in EXTRAS:
+        needs(f"fedbandit run --engine {engine}", engine, "sim")
+    needs("fedbandit run", "sim")
     from fedbandit.cli.tables import print_summary, print_sweep
     from fedbandit.experiments import run_folder
     from fedbandit.experiments.experiment import read_sweep
@@ -311,48 +313,35 @@ def graph(
 ) -> None:
     """Describe a graph: its size, diameter and lambda_2."""
     needs("fedbandit graph", "sim")
+    from fedbandit import theory
+    from fedbandit.checks import InvalidArgument
     from fedbandit.cli.tables import print_table
     from fedbandit.world.graph import MAX_DENSE, parse
 
     described = parse(spec)
-    is_small = described.num_agents <= MAX_DENSE
+    n, is_small = described.num_agents, described.num_agents <= MAX_DENSE
+    try:
+        lambda2: float | None = described.lambda2
+    except InvalidArgument:
+        lambda2 = None  # of a large graph that mixes too slowly
+    horizon = "not found" if lambda2 is None else "the theorem needs 3 agents"
+    if lambda2 is not None and n >= 3:
+        horizon = f"{theory.mixing_horizon(lambda2, n)}"
+    shown = "not found: the graph mixes too slowly"
+    if lambda2 is not None:
+        shown = f"{lambda2:.5f}" if is_small else f"1 - {1.0 - lambda2:.3g}"
     print_table(
         described.name,
         ["", ""],
         [
-            ["agents", f"{described.num_agents}"],
+            ["agents", f"{n}"],
             ["edges", f"{described.num_edges}"],
             ["neighbours per agent", f"{described.degrees.min()} to {described.degrees.max()}"],
             ["diameter", f"{described.diameter}" if is_small else f"not computed beyond {MAX_DENSE:,} agents"],
-            ["lambda_2", _said(_lambda2(described), is_small)],
-            ["mixing horizon L", _mixing_horizon(described)],
+            ["lambda_2", shown],
+            ["mixing horizon L", horizon],
         ],
     )
-
-
-def _mixing_horizon(graph: Any) -> str:
-    from fedbandit import theory
-
-    if graph.num_agents < 3:
-        return "the theorem needs 3 agents"
-    lambda2 = _lambda2(graph)
-    return "not found" if lambda2 is None else f"{theory.mixing_horizon(lambda2, graph.num_agents)}"
-
-
-def _lambda2(graph: Any) -> float | None:
-    """``None`` for a large graph that mixes so slowly that it cannot be found."""
-    from fedbandit.checks import InvalidArgument
-
-    try:
-        return graph.lambda2
-    except InvalidArgument:
-        return None
-
-
-def _said(lambda2: float | None, is_small: bool) -> str:
-    if lambda2 is None:
-        return "not found: the graph mixes too slowly"
-    return f"{lambda2:.5f}" if is_small else f"1 - {1.0 - lambda2:.3g}"
 
 
 @app.command("theory", short_help="Print the paper's constants and bounds for a setting.")
@@ -377,10 +366,6 @@ def theory_command(
     gaps = [0.0] + [number_between("--gap", gap, 0.0, 1.0)] * (m - 1)
     print_theory(g, m, steps, epsilon, gaps)
     typer.echo(fill(theory.conclusion(gaps, g.num_agents, m, steps, g.lambda2, epsilon), 100))
-
-
-def _extras_of(engine: str) -> list[str]:
-    return [engine, "sim"] if engine in EXTRAS else ["sim"]
 
 
 def _invalid(argument: str, value: object, accepted: str) -> Exception:

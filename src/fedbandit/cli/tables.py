@@ -197,8 +197,10 @@ def fitting_table(width: int, title: str, headings: list[str], rows: list[list[s
 
 def print_table(title: str, headings: list[str], rows: list[list[str]], wrap: bool = False) -> None:
     """Print a table from ``made_table``."""
-    table = made_table(title, headings, rows, wrap)
+    table_console().print(made_table(title, headings, rows, wrap))
+
+
+def table_console() -> Console:
+    """Where tables are printed: a pipe has no width, and never truncates one."""
     console = Console(emoji=False)
-    if not console.is_terminal:
-        console = Console(emoji=False, width=160)  # a pipe has no width: never truncate a table
-    console.print(table)
+    return console if console.is_terminal else Console(emoji=False, width=160)

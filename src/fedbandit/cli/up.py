@@ -48,8 +48,7 @@ def up(
     """Run a whole federation on this machine: real agents with real certificates, and simulated patients.
 
     Open the first address that it prints in a browser: all sites side by side, with the true means. Every run starts
-    afresh, in its own folder of the output. Ctrl-C ends it with a table; exit code 1 if an agent
-    dies.
+    afresh, in its own folder of the output. Ctrl-C ends it with a table; exit code 1 if an agent dies.
     """
     needs("fedbandit up", "agent", "sim")
     from fedbandit.local.up import graph_of, setting_of
@@ -61,9 +60,7 @@ def up(
 
 def show_live(setting: "LocalSetting", seconds: float | None, output: Path, port: int = 0) -> None:
     """Run a setting, show it during and after the run; exit code 1 if an agent dies."""
-    from rich.console import Console
-
-    from fedbandit.cli.tables import fitting_table
+    from fedbandit.cli.tables import fitting_table, table_console
     from fedbandit.local.processes import AgentDied
     from fedbandit.local.report import final_table, note, reading, shown, up_figure, write_numbers
     from fedbandit.local.up import Killed, new_folder, page_listener, run
@@ -84,9 +81,7 @@ def show_live(setting: "LocalSetting", seconds: float | None, output: Path, port
     if done.seconds == 0.0:
         typer.echo("stopped before the agents served", err=True)
         return
-    console = (
-        Console(emoji=False) if sys.stdout.isatty() else Console(emoji=False, width=160)
-    )  # a pipe has no width: never truncate a table
+    console = table_console()
     console.print(fitting_table(console.width, *final_table(done)))
     typer.echo(note(done))
     typer.echo()

@@ -72,48 +72,36 @@ class LocalFederation:
         self.config(name).write_text(self._toml(name, rate), encoding="utf-8")
 
     def _toml(self, name: str, rate: float) -> str:
-        terms = self.terms
-        policy = {
-            "kind": kind_of(terms.policy),
-            **{k: v for k, v in asdict(cast(Any, terms.policy)).items() if v is not None},
+        terms, here = self.terms, "127.0.0.1"
+        policy = {"kind": kind_of(terms.policy)} | asdict(cast(Any, terms.policy))
+        federation = {
+            "name": terms.name,
+            "arms": terms.arms,
+            "rewards": (terms.low, terms.high),
+            "counts": terms.counted,
+            "max_agents": terms.max_agents,
+            "reward_window": f"{terms.reward_window} s" if terms.reward_window else None,
+            "default_reward": terms.default_reward,
+            "max_decisions_per_day": terms.max_decisions_per_day,
         }
+        listen = {"http": f"{here}:{self.http_ports[name]}", "gossip": f"{here}:{self.gossip_ports[name]}"}
         sections: list[tuple[str, Mapping[str, Any]]] = [
-            ("", {"name": name, "data": "data"} | ({"trust_policy": terms.trusted} if terms.trusted else {})),
-            (
-                "[federation]",
-                {
-                    "name": terms.name,
-                    "arms": terms.arms,
-                    "rewards": (terms.low, terms.high),
-                    "counts": terms.counted,
-                }
-                | ({} if terms.max_agents is None else {"max_agents": terms.max_agents})
-                | ({} if terms.max_agents is None else {"max_agents": terms.max_agents})
-                | ({"reward_window": f"{terms.reward_window} s"} if terms.reward_window else {})
-                | ({} if terms.default_reward is None else {"default_reward": terms.default_reward})
-                | (
-                    {}
-                    if terms.max_decisions_per_day is None
-                    else {"max_decisions_per_day": terms.max_decisions_per_day}
-                ),
-            ),
+            ("", {"name": name, "data": "data", "trust_policy": terms.trusted or None}),
+            ("[federation]", federation),
             ("[federation.policy]", policy),
-            (
-                "[listen]",
-                {"http": f"127.0.0.1:{self.http_ports[name]}", "gossip": f"127.0.0.1:{self.gossip_ports[name]}"},
-            ),
+            ("[listen]", listen),
         ]
         if self.secure:
             files = {"certificate": f"{name}.crt", "key": f"{name}.key", "ca": "ca.crt"}
             sections.append(("[tls]", {field: f"../certs/{file}" for field, file in files.items()}))
         for dials, listens in self.links:
             if name == dials:
-                address = f"127.0.0.1:{self.gossip_ports[listens]}"
+                address = f"{here}:{self.gossip_ports[listens]}"
                 sections.append(("[[neighbours]]", {"name": listens, "address": address, "rate": rate}))
             elif name == listens:
                 sections.append(("[[neighbours]]", {"name": dials}))
         return "\n".join(
-            "\n".join([heading, *(f"{field} = {json.dumps(value)}" for field, value in fields.items()), ""])
+            "\n".join([heading, *(f"{key} = {json.dumps(it)}" for key, it in fields.items() if it is not None), ""])
             for heading, fields in sections
         ).lstrip()
 

@@ -4,15 +4,13 @@ An operator may add arms while it runs: they come after the problem's arms, at e
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedbandit.agent.http.state import SiteState
 from fedbandit.checks import listed
 from fedbandit.figures.regret import COLOURS, DASHES, MARKERS, STYLE, plain_text
 from fedbandit.local.up import FederationShown, GraphShown, Run, SiteShown
@@ -47,8 +45,8 @@ def live_table(run: Run) -> Table:
                 f"{len(run.visits[i].arms):,}",
                 f"{_per_second(run, i):.1f}",
                 _percent(_share(lately, run.setting.problem.best_arm)),
-                _name(run, i, _alone(state)),
-                _name(run, i, _together(state)),
+                _leading(run, i, "own_mean") or "–",
+                _leading(run, i, "estimate") or "–",
                 f"{_regret(run, i):,.1f}",
                 neighbours,
                 exchanges,
@@ -79,7 +77,7 @@ def shown(run: Run) -> FederationShown:
                 regret=_regret(run, i),
                 running=run.federation.is_running(name),
                 state=run.visits[i].state,
-                age=_age(run, i),
+                age=None if (seen := run.visits[i].seen) is None else max(0.0, run.seconds - seen),
             )
             for i, name in enumerate(setting.names)
         ],
@@ -130,7 +128,8 @@ def note(run: Run) -> str:
     ]
     slow = [i for i in range(len(setting.names)) if _per_second(run, i) < KEEPS_UP * setting.speed]
     # In a short run this may be chance: allow four standard deviations of a Poisson count.
-    slow = [i for i in slow if len(run.visits[i].at) < _expected(run) - 4.0 * _expected(run) ** 0.5]
+    expected = setting.speed * run.seconds
+    slow = [i for i in slow if len(run.visits[i].at) < expected - 4.0 * expected**0.5]
     if slow:
         reached = min(_per_second(run, i) for i in slow)
         lines.append(
@@ -197,8 +196,8 @@ def numbers(run: Run) -> dict[str, Any]:
                 "url": run.federation.url(name),
                 "patients": patients,
                 "patients_per_second": _per_second(run, i),
-                "alone": _arm(run, i, _alone(state)),
-                "together": _arm(run, i, _together(state)),
+                "alone": _leading(run, i, "own_mean"),
+                "together": _leading(run, i, "estimate"),
                 "best_for_own_patients": setting.arms[int(problem.means[i].argmax())],
                 "best_arm_share_last_quarter": _share(arms[at >= 0.75 * run.seconds], problem.best_arm),
                 "regret": _regret(run, i),
@@ -273,42 +272,20 @@ def _true_means(run: Run) -> dict[str, float]:
     return found | dict.fromkeys(added, float(problem.arm_means.mean()))
 
 
-def _age(run: Run, site: int) -> float | None:
-    seen = run.visits[site].seen
-    return None if seen is None else max(0.0, run.seconds - seen)
-
-
 def _per_second(run: Run, site: int) -> float:
     return len(run.visits[site].at) / run.seconds if run.seconds > 0.0 else 0.0
-
-
-def _expected(run: Run) -> float:
-    return run.setting.speed * run.seconds
 
 
 def _share(arms: NDArray[Any], best: int) -> float | None:
     return float((arms == best).mean()) if len(arms) else None
 
 
-def _alone(state: SiteState | None) -> int | None:
-    return None if state is None else _highest([arm.own_mean for arm in state.arms])
-
-
-def _together(state: SiteState | None) -> int | None:
-    return None if state is None else _highest([arm.estimate for arm in state.arms])
-
-
-def _highest(values: Sequence[float | None]) -> int | None:
-    known = [(value, -k) for k, value in enumerate(values) if value is not None]
-    return -max(known)[1] if known else None
-
-
-def _arm(run: Run, site: int, arm: int | None) -> str | None:
-    return None if arm is None else _names(run, site)[arm]
-
-
-def _name(run: Run, site: int, arm: int | None) -> str:
-    return _arm(run, site, arm) or "–"
+def _leading(run: Run, site: int, by: Literal["own_mean", "estimate"]) -> str | None:
+    """The arm with the highest mean, by the site's own releases or by gossip; None while it knows none."""
+    state = run.visits[site].state
+    means = [] if state is None else [getattr(arm, by) for arm in state.arms]
+    known = [(mean, -k) for k, mean in enumerate(means) if mean is not None]
+    return _names(run, site)[-max(known)[1]] if known else None
 
 
 def _percent(share: float | None) -> str:

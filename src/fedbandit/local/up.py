@@ -16,7 +16,6 @@ from typing import Any
 
 from pydantic import BaseModel
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,7 +24,7 @@ from starlette.routing import Route
 from fedbandit.agent.client import AgentError, AsyncClient
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.http.access import LOOPBACK, AccessControl
-from fedbandit.agent.http.bodies import HttpError
+from fedbandit.agent.http.bodies import HttpError, answer_errors
 from fedbandit.agent.http.events import EventStream, Feed, timed
 from fedbandit.agent.http.server import PAGE, file_response, files_in, http_server, listening
 from fedbandit.agent.http.state import SiteState
@@ -214,35 +213,18 @@ def _app(feed: Feed) -> Starlette:
 
     async def events(request: Request) -> Response:
         if request.method == "HEAD":
-            raise _only_get("a stream has no HEAD")
+            raise HttpError(405, "method_not_allowed", "a stream has no HEAD", None, "GET", {"Allow": "GET"})
         return EventStream(feed, feed.open())
 
-    def refused(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HttpError)  # noqa: S101 - what it is registered for
-        return error.response()
-
-    def not_routed(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
-        if error.status_code == 405:
-            return HttpError(
-                405, "method_not_allowed", "this path accepts GET", None, "GET", {"Allow": "GET"}
-            ).response()
-        return HttpError(404, "not_found", f"there is nothing at {request.url.path}").response()
-
-    return Starlette(
-        routes=[
-            Route("/", index),
-            Route("/local/{name:path}", own_file),
-            Route("/page/{name:path}", shared_file),
-            Route("/v1/federation-events", events),
-        ],
-        middleware=[Middleware(AccessControl, tokens=None, hosts=LOOPBACK)],
-        exception_handlers={HttpError: refused, HTTPException: not_routed},
-    )
-
-
-def _only_get(message: str) -> HttpError:
-    return HttpError(405, "method_not_allowed", message, None, "GET", {"Allow": "GET"})
+    routes = [
+        Route("/", index),
+        Route("/local/{name:path}", own_file),
+        Route("/page/{name:path}", shared_file),
+        Route("/v1/federation-events", events),
+    ]
+    app = Starlette(routes=routes, middleware=[Middleware(AccessControl, tokens=None, hosts=LOOPBACK)])
+    answer_errors(app)
+    return app
 
 
 # ---------------------------------------------------------------- a run

@@ -302,17 +302,9 @@ class AgentRow:
     def changing(self) -> tuple[tuple[Any, ...], int]:
         """What does, and its checksum."""
         since = nan if self.since is None else self.since + 0.0
-        numbers = (
-            self.incarnation,
-            self.decisions,
-            self.clock + 0.0,
-            self.late,
-            since,
-            self.is_stale,
-            self.commits,
-            self.run,
-        )
-        row = self.incarnation, self.decisions, self.clock, self.late, self.since, self.is_stale, self.commits, self.run
+        ends = self.is_stale, self.commits, self.run
+        numbers = self.incarnation, self.decisions, self.clock + 0.0, self.late, since, *ends
+        row = self.incarnation, self.decisions, self.clock, self.late, self.since, *ends
         return row, checksum(_AGENT_NUMBERS.pack(*numbers))
 
 

@@ -6,8 +6,8 @@ Bodies are parsed strictly: no key twice, no unknown field, no conversions; ``tr
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
-from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -112,7 +112,7 @@ def json_response(body: BaseModel, status: int = 200, headers: dict[str, str] | 
     return Response(body.model_dump_json(), status, headers, media_type="application/json")
 
 
-def answer_errors(app: FastAPI) -> None:
+def answer_errors(app: Starlette) -> None:
     """Give every error the same form."""
 
     def turned_away(_: Request, error: Exception) -> Response:
@@ -132,7 +132,7 @@ def answer_errors(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, not_routed)
 
 
-def _methods(app: FastAPI, request: Request) -> set[str]:
+def _methods(app: Starlette, request: Request) -> set[str]:
     found: set[str] = set()
     for route in app.routes:
         if route.matches(request.scope)[0] is not Match.NONE:

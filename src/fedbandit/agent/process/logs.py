@@ -19,13 +19,6 @@ LogFormat = Literal["text", "json"]
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-LEVELS: dict[LogLevel, int] = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
-
 
 class _JsonLines(logging.Formatter):
     """``ts`` (UTC), ``level``, ``logger``, ``message``, and ``exception`` where there is one."""
@@ -47,10 +40,11 @@ def begin_log(form: LogFormat, level: LogLevel) -> None:
     handler = logging.StreamHandler()
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z")
     handler.setFormatter(_JsonLines() if form == "json" else text)
-    logging.basicConfig(level=LEVELS[level], handlers=[handler])
+    least = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(level=least, handlers=[handler])
     # Libraries: uvicorn's name alarms, and we log the same; details of asyncio and gRPC are not the operator's.
     for name in ("uvicorn.error", "asyncio", "grpc"):
-        logging.getLogger(name).setLevel(max(LEVELS[level], logging.WARNING))
+        logging.getLogger(name).setLevel(max(least, logging.WARNING))
     if form == "json":
         logging.captureWarnings(capture=True)
 
