@@ -28,10 +28,9 @@ from fedbandit.engine import cpu
 from fedbandit.engine.accounting import new_record
 from fedbandit.engine.layout import settings_of
 from fedbandit.planning import forecast, trials
-from fedbandit.planning.forecast import Forecast
+from fedbandit.planning.forecast import Forecast, about, duration, percent
 from fedbandit.planning.question import CERTAINTY, Question, means_of_trials, problems
 from fedbandit.planning.trials import Curve, TrialRunner, crossing, deviations, share_of, sure_of
-from fedbandit.planning.words import about, duration, percent
 from fedbandit.policies.plain import new_me
 from fedbandit.policies.protocol import time_of
 from fedbandit.rules.belief import SURE, is_sure

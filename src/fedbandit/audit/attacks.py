@@ -150,16 +150,16 @@ WAIT = 4.0  # the reward window of an attack by delays, longer than any of them
 
 
 def two_worlds(
-    terms: Federation, changed: int, decisions: int, restarts: int = 0, restarts_after: int = 3, delay: int = 0
+    terms: Federation, changed: int, decisions: int, restarts: int = 0, delay: int = 0
 ) -> tuple[Scenario, Scenario]:
     """Two scenarios in which the reward of one decision is 0 or 1, and every other one is 1/2.
 
     * ``changed``: that decision, counted from 1
-    * ``restarts``: how often the site is restarted from its disk, each time before another exchange; ``restarts_after``
-      says after the exchange of which decision
+    * ``restarts``: how often the site is restarted from its disk after the third decision, each time before another
+      exchange
     * ``delay``: how many seconds later the changed reward is reported if it is 1; if it is 0: at once
     """
-    scenario = Scenario(terms, (Entry(REST),) * decisions, restarts={restarts_after: restarts})
+    scenario = Scenario(terms, (Entry(REST),) * decisions, restarts={3: restarts})
     return scenario.changed(changed, Entry(0.0)), scenario.changed(changed, Entry(1.0, delay))
 
 
@@ -253,13 +253,11 @@ def on_fed_batch(
     return on_site(label, worlds, epsilon, (_second_batch if later else _first_batch)(epsilon), open_site, noise)
 
 
-def on_delays(
-    epsilon: float, open_site: OpenSite = Site, window: float = WAIT, noise: NoiseSource | None = None
-) -> Attack:
+def on_delays(epsilon: float, open_site: OpenSite = Site, window: float = WAIT) -> Attack:
     """The first reward is reported at once if it is bad, and after the next decisions of its arm if it is good."""
     terms = replace(_terms(FedBatch(epsilon, first_batch=BATCH)), reward_window=window)
     worlds = two_worlds(terms, 1, 7, delay=3)
-    return on_site("site, delay by outcome", worlds, epsilon, _delayed(epsilon), open_site, noise)
+    return on_site("site, delay by outcome", worlds, epsilon, _delayed(epsilon), open_site)
 
 
 def _delayed(epsilon: float) -> Callable[[list[Reading]], float]:
@@ -296,7 +294,7 @@ def _second_batch(epsilon: float) -> Callable[[list[Reading]], float]:
     return statistic
 
 
-def on_fed_ucb(epsilon: float, open_site: OpenSite = Site, noise: NoiseSource | None = None) -> Attack:
+def on_fed_ucb(epsilon: float, noise: NoiseSource | None = None) -> Attack:
     """The first reward changes. Each interval that begins at pull 1 holds it, and is the whole prefix."""
     worlds = two_worlds(_terms(FedUCB(epsilon, horizon=HORIZON)), 1, 5)
     per_node = epsilon_per_node(epsilon, HORIZON + 1)
@@ -309,4 +307,4 @@ def on_fed_ucb(epsilon: float, open_site: OpenSite = Site, noise: NoiseSource | 
                 total += log_ratio(noisy, rest, rest + GRID, per_node)
         return total
 
-    return on_site("site, Fed_UCB", worlds, epsilon, statistic, open_site, noise)
+    return on_site("site, Fed_UCB", worlds, epsilon, statistic, noise=noise)

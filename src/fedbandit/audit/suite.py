@@ -181,10 +181,10 @@ def jobs_on(
     return [replace(job, false_alarm=level) for job in jobs]
 
 
-def run_jobs(jobs: Sequence[AuditJob], on_progress: Progress | None = None, workers: int = 2) -> list[AuditRow]:
-    """Run all jobs, in so many processes; rows in the order of the jobs."""
+def run_jobs(jobs: Sequence[AuditJob], on_progress: Progress | None = None) -> list[AuditRow]:
+    """Run all jobs, in two processes; rows in the order of the jobs."""
     done: dict[int, AuditRow] = {}
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(2, len(jobs)), mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(run_job, job): number for number, job in enumerate(jobs)}
         for future in as_completed(waiting):
             done[waiting[future]] = future.result()

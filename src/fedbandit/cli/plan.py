@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -54,28 +54,17 @@ def plan(
     limited, and then the answer is "more than". What is assumed, and how to read it: docs/planning.md.
     """
     needs("fedbandit plan", "sim")
-    from fedbandit.planning.forecast import plan as forecast_of
+    from fedbandit.planning.forecast import forecast_of
     from fedbandit.planning.question import Question
 
     figure = output_folder(output) / FIGURE
     if figure.is_dir():
         raise InvalidArgument("--output", str(output), "a folder that this user can write to", f"{figure} is a folder.")
-    given: dict[str, Any] = {
-        "sites": sites,
-        "arms": arms,
-        "gap": gap,
-        "epsilon": epsilon,
-        "patients_per_day": patients_per_day,
-        "graph": graph,
-        "patients": patients,
-        "bias": bias,
-        "seed": seed,
-        "rate": rate,
-        "reward_window": reward_window,
-    }
     try:
-        typer.echo(_how_long(Question.checked(**given), quick), err=True)
-        forecast = forecast_of(**given, progress=True, quick=quick)
+        asked = sites, arms, gap, epsilon, patients_per_day, graph, patients, bias, seed, rate, reward_window
+        question = Question.checked(*asked)
+        typer.echo(_how_long(question, quick), err=True)
+        forecast = forecast_of(question, progress=True, quick=quick)
     except InvalidArguments as several:
         raise InvalidArguments([_of_option(error) for error in several.errors]) from None
     except InvalidArgument as error:

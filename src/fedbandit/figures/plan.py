@@ -52,7 +52,7 @@ def plan_figure(forecast: "Forecast", ax: Axes | None = None) -> Figure:
         axes.set_yticks([0.0, 0.25, 0.5, 0.75, 0.95], ["0 %", "25 %", "50 %", "75 %", "95 %"])
         axes.set_ylabel("sites at which the best arm leads for good")
         axes.set_xlabel("patients per site")
-        _days_above(axes, question.patients_per_day, forecast.pace)
+        _days_above(axes, question.patients_per_day, question.pace)
         heading = plain_text(
             f"{question.sites} sites, {question.arms} arms, gap {question.gap:g}, {question.graph.name}; an arm's "
             f"means at the sites lie within {question.bias:g} of their average\n"

@@ -1,5 +1,6 @@
 """``plan``: forecasts how many patients per site a federation needs, beside a site alone, pooled rewards and theory.
 
+The answer is for a physician: sentences and tables.
 Formulas of rewards, noise and radii are those of ``fedbandit.rules``.
 """
 
@@ -7,14 +8,13 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import ceil, erf, exp, inf, log, nan, pi, sqrt
-from typing import TYPE_CHECKING
+from math import ceil, erf, exp, floor, inf, log, log10, nan, pi, sqrt
+from typing import TYPE_CHECKING, NamedTuple
 
-from fedbandit.checks import InvalidArgument
+from fedbandit.checks import InvalidArgument, listed
 from fedbandit.notebook import forecast_html
-from fedbandit.planning.question import CERTAINTY, Question, Way, means_of_trials
+from fedbandit.planning.question import CERTAINTY, DAYS_PER_MONTH, Question, Way, means_of_trials
 from fedbandit.planning.trials import Curve, OnRun, TrialRunner, rounds_at_most, work_until_sure
-from fedbandit.planning.words import ForecastTable, by_then, in_words, pace, tables_of
 from fedbandit.policies import CentralUCB, FedBatch, Policy
 from fedbandit.rules import batch
 from fedbandit.rules import radius as radii
@@ -34,6 +34,15 @@ QUICK = 0.25
 
 _WORLDS = 600  # to count the sites at which another arm is best
 _MOST = 1e15  # patients
+
+
+class ForecastTable(NamedTuple):
+    """A title, headings (the first one of names), rows of cells, and a sentence below."""
+
+    title: str
+    headings: list[str]
+    rows: list[list[str]]
+    note: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,23 +136,55 @@ class Forecast:
 
     @property
     def tables(self) -> list[ForecastTable]:
-        """What the command prints, as texts."""
-        return tables_of(self)
+        """What the command prints, as texts: how many patients it takes; what so many give; what theory says."""
+        worse = "arm worse\non average"
+        until = ["", "until it\nleads", "95 % interval", "time", f"get an {worse}", "until sites\nare sure", "time"]
+        then = ["", "best arm\nleads", f"got an {worse}", "successes per\n100 own patients", "in the\nlong run"]
+        return [
+            ForecastTable(
+                "Patients per site until the best arm leads for good at 95 % of the sites",
+                until,
+                [[name, *_until(self, name)] for name in self.ways],
+                "The lead is seen in hindsight: nobody can tell yet which arm it is. That takes until the sites are "
+                "sure.",
+            ),
+            ForecastTable(
+                f"After {self.compared_at:,.0f} patients per site",
+                then,
+                [[name, *_by_then(self, name)] for name in self.ways],
+                "Worse on average: over all sites. For a site's own patients it may be better: see the successes.",
+            ),
+            ForecastTable(
+                "By theory",
+                ["", "patients per site"],
+                [[name, f"{number:,.0f}" if number < inf else "-"] for name, number in self.theory.items()],
+                "The trial is judged once, at its end; a bandit must stay in the lead, and tries worse arms less and "
+                "less.",
+            ),
+        ]
 
     @property
     def words(self) -> str:
-        """The answer in a few sentences."""
-        return in_words(self)
+        """The answer in a few sentences: whether the patients in question suffice, and how many would.
+
+        Then what pooling and acting alone would give.
+        """
+        question, together, given = self.question, self.together, self.given
+        sentences = [_found(question, together)] if given is None else _with_so_many(question, together, given)
+        first = f"{_assumed(question)}, {sentences[0][0].lower()}{sentences[0][1:]}"
+        others = [*sentences[1:], _pooled(question, self.pooled), _alone(self), _own_patients(self)]
+        return " ".join([first, *others])
 
     @property
     def by_then(self) -> str:
-        """At how many sites the best arm leads after the patients in question; empty if there is no such number."""
-        return by_then(self)
-
-    @property
-    def pace(self) -> str:
-        """How many patients a site has in a day, in words."""
-        return pace(self.question)
+        """Who leads after the patients in question, for good or not; empty if there is no such number."""
+        if self.question.patients is None:
+            return ""
+        together, pooled, alone = (percent(row["leads"]) for row in self.rows.values())
+        return (
+            f"after {self.question.patients:,} patients it leads, if only for now, at {together} of the sites "
+            f"together, {pooled} pooled, {alone} alone"
+        )
 
     def plot(self, ax: "Axes | None" = None) -> "Figure":
         """The share of sites at which the best arm leads against patients per site; see ``fedbandit.figures.plan``.
@@ -186,17 +227,23 @@ def plan(
     * ``reward_window``: days until a reward counts; default: it counts at once.
     * ``quick``: a quarter of the trials, for intervals about twice as wide.
     """
-    question = Question.checked(
-        sites, arms, gap, epsilon, patients_per_day, graph, patients, bias, seed, rate, reward_window
+    return forecast_of(
+        Question.checked(sites, arms, gap, epsilon, patients_per_day, graph, patients, bias, seed, rate, reward_window),
+        progress,
+        quick,
     )
+
+
+def forecast_of(question: Question, progress: bool | OnProgress, quick: bool) -> Forecast:
+    """``plan`` for a question that was checked."""
     most = rounds_at_most(question.sites, question.arms)
     if question.patients is not None and question.patients > most:
         accepted = f"at most {most:,} with {question.sites} sites and {question.arms} arms"
-        raise InvalidArgument("patients", patients, accepted)
+        raise InvalidArgument("patients", question.patients, accepted)
     if question.waiting > most // 10:
         accepted = f"at most {most // 10 / question.patients_per_day:,.4g} days"
         hint = f"Up to {most:,} patients per site are simulated, and the window must be short beside them."
-        raise InvalidArgument("reward_window", reward_window, accepted, hint)
+        raise InvalidArgument("reward_window", question.reward_window, accepted, hint)
     with _display(progress) as show:
         return _forecast(question, partial(TrialRunner, question, show=show, effort=QUICK if quick else 1.0))
 
@@ -374,3 +421,176 @@ def patients_until_radius(question: Question, expected_decisions: int | None) ->
         if 2.0 * radii.calibrated_radius(deviation, factor, sqrt(log(patients))) <= question.gap:
             return patients + question.waiting
     return inf
+
+
+# ---------------------------------------------------------------- in words
+
+_HARDLY = 0.25
+"""Of the way from a guess to certainty: below it, hardly anything was learnt."""
+
+_WAYS_OUT = "It takes a larger epsilon, more sites or a larger gap."
+
+
+def about(number: float) -> str:
+    """To the nearest 5 in the third digit: more would promise too much."""
+    step = 1 if number < 100 else 5 * 10 ** (floor(log10(number)) - 2)
+    return f"{floor(number / step + 0.5) * step:,}"
+
+
+def duration(days: float) -> str:
+    """Days, months or years, whichever a person would say."""
+    if days < 1.0:
+        return "less than a day"
+    if days < 60.0:
+        return f"{days:.0f} day{'' if days < 1.5 else 's'}"
+    months = days / DAYS_PER_MONTH
+    return (
+        f"{months:.1f} months"
+        if months < 10.0
+        else f"{months:.0f} months"
+        if months < 36.0
+        else f"{months / 12.0:,.0f} years"
+    )
+
+
+def _assumed(question: Question) -> str:
+    """What decides the answer and may be another default: how sites differ, and what was given."""
+    default = (
+        "" if question.has_bias else " (by default: the gap)" if question.bias == question.gap else " (by default)"
+    )
+    if question.bias == 0.0:
+        conditions = ["all sites are alike"]
+    else:
+        within = f"within {question.bias:g} of its average over all sites{default}"
+        conditions = [f"an arm's chance of success at a site is {within}"]
+    if question.rate is not None:
+        conditions.append(f"the best arm succeeds with {question.highest_mean:g}, the others with {question.rate:g}")
+    if question.waiting > 0:
+        conditions.append(f"a reward counts after {duration(question.reward_window)}")
+    return f"If {listed(conditions)}"
+
+
+def _found(question: Question, together: Curve) -> str:
+    who = f"{question.sites} sites that gossip with epsilon {question.epsilon:g}"
+    if together.found == inf:
+        return (
+            f"{who} need more than {together.last:,} patients per site: by then the best of {question.arms} arms leads "
+            f"at {percent(together.leads.at(together.last))} of them. {_WAYS_OUT}"
+        )
+    return f"{who} need {_how_many(question, together)}"
+
+
+def _how_many(question: Question, together: Curve) -> str:
+    low, high = together.kept.interval
+    interval = f"{about(low)} to {about(high)}" if high < inf else f"at least {about(low)}"
+    return (
+        f"{_so_long(question, together.found)} until the best of {question.arms} arms leads for good at 95 % of them "
+        f"(95 % interval: {interval}), at {question.pace}, and "
+        f"{_until_sure(question, together)} until the sites can be sure of it. About "
+        f"{about(together.worse_at(together.found))} of the first {about(together.found)} get an arm that is worse on "
+        "average over all sites."
+    )
+
+
+def _so_long(question: Question, patients: float) -> str:
+    return f"about {about(patients)} patients per site ({duration(question.days(patients))})"
+
+
+def _until_sure(question: Question, curve: Curve) -> str:
+    if curve.known == inf:
+        return f"more than {curve.sure.last:,}"
+    return f"about {about(curve.known)} ({duration(question.days(curve.known))})"
+
+
+def _with_so_many(question: Question, together: Curve, given: Curve) -> list[str]:
+    """What the patients in question give, and how many would do."""
+    asked, guess = question.patients or 0, 1.0 / question.arms
+    chance, (low, _) = given.leads.at(asked), given.leads.interval_at(asked)
+    so_many = f"With {asked:,} patients per site at epsilon {question.epsilon:g}"
+    right = f"the arm that leads is the best one with a chance of {percent(chance)}"
+    if chance >= CERTAINTY:
+        worse = f"about {about(given.worse_at(asked))} patients per site get an arm that is worse on average"
+        sure = f"{percent(given.sure.at(asked))} of the sites are sure of it by then"
+        return [f"{so_many} {right}; {sure}, and {worse}."]
+    if low <= guess:
+        learnt = f"nothing can be learnt: {right}, a guess with {percent(guess)}"
+    elif chance < guess + _HARDLY * (1.0 - guess):
+        learnt = f"hardly anything can be learnt: {right}, a guess with {percent(guess)}"
+    else:
+        learnt = f"{right} only"
+    if together.found < inf:
+        return [f"{so_many} {learnt}.", f"It takes {_how_many(question, together)}"]
+    return [f"{so_many} {learnt}. Even {together.last:,} would not do. {_WAYS_OUT}"]
+
+
+def _pooled(question: Question, pooled: Curve) -> str:
+    if pooled.found == inf:
+        return f"Even with all rewards in one place and no privacy, {pooled.last:,} patients per site would not do."
+    return (
+        f"With all rewards in one place and no privacy it would take {_so_long(question, pooled.found)}, and "
+        f"{_until_sure(question, pooled)} to be sure."
+    )
+
+
+def _alone(forecast: "Forecast") -> str:
+    alone = forecast.alone
+    if forecast.never_alone:
+        return (
+            f"A site alone may never find it: at {percent(1.0 - forecast.share_right_alone)} of the sites another arm "
+            "is better for their own patients, and alone they settle on that one."
+        )
+    if alone.found == inf:
+        return f"A site alone would need more than {alone.last:,} patients."
+    return (
+        f"A site alone would need about {about(alone.found)} ({duration(forecast.question.days(alone.found))}), and "
+        f"{_until_sure(forecast.question, alone)} to be sure."
+    )
+
+
+def _own_patients(forecast: "Forecast") -> str:
+    """Whom acting alone serves better: the site's own patients, in the end, where sites differ."""
+    together, _, alone = forecast.rows.values()
+    then = f"After {about(forecast.compared_at)} patients per site"
+    now = f"{together['successes']:.1f} of 100 own patients succeed together, {alone['successes']:.1f} alone"
+    last = [f"{row['successes_at_last']:.1f}" for row in (together, alone)]
+    if last[0] == last[1]:
+        return f"{then} {now}; in the long run {last[0]} do either way."
+    is_better_now = alone["successes"] > together["successes"]
+    when = "both by then and in the long run" if is_better_now else "in the long run"
+    return (
+        f"{then} {now}; in the long run {last[0]} do together and {last[1]} alone: for a site's own patients acting "
+        f"alone is better {when}."
+    )
+
+
+def percent(share: float) -> str:
+    """A share, rounded; nothing becomes 0 or 100 % by that."""
+    if 0.0 < share <= 0.005:
+        return "less than 1 %"
+    return "more than 99 %" if 0.995 <= share < 1.0 else f"{100.0 * share:.0f} %"
+
+
+def _until(forecast: "Forecast", name: str) -> list[str]:
+    row, curve = forecast.rows[name], forecast.ways[name]
+    never = name == "alone" and forecast.never_alone
+    cells = ["never" if never else f"more than {curve.last:,}", "-", "-", "-"]
+    if row["patients"] < inf:
+        interval = f"{row['low']:,.0f} to {row['high']:,.0f}" if row["high"] < inf else f"at least {row['low']:,.0f}"
+        cells = [f"{row['patients']:,.0f}", interval, duration(row["days"]), _of(row["worse"], row["patients"])]
+    if row["sure"] < inf:
+        return [*cells, f"{row['sure']:,.0f}", duration(row["days_sure"])]
+    return [*cells, "never" if never else f"more than {curve.sure.last:,}", "-"]
+
+
+def _by_then(forecast: "Forecast", name: str) -> list[str]:
+    row = forecast.rows[name]
+    return [
+        percent(row["leads"]),
+        _of(row["worse_by_then"], forecast.compared_at),
+        f"{row['successes']:.1f}",
+        f"{row['successes_at_last']:.1f}",
+    ]
+
+
+def _of(part: float, whole: float) -> str:
+    return f"{part:,.0f} ({100 * part / whole:.0f} %)"

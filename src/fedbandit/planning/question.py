@@ -136,6 +136,11 @@ class Question:
         """Patients of a site whose rewards do not count yet."""
         return round(self.reward_window * self.patients_per_day)
 
+    @property
+    def pace(self) -> str:
+        """How many patients a site has in a day, in words."""
+        return f"{self.patients_per_day:g} patient{'' if self.patients_per_day == 1 else 's'} per site and day"
+
     def days(self, patients: float) -> float:
         """How long a site takes to see so many."""
         return patients / self.patients_per_day

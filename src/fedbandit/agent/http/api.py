@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -17,7 +17,6 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.http.access import LOOPBACK, OPEN, RIGHT_FOR, AccessControl, check_right, check_tokens, query_of
 from fedbandit.agent.http.bodies import (
     MEANINGS,
@@ -51,7 +50,6 @@ from fedbandit.agent.http.state import (
 )
 from fedbandit.agent.process.config import Right, Rights
 from fedbandit.checks import InvalidArgument
-from fedbandit.policies.fed_batch import FedBatch
 
 if TYPE_CHECKING:
     from fedbandit.agent.process.runtime import Agent
@@ -393,36 +391,3 @@ def _describe(app: FastAPI, with_token: bool) -> None:
     if with_token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     app.openapi = lambda: document
-
-
-FILE = "openapi.json"
-
-
-def general_document() -> dict[str, Any]:
-    """The document with tokens, and without what differs between federations: range of rewards, names of arms."""
-    app = make_app(cast("Agent", _Nobody()), tokens={"any": frozenset()})
-    return cast(dict[str, Any], _generalised(app.openapi()))
-
-
-class _Nobody:
-    """An agent that is never called."""
-
-    terms = Federation("any", ("any arm", "another arm"), 0.0, 1.0, FedBatch(1.0), max_agents=2)
-
-
-def _generalised(part: Any) -> Any:
-    if isinstance(part, list):
-        return [_generalised(it) for it in cast(list[Any], part)]
-    if not isinstance(part, dict):
-        return part
-    whole = {name: _generalised(it) for name, it in cast(dict[str, Any], part).items()}
-    fields: Any = whole.get("properties")
-    if isinstance(fields, dict):
-        known = cast(dict[str, Any], fields)
-        for limit in ("minimum", "maximum"):
-            known.get("value", {}).pop(limit, None)
-        for arms in ("eligible", "exclude"):
-            for arm in known.get(arms, {}).get("items", {}).get("anyOf", ()):  # a name, or a number
-                arm.pop("enum", None)
-                arm.pop("maximum", None)
-    return whole

@@ -243,9 +243,9 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, feed: Feed, stream: Stream, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, feed: Feed, stream: Stream) -> None:
         """Send what comes to the stream, which the feed has opened."""
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})})
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._feed, self._stream = feed, stream
 

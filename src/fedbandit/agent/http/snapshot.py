@@ -46,9 +46,9 @@ EVERY = 2.0
 class History:
     """Points in the order of time. Their spacing grows with the root of their age; the first one stays."""
 
-    def __init__(self, most: int = MOST, every: float = EVERY) -> None:
-        """Hold ``most`` points at most, ``every`` seconds apart at least."""
-        self._most, self._every = most, every
+    def __init__(self, most: int = MOST) -> None:
+        """Hold ``most`` points at most."""
+        self._most = most
         self._points: list[HistoryPoint] = []
 
     @property
@@ -60,7 +60,7 @@ class History:
         """Add a point; False where it says nothing new, or comes too soon after the last one."""
         if self._points:
             last = self._points[-1]
-            if point.at < last.at + self._every or point.model_copy(update={"at": last.at}) == last:
+            if point.at < last.at + EVERY or point.model_copy(update={"at": last.at}) == last:
                 return False
         self._points.append(point)
         if len(self._points) > self._most:
@@ -92,9 +92,8 @@ class _Seen(NamedTuple):
 class Rates:
     """Counts of the last minute."""
 
-    def __init__(self, over: float = OVER) -> None:
-        """Measure over so many seconds, or since the first look."""
-        self._over = over
+    def __init__(self) -> None:
+        """Nothing was seen yet."""
         self._seen: deque[_Seen] = deque()
 
     def look(self, at: float, decisions: int, rewards: int) -> None:
@@ -103,7 +102,7 @@ class Rates:
         if last is not None and (at < last.at or decisions < last.decisions or rewards < last.rewards):
             self._seen.clear()
         self._seen.append(_Seen(at, decisions, rewards))
-        while len(self._seen) > 2 and self._seen[1].at <= at - self._over:
+        while len(self._seen) > 2 and self._seen[1].at <= at - OVER:
             self._seen.popleft()
 
     @property
