@@ -199,10 +199,6 @@ def _public(view: Sequence[Reading], size: int) -> list[tuple[object, ...]]:
     ]
 
 
-def _zeros(_: float, count: int) -> list[int]:
-    return [0] * count
-
-
 def on_site(
     label: str,
     worlds: tuple[Scenario, Scenario],
@@ -217,7 +213,7 @@ def on_site(
     """
     terms = worlds[0].terms
     source, attacker, size = noise or prefetched(), Attacker(terms), terms.first_batch
-    dry_runs = [_public(play(world, attacker, open_site, _zeros), size) for world in worlds]
+    dry_runs = [_public(play(world, attacker, open_site, lambda _, count: [0] * count), size) for world in worlds]
     differs = dry_runs[0] != dry_runs[1]
 
     def sample(which: int, count: int) -> Iterable[list[Reading]]:

@@ -137,7 +137,9 @@ def _agent(seen: AgentStatus, width: int) -> Iterator[RenderableType]:
     if state is None:
         yield from (Text(_clean(it), "bold red") for it in seen.needs)
         return
-    federation = f"federation {state.federation.name}, {_sites(state)}, {state.federation.policy}"
+    count = state.federation.num_agents
+    sites = f"{count:,} site{'' if count == 1 else 's'}"
+    federation = f"federation {state.federation.name}, {sites}, {state.federation.policy}"
     yield Text.assemble((_clean(state.name), "bold"), f"  {_clean(federation)}, version {_clean(state.version)}")
     yield Text(_clean(state.answer.words), "bold")
     if seen.needs:
@@ -219,11 +221,6 @@ def _decisions(state: SiteState) -> str:
     said += f", {it.waiting:,} rewards do not count yet, {it.late:,} came too late"
     forgotten = sum(it.forgotten.values())
     return said + (f", {forgotten:,} forgotten without a reward" if forgotten else "")
-
-
-def _sites(state: SiteState) -> str:
-    count = state.federation.num_agents
-    return f"{count:,} site{'' if count == 1 else 's'}"
 
 
 def _leader(state: SiteState) -> str:

@@ -79,7 +79,7 @@ def _run_or_take(
     experiments: Sequence[Experiment], place: Path, progress: OnProgress, engine: Engine, address: str | None
 ) -> list[Path]:
     parts = [_parts_of(experiment, place, engine) for experiment in experiments]
-    files = [_result_path(its, place) for its in parts]
+    files = [place / f"{its[0].path.name.partition('-')[0]}.nc" for its in parts]
     missing = {
         part.path: part  # by path: two experiments may be equal
         for its, whole in zip(parts, files, strict=True)
@@ -180,10 +180,6 @@ def _parts_of(experiment: Experiment, folder: Path, engine: Engine = "cpu") -> l
     return [Part(call, r, folder / "parts" / f"{key}-{r.start}-{r.stop}.nc") for r in ranges(trials, call, pulls)]
 
 
-def _result_path(parts: list[Part], folder: Path) -> Path:
-    return folder / f"{parts[0].path.name.partition('-')[0]}.nc"
-
-
 # ---------------------------------------------------------------- processes of this machine
 
 
@@ -274,19 +270,9 @@ def run_parts(given: Sequence[Part], progress: OnProgress) -> None:
 # ---------------------------------------------------------------- one labelled result
 
 
-def _without_means(problem: dict[str, Any]) -> dict[str, Any]:
-    """What a sweep says of a problem: the files of its runs have the means."""
-    return {name: value for name, value in problem.items() if name not in ("means", "changes")}
-
-
 def _name(swept: str) -> str:
     """A swept value's name in tables; only the seed is one of the trials and one of the problem."""
     return "problem_seed" if swept == "problem.seed" else swept.removeprefix("problem.")
-
-
-def _coordinate(value: Any) -> Any:
-    """A swept value as one label; delays of each agent are a list."""
-    return " | ".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else value
 
 
 def _lambda2(experiment: Experiment) -> float:
@@ -311,7 +297,9 @@ def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result], en
         "file": [f"{_key(e, engine)}.nc" for e in experiments],  # the whole Result of each run
     }
     for name in experiments[0].swept:
-        run_coordinates.setdefault(_name(name), [_coordinate(e.swept[name]) for e in experiments])
+        values = [e.swept[name] for e in experiments]  # delays of each agent are a list
+        labels = [" | ".join(map(str, cast("list[Any]", it))) if isinstance(it, list) else it for it in values]
+        run_coordinates.setdefault(_name(name), labels)
     finals: dict[str, Callable[[xr.Dataset], xr.DataArray]] = {
         "regret": lambda last: last["regret"].mean("agent"),
         "worst_agent": lambda last: last["regret"].max("agent"),
@@ -327,7 +315,8 @@ def sweep_table(experiments: Sequence[Experiment], results: Iterable[Result], en
         for name, final in finals.items():
             numbers[name].append(final(last).values)
         described = result.experiment
-        problems.append(_without_means(described["problem"]))
+        about_problem = described["problem"]  # the files of the runs have the means
+        problems.append({name: it for name, it in about_problem.items() if name not in ("means", "changes")})
         # The same in all; policies with a hash of the source of own ones.
         about = {"versions": result.dataset.attrs["versions"], "policies": json.dumps(described["policies"])}
     return xr.Dataset(

@@ -45,7 +45,8 @@ def plan_figure(forecast: "Forecast", ax: Axes | None = None) -> Figure:
                 fontsize=7,
                 color="0.25",
             )
-        _fewest(axes, forecast.fewest)
+        label = f"below {forecast.fewest:,.0f} no method reaches 95 %,\neven without privacy"
+        axes.axvspan(1e-9, forecast.fewest, color="0.5", alpha=0.15, linewidth=0, label=label)
         axes.set_xscale("log")
         _plain_ticks(axes.xaxis, axes.get_xlim())
         axes.set_ylim(0.0, 1.02)
@@ -100,12 +101,6 @@ def _curves(axes: Axes, forecast: "Forecast") -> None:
     least = min(float(curve.patients[0]) for curve in forecast.ways.values())
     first = max(least, last / 3000.0)
     axes.set_xlim(min(first, 0.9 * (forecast.question.patients or inf)), last)
-
-
-def _fewest(axes: Axes, patients: float) -> None:
-    """Mark the lower bound: to the left of it nothing can cross the line."""
-    label = f"below {patients:,.0f} no method reaches 95 %,\neven without privacy"
-    axes.axvspan(1e-9, patients, color="0.5", alpha=0.15, linewidth=0, label=label)
 
 
 def _days_above(axes: Axes, patients_per_day: float, pace: str) -> None:

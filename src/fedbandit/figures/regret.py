@@ -197,7 +197,9 @@ def regret_figure(
         raise InvalidArgument("scale", scale, "one of linear, log, both")
     if regret not in ("linear", "log", "auto"):
         raise InvalidArgument("regret", regret, "one of linear, log, auto")
-    logarithmic = regret == "log" or (regret == "auto" and _far_apart(result))
+    last = result.mean_regret.isel(time=-1).mean("trial").values
+    are_far_apart = bool(last.max() > 100.0 * max(float(last.min()), 1.0))
+    logarithmic = regret == "log" or (regret == "auto" and are_far_apart)
     scales: tuple[str, ...] = (scale,)
     if scale == "both":
         scales = ("log",) if logarithmic else ("linear",) if isinstance(ax, Axes) else ("linear", "log")
@@ -213,11 +215,6 @@ def regret_figure(
         heading = f"{plain_text(title)}\n{caption}" if title else caption
         finish(figure, panels, heading, columns_in(size[0], map(plain_text, result.policies)), handlelength=3.2)
     return figure
-
-
-def _far_apart(result: "Result") -> bool:
-    last = result.mean_regret.isel(time=-1).mean("trial").values
-    return bool(last.max() > 100.0 * max(float(last.min()), 1.0))
 
 
 def _regret_panel(axes: Axes, result: "Result", band: Band, scale: str) -> None:

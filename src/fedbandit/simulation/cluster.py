@@ -207,13 +207,12 @@ def connection(address: str | None) -> Generator[Any]:
 
 def _silence(ray: Any) -> None:
     """Ray prints news of deaths, which a run survives, to standard output, and has no switch for it."""
+
+    def nothing(*_: Any, **__: Any) -> None: ...
+
     worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
     if hasattr(worker, "print_to_stdstream"):
-        worker.print_to_stdstream = _print_nothing
-
-
-def _print_nothing(*_: Any, **__: Any) -> None:
-    """Instead of Ray's own."""
+        worker.print_to_stdstream = nothing
 
 
 def _host_and_port(address: str, argument: str) -> tuple[str, int]:
@@ -278,8 +277,9 @@ def _drive(ray: Any, parts: Sequence[Part], progress: OnProgress) -> None:
     total, finished, done = sum(part.pulls for part in parts), 0, dict[Path, int]()
     try:
         while waiting or running:
-            # As many tasks as there are cores, and as many again that wait for one.
-            for _ in range(min(len(waiting), max(2, 2 * _cores(ray)) - len(running))):
+            # As many tasks as there are cores on all machines now, and as many again that wait for one.
+            cores = int(ray.cluster_resources().get("CPU", 0))
+            for _ in range(min(len(waiting), max(2, 2 * cores) - len(running))):
                 part = waiting.popleft()
                 if id(part.call) not in sent:
                     sent[id(part.call)] = ray.put(_packed(part.call)), _code_of(part.call)
@@ -316,11 +316,6 @@ def _drive(ray: Any, parts: Sequence[Part], progress: OnProgress) -> None:
             with suppress(Exception):
                 ray.cancel(task, force=True)
         raise
-
-
-def _cores(ray: Any) -> int:
-    """Those of all machines that are there now."""
-    return int(ray.cluster_resources().get("CPU", 0))
 
 
 def _deaths(ray: Any) -> tuple[type[Exception], ...]:

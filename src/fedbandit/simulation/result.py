@@ -27,7 +27,7 @@ from fedbandit.shares import Shares
 from fedbandit.simulation.parts import SOURCES, joined, open_fast, written_whole
 from fedbandit.world.graph import Contacts, Schedule
 from fedbandit.world.problem import Problem
-from fedbandit.world.rewards import Family, Own
+from fedbandit.world.rewards import Own
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,7 +192,7 @@ class Result:
             tail = all_of_it[-max(1, len(all_of_it) // 100) :].mean()
             numbers = (row["regret"], row["std_error"], tail)
             cells = ["--" if np.isnan(number) else f"{number:.1f}" for number in numbers]
-            lines.append(" & ".join([_escaped(label), *cells]) + r" \\")
+            lines.append(" & ".join(["".join(_LATEX.get(letter, letter) for letter in label), *cells]) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
     def _need_agents(self, what: str) -> None:
@@ -241,11 +241,6 @@ _LATEX = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "\n": " "},
 }
-
-
-def _escaped(text: str) -> str:
-    """A text in LaTeX."""
-    return "".join(_LATEX.get(character, character) for character in text)
 
 
 def read_result(path: str | os.PathLike[str]) -> Result:
@@ -322,6 +317,8 @@ def result_of(
         dims = ("policy", "trial", "time")
         variables = {n: v for name, array in stacked.items() for n, v in named(name, array, _ABOUT[name]).items()}
         variables["disagreement"] = (disagreement, _ABOUT["disagreement"])
+    versions = {"python": platform.python_version(), "engine": f"{SOURCES[:16]} {gpu}".strip()}
+    versions |= {name: version(name) for name in ("fedbandit", "numpy", "numba", "xarray")}
     dataset = xr.Dataset(
         {
             name: ((*dims, "arm") if array.ndim > len(dims) else dims, array, {"long_name": about})
@@ -338,18 +335,11 @@ def result_of(
         attrs={
             "fedbandit_format": FORMAT,
             "seed": str(seed),  # may be larger than netCDF's integers
-            "versions": json.dumps(_versions(gpu)),
+            "versions": json.dumps(versions),
             "experiment": json.dumps(describe(played, policies, trials, horizon, seed, shares, keep)),
         },
     )
     return Result(dataset)
-
-
-def _versions(gpu: str) -> dict[str, str]:
-    names = ("fedbandit", "numpy", "numba", "xarray")
-    return {"python": platform.python_version(), "engine": f"{SOURCES[:16]} {gpu}".strip()} | {
-        name: version(name) for name in names
-    }
 
 
 # ---------------------------------------------------------------- files and folders
@@ -451,7 +441,8 @@ def describe(
         "problem": {
             "rewards": problem.rewards.name if isinstance(problem.rewards, Own) else problem.family,
             "means": means,
-            **_family(problem.rewards),
+            **problem.rewards.parameters(),
+            **({"code": code} if (code := code_of(problem.rewards)) else {}),  # of a user's own draw
             "reward_range": problem.reward_range,
             "weights": _described(problem.weights),
             "edges_per_round": _described_links(problem),
@@ -463,7 +454,7 @@ def describe(
         },
         "graph": graph,
         **({} if shares is None else {"shares": asdict(shares)}),
-        "policies": {label: _named(policy) | _plain(asdict(cast(Any, policy))) for label, policy in policies.items()},
+        "policies": {label: _described_policy(policy) for label, policy in policies.items()},
         "horizon": horizon,
         "trials": [trials.start, trials.stop],
         "seed": seed,
@@ -492,17 +483,9 @@ def _described_changes(played: Problem | Sequence[Problem]) -> Any:
     return [_described_changes(problem) for problem in played]
 
 
-def _family(family: Family) -> dict[str, Any]:
-    """What identifies a family of rewards: of a user's own draw also its code."""
-    code = code_of(family)
-    return family.parameters() | ({"code": code} if code else {})
-
-
-def _named(policy: Policy) -> dict[str, Any]:
-    """The kind, and for an own policy a hash of its source."""
-    return {"kind": kind_of(policy)} | ({} if is_built_in(policy) else {"source": source_hash(policy)})
-
-
-def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity."""
-    return {name: "inf" if isinstance(value, float) and isinf(value) else value for name, value in parameters.items()}
+def _described_policy(policy: Policy) -> dict[str, Any]:
+    """The kind, for an own policy a hash of its source, and the parameters."""
+    source = {} if is_built_in(policy) else {"source": source_hash(policy)}
+    parameters: dict[str, Any] = asdict(cast(Any, policy))
+    infinite = {name: "inf" for name, it in parameters.items() if isinstance(it, float) and isinf(it)}  # not in JSON
+    return {"kind": kind_of(policy)} | source | parameters | infinite

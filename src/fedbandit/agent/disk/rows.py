@@ -18,7 +18,7 @@ no row of these tables ever moves or changes its size:
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from math import nan
 from secrets import token_bytes
@@ -225,11 +225,6 @@ class KnownRows:
         return True
 
 
-def _make_known(file: sqlite3.Connection, arms: Iterable[int]) -> None:
-    """A blank row of ``known`` for each arm, in order."""
-    file.executemany("INSERT INTO known VALUES (?, ?)", ((arm, _padded("")) for arm in arms))
-
-
 def _padded(text: str) -> str:
     return text.ljust(-(-max(len(text), 1) // BLOCK) * BLOCK)
 
@@ -306,11 +301,6 @@ class AgentRow:
         numbers = self.incarnation, self.decisions, self.clock + 0.0, self.late, since, *ends
         row = self.incarnation, self.decisions, self.clock, self.late, self.since, *ends
         return row, checksum(_AGENT_NUMBERS.pack(*numbers))
-
-
-def _as_json(numbers: Sequence[float]) -> str:
-    """A list of finite numbers, as ``json.dumps`` writes it, which takes longer."""
-    return f"[{', '.join(map(repr, numbers))}]"
 
 
 _AGENT_NUMBERS = Struct("<qqdqdqqq")
@@ -463,7 +453,8 @@ class Rows:
             case Numbering(incarnation, decisions):
                 self.agent.incarnation, self.agent.decisions = incarnation, decisions
             case Link(neighbour, incarnation, (flow, (version, writer)), left, own_incarnation, seals):
-                row = incarnation, _as_json(flow), version, writer, int(left), own_incarnation, as_text(seals)
+                numbers = f"[{', '.join(map(repr, flow))}]"  # as ``json.dumps`` writes them, which takes longer
+                row = incarnation, numbers, version, writer, int(left), own_incarnation, as_text(seals)
                 self._file.execute(_WRITE_LINK, (neighbour, *row))
                 self._sums.put("link", neighbour, repr(row))
             case SiteTimes(clock, late, since):
@@ -517,7 +508,8 @@ def make_file(name: str, terms: Federation, incarnation: int, identity: bytes) -
     try:
         for statement in _TABLES:
             file.execute(statement)
-        _make_known(file, range(NO_ARM, terms.num_arms))
+        blank = ((arm, _padded("")) for arm in range(NO_ARM, terms.num_arms))  # a row for each arm, in order
+        file.executemany("INSERT INTO known VALUES (?, ?)", blank)
         shown = terms.digest(), json.dumps(terms.terms())
         row = AgentRow(name, *shown, incarnation, token_bytes(KEY_SIZE), identity, incarnation, 0)
         columns = f"{_AGENT}, {', '.join(_CHANGING)}"

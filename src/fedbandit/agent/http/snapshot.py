@@ -139,6 +139,7 @@ def site_state(
     answer = site.answer
     until = None if tls is None else tls.until
     said = [*warnings, *_warnings(tls, statuses, now)]
+    left = {link.neighbour for link in site.links if link.left}
     state = SiteState(
         name=site.name,
         version=version("fedbandit"),
@@ -164,7 +165,8 @@ def site_state(
         arms=_arm_states(site, answer),
         arms_version=site.arms.version,
         arms_waiting=len(site.arms.waiting),
-        neighbours=_neighbour_states(site, statuses),
+        # One that has left is shown until it is removed from the list; the file remembers it.
+        neighbours=[_neighbour_state(site, name, status, name in left) for name, status in statuses.items()],
         privacy=PrivacyState(**asdict(site.privacy())),
         refused=refused,
         warnings_of_terms=[it for it in said if it in (*warnings_of_terms(site.terms), INSECURE)],
@@ -185,11 +187,9 @@ def needs_a_person(state: SiteState) -> list[str]:
         if state.arms_waiting > 1:
             many = f"{state.arms_waiting} changes of the arms wait"
         said.append(f"{many} for consent")
-    return said + [_unreachable(it) for it in state.neighbours if not it.reachable and not it.left]
-
-
-def _unreachable(link: NeighbourState) -> str:
-    return f"{link.name} is unreachable: {link.last_error or 'no exchange since this agent has started'}"
+    silent = [it for it in state.neighbours if not it.reachable and not it.left]
+    never = "no exchange since this agent has started"
+    return said + [f"{it.name} is unreachable: {it.last_error or never}" for it in silent]
 
 
 def _warnings(tls: TlsFiles | None, statuses: Mapping[str, NeighbourStatus], now: float) -> list[str]:
@@ -307,12 +307,6 @@ def change_body(arms: Arms, it: ArmChange) -> ArmChangeBody:
     return ArmChangeBody(
         id=it.id, version=it.version, change=it.kind, arm=it.arm, by=it.by, at=it.at / 1000.0, accepted=accepted
     )
-
-
-def _neighbour_states(site: Site, statuses: Mapping[str, NeighbourStatus]) -> list[NeighbourState]:
-    """Every listed neighbour. One that has left is shown until it is removed from the list; the file remembers it."""
-    left = {link.neighbour for link in site.links if link.left}
-    return [_neighbour_state(site, name, status, name in left) for name, status in statuses.items()]
 
 
 def _neighbour_state(site: Site, name: str, status: NeighbourStatus, left: bool) -> NeighbourState:
