@@ -5,23 +5,13 @@ executes the privacy proof on a live site that plays ``scenarios``, ``noise_test
 makes the table that ``fedbandit audit`` prints. Tests show that broken mechanisms and sites are caught.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from fedbandit.extras import needs
-
-if TYPE_CHECKING:
-    from fedbandit.audit import measure
-
-__all__ = ["measure"]
 
 needs("fedbandit.audit", "sim")
 
+from fedbandit.audit import measure  # noqa: E402
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return import_module(f"fedbandit.audit.{name}")
-    raise AttributeError(f"module 'fedbandit.audit' has no attribute '{name}'")
+__all__ = ["measure"]
 
 
 def __dir__() -> list[str]:

@@ -370,6 +370,8 @@ certs = typer.Typer(
 )
 
 _Folder = Annotated[Path, typer.Option(help="Folder of the CA, with ca.crt and ca.key.")]
+_Days = Annotated[int, typer.Option(help="Lifetime in days; never longer than the CA's.")]
+_Output = Annotated[Path | None, typer.Option("-o", "--output", help="Output folder. Default: the CA's.")]
 
 
 @certs.command()
@@ -393,8 +395,8 @@ def init(
 def issue(
     name: Annotated[str, typer.Argument(help="The site's name, as in its site.toml.")],
     folder: _Folder = Path("certs"),
-    days: Annotated[int, typer.Option(help="Lifetime in days; never longer than the CA's.")] = 825,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Output folder. Default: the CA's.")] = None,
+    days: _Days = 825,
+    output: _Output = None,
     renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate and its key.")] = False,
 ) -> None:
     """Issue a site's certificate and key, signed by the CA."""
@@ -416,8 +418,8 @@ def sign(
     request: Annotated[Path, typer.Argument(help="The site's certificate request, in PEM form.")],
     name: Annotated[str, typer.Argument(help="The site's name. The request must be for this name alone.")],
     folder: _Folder = Path("certs"),
-    days: Annotated[int, typer.Option(help="Lifetime in days; never longer than the CA's.")] = 825,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Output folder. Default: the CA's.")] = None,
+    days: _Days = 825,
+    output: _Output = None,
     renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate.")] = False,
 ) -> None:
     """Issue a certificate for the key in a site's request. Nothing but the key is taken from the request."""

@@ -138,12 +138,8 @@ def forget(folder: str | Path) -> None:
     for path in Path(folder).glob("*.nc*"):
         if re.fullmatch(r"[0-9a-f]{20}(-\d+-\d+)?\.nc(\.part)?", path.name):
             path.unlink()
-    _remove_if_empty(Path(folder))
-
-
-def _remove_if_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+    if Path(folder).is_dir() and not any(Path(folder).iterdir()):
+        Path(folder).rmdir()
 
 
 def _key(experiment: Experiment, engine: Engine = "cpu") -> str:

@@ -76,16 +76,12 @@ class Tape:
         picks = _floats("picks", self.picks, 2)
         if picks.shape != (horizon, agents) or (picks < 0).any() or (picks >= 1).any():
             raise InvalidArgument("picks", f"of shape {picks.shape}", f"[{horizon}, {agents}] numbers in [0, 1)")
-        if self.noise is not None:
-            noise = _floats("noise", self.noise, 3)
-            if noise.shape != (horizon + 2, agents, arms):
-                raise InvalidArgument("noise", f"of shape {noise.shape}", f"[{horizon + 2}, {agents}, {arms}]")
-            object.__setattr__(self, "noise", noise)
-        if self.normals is not None:
-            normals = _floats("normals", self.normals, 3)
-            if normals.shape != (horizon, agents, arms):
-                raise InvalidArgument("normals", f"of shape {normals.shape}", f"[{horizon}, {agents}, {arms}]")
-            object.__setattr__(self, "normals", normals)
+        for name, rows in (("noise", horizon + 2), ("normals", horizon)):
+            if getattr(self, name) is not None:
+                drawn = _floats(name, getattr(self, name), 3)
+                if drawn.shape != (rows, agents, arms):
+                    raise InvalidArgument(name, f"of shape {drawn.shape}", f"[{rows}, {agents}, {arms}]")
+                object.__setattr__(self, name, drawn)
         number_above("sigma", self.sigma, 0.0)
         if true_or_false("bounded", self.bounded):
             _check_bounds(rewards, self.reward_range)

@@ -168,22 +168,13 @@ class Problem:
         return cls(rewards=Gaussian(sigma, reward_range), **_world(means, graph, options))
 
     @classmethod
-    def bernoulli(
-        cls,
-        means: ArrayLike,
-        graph: AnyGraph,
-        **options: Unpack[_Options],
-    ) -> "Problem":
+    def bernoulli(cls, means: ArrayLike, graph: AnyGraph, **options: Unpack[_Options]) -> "Problem":
         """Rewards 0 or 1 with P(1) = means[i, k]."""
         return cls(rewards=Bernoulli(), **_world(means, graph, options))
 
     @classmethod
     def beta(
-        cls,
-        means: ArrayLike,
-        graph: AnyGraph,
-        concentration: float = 2.0,
-        **options: Unpack[_Options],
+        cls, means: ArrayLike, graph: AnyGraph, concentration: float = 2.0, **options: Unpack[_Options]
     ) -> "Problem":
         """Rewards in [0, 1], Beta(m c, (1 - m) c) with m = means[i, k] and c = ``concentration``.
 
@@ -211,11 +202,7 @@ class Problem:
 
     @classmethod
     def empirical(
-        cls,
-        samples: Samples,
-        graph: AnyGraph,
-        reward_range: Range | None = None,
-        **options: Unpack[_Options],
+        cls, samples: Samples, graph: AnyGraph, reward_range: Range | None = None, **options: Unpack[_Options]
     ) -> "Problem":
         """Rewards that were observed, drawn with replacement: ``samples[i][k]`` lists those of arm k at agent i.
 
@@ -429,15 +416,11 @@ def _checked_weights(
     if weights is None:
         weights = np.full(num_agents, 1.0 / num_agents)
     accepted = f"{num_agents} numbers of at least 0 with sum 1, one per agent"
-    try:
-        given = np.array(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgument("weights", weights, accepted) from None
-    if given.shape != (num_agents,) or not np.isfinite(given).all() or (given < 0).any():
+    given = _one_per_agent("weights", weights, num_agents, accepted)
+    if not np.isfinite(given).all() or (given < 0).any():
         raise InvalidArgument("weights", weights, accepted)
     if abs(given.sum() - 1.0) > 1e-9:
         raise InvalidArgument("weights", f"weights with sum {given.sum():g}", accepted)
-    given.flags.writeable = False
     return given
 
 
@@ -446,12 +429,20 @@ def _checked_rates(rates: ArrayLike | None, num_agents: int) -> NDArray[np.float
     if rates is None:
         return None
     accepted = f"{num_agents} numbers above 0 and at most 1, one per agent"
-    try:
-        given = np.array(rates, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgument("rates", rates, accepted) from None
-    if given.shape != (num_agents,) or not ((given > 0) & (given <= 1)).all():
+    given = _one_per_agent("rates", rates, num_agents, accepted)
+    if not ((given > 0) & (given <= 1)).all():
         raise InvalidArgument("rates", rates, accepted)
+    return given
+
+
+def _one_per_agent(argument: str, value: ArrayLike, num_agents: int, accepted: str) -> NDArray[np.float64]:
+    """A number for each agent, read-only."""
+    try:
+        given = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgument(argument, value, accepted) from None
+    if given.shape != (num_agents,):
+        raise InvalidArgument(argument, value, accepted)
     given.flags.writeable = False
     return given
 

@@ -49,11 +49,27 @@ __all__ = [
 Range = tuple[float, float]
 
 
+class _Rewards:
+    """What most families have in common."""
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """What its draw reads besides the bits and the mean: the parameters."""
+        return tuple(self.parameters().values())
+
+    def check(self, means: NDArray[np.float64]) -> None:
+        """Any means."""
+
+    def parameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+
 # ---------------------------------------------------------------- unbounded
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(_Rewards):
     """The mean plus ``sigma`` times a standard normal."""
 
     sigma: float = 1.0
@@ -77,21 +93,13 @@ class Gaussian:
         """Sigma."""
         return self.sigma
 
-    @property
-    def numbers(self) -> tuple[float]:
-        """Sigma."""
-        return (self.sigma,)
-
-    def check(self, means: NDArray[np.float64]) -> None:
-        """Any means."""
-
     def parameters(self) -> dict[str, Any]:
         """Sigma."""
         return {"sigma": self.sigma}
 
 
 @dataclass(frozen=True)
-class StudentT:
+class StudentT(_Rewards):
     """The mean plus ``scale`` times Student's t: heavy tails, so that no radius of a sub-Gaussian policy holds.
 
     With more than two degrees of freedom the unit of radii is the standard deviation: an average of many
@@ -123,14 +131,6 @@ class StudentT:
         """The standard deviation if it is finite, else the parameter ``scale``."""
         return sqrt(self.variance) if self.variance < inf else self.width
 
-    @property
-    def numbers(self) -> tuple[float, float]:
-        """Degrees of freedom and scale."""
-        return self.degrees_of_freedom, self.width
-
-    def check(self, means: NDArray[np.float64]) -> None:
-        """Any means."""
-
     def parameters(self) -> dict[str, Any]:
         """Degrees of freedom and scale."""
         return {"degrees_of_freedom": self.degrees_of_freedom, "scale": self.width}
@@ -140,7 +140,7 @@ class StudentT:
 
 
 @dataclass(frozen=True)
-class Bernoulli:
+class Bernoulli(_Rewards):
     """0 or 1."""
 
     kind: ClassVar[str] = "bernoulli"
@@ -149,19 +149,14 @@ class Bernoulli:
     bounded: ClassVar[bool] = True
     variance: ClassVar[float] = largest_reward_variance(0.0, 1.0)
     scale: ClassVar[float] = 1.0
-    numbers: ClassVar[tuple[()]] = ()
 
     def check(self, means: NDArray[np.float64]) -> None:
         """Probabilities."""
         _refuse(means, (means < 0) | (means > 1), "between 0 and 1")
 
-    def parameters(self) -> dict[str, Any]:
-        """None."""
-        return {}
-
 
 @dataclass(frozen=True)
-class Beta:
+class Beta(_Rewards):
     """Beta(m c, (1 - m) c) with the mean m and the ``concentration`` c."""
 
     concentration: float = 2.0
@@ -176,11 +171,6 @@ class Beta:
         """Check the parameter."""
         object.__setattr__(self, "concentration", number_above("concentration", self.concentration, 0.0))
 
-    @property
-    def numbers(self) -> tuple[float]:
-        """The concentration."""
-        return (self.concentration,)
-
     def check(self, means: NDArray[np.float64]) -> None:
         """Strictly inside: at the ends there is no Beta distribution."""
         _refuse(means, (means <= 0) | (means >= 1), "strictly between 0 and 1")
@@ -194,7 +184,7 @@ class Beta:
 
 
 @dataclass(frozen=True)
-class Empirical:
+class Empirical(_Rewards):
     """Samples, drawn with replacement; their means are the means.
 
     ``values`` has all of them; those of agent i and arm k are the ``count[i, k]`` from ``first[i, k]``. Two families
@@ -263,7 +253,7 @@ class Empirical:
 
 
 @dataclass(frozen=True)
-class Own:
+class Own(_Rewards):
     """A user's own draw, a plain function of 64 random bits and the mean.
 
     ``known_variance``: an upper bound on the variance of one reward, or infinity; ``None`` if rewards are bounded.
@@ -274,7 +264,6 @@ class Own:
     reward_range: Range | None = None
     bounded: bool = False
     kind: ClassVar[str] = "own"
-    numbers: ClassVar[tuple[()]] = ()
 
     def __post_init__(self) -> None:
         """Check what can be seen without a call: the simulator rehearses the draw."""
@@ -319,6 +308,11 @@ class Own:
         """What was declared; the code is in ``engine.streams.code_of``."""
         known = "inf" if self.known_variance == inf else self.known_variance  # JSON has no infinity
         return {"variance": known, "bounded": self.bounded}
+
+    @property
+    def numbers(self) -> tuple[()]:
+        """None."""
+        return ()
 
 
 Family = Gaussian | Bernoulli | Beta | StudentT | Empirical | Own

@@ -3,11 +3,11 @@
 import json
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, FederationState, RestoredBody, SiteState
 from fedbandit.checks import InvalidArgument, finite_number, instance, whole_number
@@ -99,18 +99,16 @@ _KINDS: dict[str, type[AgentError]] = {
 }
 
 
-class _Detail(BaseModel):
+class _Detail(BaseModel, strict=True):
     """As ``http.bodies.ErrorDetail``; an agent of a later version may know further codes."""
 
-    model_config = ConfigDict(strict=True)
     code: str
     message: str
     field: str | None = None
     accepted: str | None = None
 
 
-class _ErrorAnswer(BaseModel):
-    model_config = ConfigDict(strict=True)
+class _ErrorAnswer(BaseModel, strict=True):
     error: _Detail
 
 
@@ -140,22 +138,27 @@ class Decision:
     """The probability with which the agent gives this arm to this request; None if it does not know."""
 
 
-@dataclass(frozen=True)
-class KnownDecision(Decision):
+@dataclass(frozen=True, kw_only=True)
+class _Remembered(Decision):
+    number: int
+    at: float
+    """When it was handed out, in seconds since 1970."""
+    rewarded: bool
+    """A reward was reported in time."""
+    counted: bool
+    """It counts already, with its reward or the default."""
+    late: bool
+    """A reward came too late, and does not count."""
+    cancelled: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownDecision(_Remembered):
     """A decision as it stands. Times are in seconds since 1970."""
 
-    number: int = field(kw_only=True)
-    at: float = field(kw_only=True)
-    rewarded: bool = field(kw_only=True)
-    """A reward was reported in time."""
-    counted: bool = field(kw_only=True)
-    """It counts already, with its reward or the default."""
-    late: bool = field(kw_only=True)
-    """A reward came too late, and does not count."""
-    cancelled: bool = field(kw_only=True)
-    reward_until: float | None = field(kw_only=True)
+    reward_until: float | None
     """Until when a reward counts; None: until the decision is forgotten."""
-    remembered_until: float = field(kw_only=True)
+    remembered_until: float
 
 
 @dataclass(frozen=True)
@@ -169,21 +172,15 @@ class Reported:
     message: str | None = None
 
 
-@dataclass(frozen=True)
-class LoggedDecision(Decision):
+@dataclass(frozen=True, kw_only=True)
+class LoggedDecision(_Remembered):
     """A decision of the log."""
 
-    number: int = field(kw_only=True)
-    at: float = field(kw_only=True)
-    eligible: list[int] | None = field(kw_only=True)
+    eligible: list[int] | None
     """Numbers of the arms among which it was chosen; None: all that there were."""
-    subject: str | None = field(kw_only=True)
+    subject: str | None
     """A keyed hash: the same text for the same subject."""
-    rewarded: bool = field(kw_only=True)
-    late: bool = field(kw_only=True)
-    cancelled: bool = field(kw_only=True)
-    counted: bool = field(kw_only=True)
-    reward: float | None = field(kw_only=True)
+    reward: float | None
     """None, unless the site keeps rewards."""
 
 

@@ -47,7 +47,9 @@ class Address:
         """Whether this is the machine itself; name servers are not asked."""
         if ":" in self.host:
             return IPv6Address(self.host) == IPv6Address("::1")
-        return self.host.lower() == "localhost" or (_is_ipv4(self.host) and IPv4Address(self.host).is_loopback)
+        return self.host.lower() == "localhost" or (
+            _is_ip(self.host, IPv4Address) and IPv4Address(self.host).is_loopback
+        )
 
 
 def site_name(value: str, argument: str = "name") -> str:
@@ -77,7 +79,7 @@ def _parsed(value: str, lowest: int, accepted: str) -> Address:
     if parts is None:
         raise InvalidArgument("address", value, accepted)
     six, host, port = parts.groups()
-    if not lowest <= int(port) <= 65535 or not (_is_ipv6(six) if host is None else _is_host(host)):
+    if not lowest <= int(port) <= 65535 or not (_is_ip(six, IPv6Address) if host is None else _is_host(host)):
         raise InvalidArgument("address", value, accepted)
     return Address(six if host is None else host, int(port))
 
@@ -85,21 +87,13 @@ def _parsed(value: str, lowest: int, accepted: str) -> Address:
 def _is_host(host: str) -> bool:
     labels = host.split(".")
     if labels[-1].isdigit():
-        return _is_ipv4(host)
+        return _is_ip(host, IPv4Address)
     return len(host) <= _LONGEST_NAME and all(map(_HOST_LABEL.fullmatch, labels))
 
 
-def _is_ipv4(host: str) -> bool:
+def _is_ip(host: str, kind: type[IPv4Address] | type[IPv6Address]) -> bool:
     try:
-        IPv4Address(host)
-    except AddressValueError:
-        return False
-    return True
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        IPv6Address(host)
+        kind(host)
     except AddressValueError:
         return False
     return "%" not in host  # a zone is meaningful only on one machine
