@@ -14,16 +14,7 @@ from typing import Literal
 import numpy as np
 
 from fedbandit.agent.core.site import Site
-from fedbandit.audit.attacks import (
-    Attack,
-    log_ratio,
-    on_batches,
-    on_delays,
-    on_fed_batch,
-    on_fed_ucb,
-    on_tree,
-    prefetched,
-)
+from fedbandit.audit import attacks
 from fedbandit.audit.coupling import changes_of, first_leak
 from fedbandit.audit.measure import FALSE_ALARM, MOST_SAMPLES, SAMPLES, audit, check_samples, lower_bound
 from fedbandit.audit.noise_tests import judge_noise, noise_of
@@ -70,7 +61,7 @@ class AuditRow:
         return "REFUTED" if self.refuted else "not refuted"
 
 
-def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[Attack]:
+def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[attacks.Attack]:
     """The attacks on a policy's mechanism and on a live site; ``paper``: on Algorithm 4 as printed."""
     if policy not in AUDITED:
         raise InvalidArgument("policy", policy, " or ".join(AUDITED), closest(policy, AUDITED))
@@ -82,18 +73,21 @@ def attacks_on(policy: str, epsilon: float, paper: bool = False) -> list[Attack]
         return [on_fed_ucb_as_printed(FedUCB(epsilon, paper=True))]
     if policy == "fed_batch":
         return [
-            on_batches(epsilon),
-            on_batches(epsilon, later=True),
-            on_fed_batch(epsilon),
-            on_fed_batch(epsilon, later=True),
-            on_fed_batch(epsilon, restarts=1),
-            on_delays(epsilon),
+            attacks.on_batches(epsilon),
+            attacks.on_batches(epsilon, later=True),
+            attacks.on_fed_batch(epsilon),
+            attacks.on_fed_batch(epsilon, later=True),
+            attacks.on_fed_batch(epsilon, restarts=1),
+            attacks.on_delays(epsilon),
         ]
-    return [on_tree(epsilon), on_fed_ucb(epsilon)]
+    return [attacks.on_tree(epsilon), attacks.on_fed_ucb(epsilon)]
 
 
 def run_attack(
-    attack: Attack, samples: int = SAMPLES, on_progress: Progress | None = None, false_alarm: float = FALSE_ALARM
+    attack: attacks.Attack,
+    samples: int = SAMPLES,
+    on_progress: Progress | None = None,
+    false_alarm: float = FALSE_ALARM,
 ) -> AuditRow:
     """Carry out an attack, with this probability of refuting a true claim at most."""
     found = audit(
@@ -132,11 +126,11 @@ def check_noise(
     The tests and the bound share the probability of a false alarm.
     """
     started = time.perf_counter()
-    draws = noise_of(open_site, noise or prefetched(), epsilon, runs)
+    draws = noise_of(open_site, noise or attacks.prefetched(), epsilon, runs)
     p_value, flaw = judge_noise(draws, epsilon)
     half, known = runs // 2, np.nan_to_num(draws)  # a missing release has a p-value of 0 already
-    world_0 = np.array([log_ratio(z, 0, GRID, epsilon) for z in known[:half].ravel()])
-    world_1 = np.array([log_ratio(z + GRID, 0, GRID, epsilon) for z in known[half:].ravel()])
+    world_0 = np.array([attacks.log_ratio(z, 0, GRID, epsilon) for z in known[:half].ravel()])
+    world_1 = np.array([attacks.log_ratio(z + GRID, 0, GRID, epsilon) for z in known[half:].ravel()])
     at_least = lower_bound(world_0, world_1, 1.0 - false_alarm / 2.0)
     reason = "the lower bound exceeds the claim" if at_least > epsilon else ""
     if p_value < false_alarm / 2.0:

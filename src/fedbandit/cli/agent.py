@@ -180,16 +180,9 @@ def confirm(config: Config = SITE_FILE) -> None:
     Releases resume. For a site with no neighbour to ask, or after a second process of its name was stopped. Never for a
     copy that was put back: use restore.
     """
-    from fedbandit.agent.client import Unreachable
-
-    site = its_config(config)
-    with plain_errors():
-        try:
-            with its_client(site, config, "restore") as client:
-                client.confirm()
-        except Unreachable as error:
-            raise FileError(f"{error}. Start {site.name}'s agent, then confirm") from None
-    typer.echo(f"{site.name}: confirmed; releases resume unless a neighbour objects ('held' in the state)")
+    with _agent(config, "restore", ", then confirm") as (name, client):
+        client.confirm()
+    typer.echo(f"{name}: confirmed; releases resume unless a neighbour objects ('held' in the state)")
 
 
 @live.command(short_help="Begin a new incarnation with an old data folder, such as a backup.")
@@ -230,12 +223,14 @@ arm = typer.Typer(help="Show and change the arms of a live federation.", no_args
 
 Name = Annotated[str, typer.Argument(help="The name of the arm.")]
 
+_FIRST = " first: it knows the arms, and signs and spreads changes"
+
 
 @arm.command("list", short_help="Show the arms, and the changes that wait for consent.")
 @errors_exit_with_2
 def show(config: Config = SITE_FILE) -> None:
     """Show the arms, which are stopped and by whom, and the changes that wait for this site's consent."""
-    with _agent(config, "view") as client:
+    with _agent(config, "view", _FIRST) as (_, client):
         seen = client.arms()
     typer.echo(f"{_counted(len(seen.arms), 'arm')}, {_counted(seen.version, 'change')}")
     width = max(len(it.name) for it in seen.arms)
@@ -284,7 +279,7 @@ def accept(
     retire: Annotated[bool, typer.Option("--retire", help="Accept a retirement, too: that is final.")] = False,
 ) -> None:
     """Accept the changes of an arm that other sites have made, and that wait."""
-    with _agent(config, "arms") as client:
+    with _agent(config, "arms", _FIRST) as (_, client):
         seen = client.accept_arm(name, retire)
     status = next((it.status for it in seen.arms if it.name == name), "not there")
     typer.echo(f"accepted: {name} is {status}")
@@ -292,7 +287,7 @@ def accept(
 
 def _change(config: Path, change: Literal["add", "suspend", "resume", "retire"], name: str) -> None:
     is_stop = change in ("suspend", "retire")
-    with _agent(config, "arms") as client:
+    with _agent(config, "arms", _FIRST) as (_, client):
         before = _arms(client) if is_stop else None
         made = client.change_arm(change, name)
         known = before is not None and any(it.id == made.id for it in before.changes)
@@ -349,18 +344,17 @@ def _told(it: "ArmChangeBody") -> str:
 
 
 @contextmanager
-def _agent(path: Path, right: "Right") -> Generator["Client"]:
+def _agent(path: Path, right: "Right", then: str) -> Generator[tuple[str, "Client"]]:
+    """The site's name, and a client of its agent; ``then``: what to do once the agent runs."""
     from fedbandit.agent.client import Unreachable
 
     site = its_config(path)
     with plain_errors():
         try:
             with its_client(site, path, right) as client:
-                yield client
+                yield site.name, client
         except Unreachable as error:
-            raise FileError(
-                f"{error}. Start {site.name}'s agent first: it knows the arms, and signs and spreads changes"
-            ) from None
+            raise FileError(f"{error}. Start {site.name}'s agent{then}") from None
 
 
 # ---------------------------------------------------------------- certificates

@@ -26,24 +26,11 @@ from struct import Struct
 from typing import Any, Literal
 from zlib import crc32
 
+from fedbandit.agent.core import records as kinds
 from fedbandit.agent.core.arms import ArmChanged, Arms, change_from
 from fedbandit.agent.core.decisions import KEY_SIZE
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import as_text, from_text
-from fedbandit.agent.core.records import (
-    DecisionRecord,
-    Forgotten,
-    Kept,
-    Known,
-    Link,
-    Numbering,
-    Opened,
-    Record,
-    Released,
-    Renewed,
-    SiteTimes,
-    Stored,
-)
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM
 
@@ -407,23 +394,25 @@ class Rows:
 
     # ---------------------------------------------------------------- reading
 
-    def load(self, terms: Federation) -> Stored:
+    def load(self, terms: Federation) -> kinds.Stored:
         """What the records add up to."""
         rows, agent = self._file.execute, self.agent
-        times = SiteTimes(agent.clock, agent.late, agent.since)
-        stored = Stored(Numbering(agent.incarnation, agent.decisions), agent.born, times, agent.key, agent.run)
+        times = kinds.SiteTimes(agent.clock, agent.late, agent.since)
+        stored = kinds.Stored(
+            kinds.Numbering(agent.incarnation, agent.decisions), agent.born, times, agent.key, agent.run
+        )
         waiting = self._waiting.read()
         for name, number, arm, at, played, late, rewarded, cancelled, *asked in rows(_READ_DECISIONS):
             flags = bool(played), bool(late), bool(rewarded), bool(cancelled)
-            stored.decisions[name] = DecisionRecord(name, number, arm, at, waiting.get(name), *flags, *asked)
+            stored.decisions[name] = kinds.DecisionRecord(name, number, arm, at, waiting.get(name), *flags, *asked)
         stored.kept = self._kept.read()
-        stored.apply(Known(arm, fields) for arm, fields in self._known.read())
-        stored.apply(Released(*row) for row in rows("SELECT * FROM released"))
+        stored.apply(kinds.Known(arm, fields) for arm, fields in self._known.read())
+        stored.apply(kinds.Released(*row) for row in rows("SELECT * FROM released"))
         for neighbour, incarnation, flow, version, writer, left, own, seals in rows(
             "SELECT * FROM link ORDER BY rowid"
         ):
             register = tuple(json.loads(flow)), (version, writer)
-            stored.apply([Link(neighbour, incarnation, register, bool(left), own, from_text(seals))])
+            stored.apply([kinds.Link(neighbour, incarnation, register, bool(left), own, from_text(seals))])
         stored.apply(self._arms.read())
         num_arms = len(Arms.of(terms.arms, stored.arm_changes).names)
         terms.mechanism(num_arms=num_arms).restore(stored.known, stored.released)  # refuses what the page cannot know
@@ -431,7 +420,7 @@ class Rows:
 
     # ---------------------------------------------------------------- writing
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[kinds.Record]) -> None:
         """Write records in their order, in the transaction that is open, and count it."""
         for record in records:
             self._write(record)
@@ -442,47 +431,47 @@ class Rows:
         row, changing = self.agent.changing()
         self._file.execute(_WRITE_AGENT, (*row, self._sums.total(self._fixed, changing)))
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: kinds.Record) -> None:
         match record:
-            case DecisionRecord():
+            case kinds.DecisionRecord():
                 self._write_decision(record)
-            case Known(arm, fields):
+            case kinds.Known(arm, fields):
                 self.has_old_values = True
                 if self._known.write(arm, fields):
                     self.agent.is_stale = 1
-            case Numbering(incarnation, decisions):
+            case kinds.Numbering(incarnation, decisions):
                 self.agent.incarnation, self.agent.decisions = incarnation, decisions
-            case Link(neighbour, incarnation, (flow, (version, writer)), left, own_incarnation, seals):
+            case kinds.Link(neighbour, incarnation, (flow, (version, writer)), left, own_incarnation, seals):
                 numbers = f"[{', '.join(map(repr, flow))}]"  # as ``json.dumps`` writes them, which takes longer
                 row = incarnation, numbers, version, writer, int(left), own_incarnation, as_text(seals)
                 self._file.execute(_WRITE_LINK, (neighbour, *row))
                 self._sums.put("link", neighbour, repr(row))
-            case SiteTimes(clock, late, since):
+            case kinds.SiteTimes(clock, late, since):
                 self.agent.clock, self.agent.late, self.agent.since = clock, late, since
-            case Released(arm, level, last):
+            case kinds.Released(arm, level, last):
                 if self._file.execute(_WRITE_RELEASED, (arm, level, last)).rowcount != 1:
                     raise BadRows(f"pull {last} of arm {arm} has been released already at level {level}")
                 self._sums.put("released", (arm, level), repr(last))
-            case Opened(run):
+            case kinds.Opened(run):
                 self.agent.run = run
             case ArmChanged():
                 self._arms.write(record)
-            case Renewed():
+            case kinds.Renewed():
                 self.has_old_values = True
                 self._known.clear()
                 self._file.execute("DELETE FROM released")
                 self._sums.drop("released")
-            case Kept(name, number, reward):
+            case kinds.Kept(name, number, reward):
                 self.has_old_values |= self._kept.drop(name)
                 if reward is not None:
                     self._kept.keep(name, number, reward)
-            case Forgotten(name):
+            case kinds.Forgotten(name):
                 self.has_old_values |= self._waiting.drop(name)
                 self.has_old_values |= self._kept.drop(name)
                 for (before,) in self._file.execute(_DROP_DECISION, (name,)).fetchall():
                     self._sums.change(before, 0)
 
-    def _write_decision(self, it: DecisionRecord) -> None:
+    def _write_decision(self, it: kinds.DecisionRecord) -> None:
         self.has_old_values |= self._waiting.drop(it.id)
         if it.reward is not None:
             self._waiting.keep(it.id, it.number, it.reward)

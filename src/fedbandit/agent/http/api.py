@@ -17,37 +17,14 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from fedbandit.agent.http import bodies
+from fedbandit.agent.http import state as models
 from fedbandit.agent.http.access import LOOPBACK, OPEN, RIGHT_FOR, AccessControl, check_right, check_tokens, query_of
-from fedbandit.agent.http.bodies import (
-    MEANINGS,
-    ON_DISK,
-    Body,
-    HttpError,
-    answer_errors,
-    check_type,
-    errors,
-    expect_nothing,
-    json_response,
-    path_parameter,
-    read_body,
-    read_model,
-    takes,
-    without_body,
-)
 from fedbandit.agent.http.decisions import add_decisions, add_log
 from fedbandit.agent.http.events import EventStream
 from fedbandit.agent.http.metrics import CONTENT_TYPE, Metrics
 from fedbandit.agent.http.server import add_page
 from fedbandit.agent.http.snapshot import arms_body, change_body
-from fedbandit.agent.http.state import (
-    ArmChangeBody,
-    ArmsBody,
-    FederationState,
-    HistoryBody,
-    RestoredBody,
-    RightsBody,
-    SiteState,
-)
 from fedbandit.agent.process.config import Right, Rights
 from fedbandit.checks import InvalidArgument
 
@@ -81,7 +58,7 @@ def make_app(
     app.router.route_class = _Direct
     app.add_middleware(AccessControl, tokens=tokens, hosts=None if hosts is None else tuple(hosts))
     metrics = Metrics()
-    answer_errors(app)
+    bodies.answer_errors(app)
     add_decisions(app, agent, metrics)
     add_log(app, agent)
     _add_neighbours(app, agent)
@@ -120,13 +97,13 @@ class _Direct(APIRoute):
 # ---------------------------------------------------------------- what can be seen
 
 
-class Alive(Body):
+class Alive(bodies.Body):
     """The process is alive."""
 
     alive: Literal[True] = True
 
 
-class Ready(Body):
+class Ready(bodies.Body):
     """The agent hands out decisions."""
 
     ready: Literal[True] = True
@@ -135,7 +112,7 @@ class Ready(Body):
 def _add_views(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
     view = partial(_add_view, app)
 
-    async def federation(_: Request) -> FederationState:
+    async def federation(_: Request) -> models.FederationState:
         return (await agent.state()).federation
 
     async def document(_: Request) -> Response:
@@ -147,12 +124,12 @@ def _add_views(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
     async def ready(_: Request) -> Ready:
         reason = await agent.not_ready()
         if reason is not None:
-            raise HttpError(503, "not_ready", reason)
+            raise bodies.HttpError(503, "not_ready", reason)
         return Ready()
 
-    view("/v1/state", "state", "The agent's state", SiteState, lambda _: agent.state())
+    view("/v1/state", "state", "The agent's state", models.SiteState, lambda _: agent.state())
     terms = "The terms that all sites share, and how many sites take part"
-    view("/v1/federation", "federation", terms, FederationState, federation)
+    view("/v1/federation", "federation", terms, models.FederationState, federation)
     app.get("/openapi.json", operation_id="openapi", include_in_schema=False)(document)
     view("/healthz", "healthz", "The process is alive", Alive, alive)
     view("/readyz", "readyz", "The agent hands out decisions", Ready, ready, 503)
@@ -183,15 +160,15 @@ def _add_view(
     """Add a path that shows something, and takes nothing."""
 
     async def answer(request: Request) -> Response:
-        return json_response(await read(request))
+        return bodies.json_response(await read(request))
 
-    said = errors(*refusals)
+    said = bodies.errors(*refusals)
     app.get(path, operation_id=operation, summary=summary, response_model=model, responses=said)(answer)
 
 
 def _add_watching(app: FastAPI, agent: "Agent") -> None:
     history = "How the state moved since the process started"
-    _add_view(app, "/v1/history", "history", history, HistoryBody, lambda _: agent.history())
+    _add_view(app, "/v1/history", "history", history, models.HistoryBody, lambda _: agent.history())
 
     @app.get(
         "/v1/events",
@@ -200,15 +177,15 @@ def _add_watching(app: FastAPI, agent: "Agent") -> None:
         description="Server-sent events: `state` (a SiteState) at once, and when it has changed; `point` (a "
         "HistoryPoint); `exchange`; `problem` while the state cannot be read. A comment every 10 s.",
         response_class=Response,
-        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}, **errors(503)},
+        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}, **bodies.errors(503)},
     )
     async def events(_: Request) -> Response:
         return EventStream(agent.feed, agent.feed.open())
 
-    async def rights(request: Request) -> RightsBody:
-        return RightsBody(rights=sorted(request.scope["rights"]))
+    async def rights(request: Request) -> models.RightsBody:
+        return models.RightsBody(rights=sorted(request.scope["rights"]))
 
-    _add_view(app, "/v1/rights", "rights", "What this token allows", RightsBody, rights)
+    _add_view(app, "/v1/rights", "rights", "What this token allows", models.RightsBody, rights)
     _ = events
 
 
@@ -217,9 +194,9 @@ def _add_watching(app: FastAPI, agent: "Agent") -> None:
 
 def _add_neighbours(app: FastAPI, agent: "Agent") -> None:
     """Add the paths that drop and readmit a neighbour."""
-    name = path_parameter("name", "The neighbour's name, as in the configuration.", "east")
+    name = bodies.path_parameter("name", "The neighbour's name, as in the configuration.", "east")
     common: dict[str, Any] = {
-        "responses": errors(400, 404, 413, 415, 422, 503),
+        "responses": bodies.errors(400, 404, 413, 415, 422, 503),
         "openapi_extra": {"parameters": [name]},
     }
     path = "/v1/neighbours/{name}"
@@ -230,20 +207,20 @@ def _add_neighbours(app: FastAPI, agent: "Agent") -> None:
         description="Removes what it contributed; the others converge to the mean of the remaining sites. Tell all its "
         "neighbours.",
         **common,
-        **ON_DISK,
-    )(without_body(lambda request: agent.leave(request.path_params["name"])))
+        **bodies.ON_DISK,
+    )(bodies.without_body(lambda request: agent.leave(request.path_params["name"])))
     app.put(
         path,
         operation_id="rejoin",
         summary="Accept a neighbour that had left",
         **common,
-        **ON_DISK,
-    )(without_body(lambda request: agent.rejoin(request.path_params["name"])))
+        **bodies.ON_DISK,
+    )(bodies.without_body(lambda request: agent.rejoin(request.path_params["name"])))
 
 
 def _add_restoring(app: FastAPI, agent: "Agent") -> None:
     """Add the paths that confirm a file, or begin a new incarnation with an old one."""
-    refusals = errors(400, 409, 413, 415, 422, 503)
+    refusals = bodies.errors(400, 409, 413, 415, 422, 503)
     app.post(
         "/v1/confirm",
         operation_id="confirm",
@@ -253,20 +230,20 @@ def _add_restoring(app: FastAPI, agent: "Agent") -> None:
         response_class=Response,
         response_description="Releases resume.",
         responses=refusals,
-    )(without_body(lambda _: agent.confirm()))
+    )(bodies.without_body(lambda _: agent.confirm()))
 
     @app.post(
         "/v1/restore",
         operation_id="restore",
         summary="Begin a new incarnation with an old data folder",
         description="Drops what another process may have released. What only this process has decided stays.",
-        response_model=RestoredBody,
+        response_model=models.RestoredBody,
         response_description="On disk.",
         responses=refusals,
     )
     async def restore(request: Request) -> Response:
-        await expect_nothing(request)
-        return json_response(RestoredBody(**asdict(await agent.restore())))
+        await bodies.expect_nothing(request)
+        return bodies.json_response(models.RestoredBody(**asdict(await agent.restore())))
 
     _ = restore
 
@@ -274,14 +251,14 @@ def _add_restoring(app: FastAPI, agent: "Agent") -> None:
 # ---------------------------------------------------------------- arms
 
 
-class ChangeRequest(Body):
+class ChangeRequest(bodies.Body):
     """What to do with which arm."""
 
     change: Literal["add", "suspend", "resume", "retire"] = Field(description="What to do.", examples=["suspend"])
     arm: str = Field(description="Name of the arm.", examples=["glipizide"])
 
 
-class AcceptRequest(Body):
+class AcceptRequest(bodies.Body):
     """The arm whose changes are accepted."""
 
     arm: str = Field(description="Name of the arm.", examples=["glipizide"])
@@ -297,12 +274,12 @@ _ACCEPTED = {
 
 def _add_arms(app: FastAPI, agent: "Agent") -> None:
     """Add the paths that show the arms, change one, and accept others' changes."""
-    refusals = errors(400, 404, 409, 413, 415, 422, 503)
+    refusals = bodies.errors(400, 404, 409, 413, 415, 422, 503)
 
-    async def arms(_: Request) -> ArmsBody:
+    async def arms(_: Request) -> models.ArmsBody:
         return arms_body(await agent.arms())
 
-    _add_view(app, "/v1/arms", "arms", "The arms, and who changed them", ArmsBody, arms, 503)
+    _add_view(app, "/v1/arms", "arms", "The arms, and who changed them", models.ArmsBody, arms, 503)
 
     @app.post(
         "/v1/arms",
@@ -312,50 +289,50 @@ def _add_arms(app: FastAPI, agent: "Agent") -> None:
         "arrives. An arm that is added or resumed is given at sites that accept this one's changes, or whose operator "
         "accepts it.",
         status_code=201,
-        response_model=ArmChangeBody,
+        response_model=models.ArmChangeBody,
         response_description="On disk, and on its way to the neighbours.",
         responses=refusals,
-        openapi_extra=takes(ChangeRequest.model_json_schema()),
+        openapi_extra=bodies.takes(ChangeRequest.model_json_schema()),
     )
     async def change_arm(request: Request) -> Response:
-        check_type(request)
+        bodies.check_type(request)
         body = 'an object such as {"change": "suspend", "arm": "glipizide"}'
-        asked = read_model(await read_body(request.receive), ChangeRequest, body, _ACCEPTED)
+        asked = bodies.read_model(await bodies.read_body(request.receive), ChangeRequest, body, _ACCEPTED)
         try:
             change = await agent.change_arm(asked.change, asked.arm)
         except InvalidArgument as error:
             is_known = asked.change == "add" or asked.arm in (await agent.arms()).names
             raise _refusal(error, *((409, "arm_refused") if is_known else (404, "unknown_arm"))) from None
-        return json_response(change_body(await agent.arms(), change), 201)
+        return bodies.json_response(change_body(await agent.arms(), change), 201)
 
     @app.post(
         "/v1/arms/accept",
         operation_id="accept_arm",
         summary="Accept the changes of an arm that wait",
         description="A retirement is final, and is accepted only with `retire`; until then it suspends.",
-        response_model=ArmsBody,
+        response_model=models.ArmsBody,
         response_description="On disk; the arms as they are now.",
         responses=refusals,
-        openapi_extra=takes(AcceptRequest.model_json_schema()),
+        openapi_extra=bodies.takes(AcceptRequest.model_json_schema()),
     )
     async def accept_arm(request: Request) -> Response:
-        check_type(request)
+        bodies.check_type(request)
         body = 'an object such as {"arm": "glipizide"}'
-        asked = read_model(await read_body(request.receive), AcceptRequest, body, _ACCEPTED)
+        asked = bodies.read_model(await bodies.read_body(request.receive), AcceptRequest, body, _ACCEPTED)
         try:
             await agent.accept_arm(asked.arm, asked.retire)
         except InvalidArgument as error:
             raise _refusal(
                 error, *((404, "unknown_arm") if error.argument == "arm" else (409, "arm_refused"))
             ) from None
-        return json_response(arms_body(await agent.arms()))
+        return bodies.json_response(arms_body(await agent.arms()))
 
     _ = change_arm, accept_arm
 
 
-def _refusal(error: InvalidArgument, status: int, code: Literal["arm_refused", "unknown_arm"]) -> HttpError:
+def _refusal(error: InvalidArgument, status: int, code: Literal["arm_refused", "unknown_arm"]) -> bodies.HttpError:
     """Which names are accepted depends on the arms that there are, not on the request alone."""
-    return HttpError(status, code, str(error), error.argument, error.accepted)
+    return bodies.HttpError(status, code, str(error), error.argument, error.accepted)
 
 
 # ---------------------------------------------------------------- the OpenAPI document
@@ -383,7 +360,7 @@ def _describe(app: FastAPI, with_token: bool) -> None:
         for operation in operations.values():
             for status in (400, 401, 403, 405, 413, 421, 422, 500):
                 if status != 401 or (with_token and not is_open):
-                    operation["responses"][str(status)] = {"description": MEANINGS[status], "content": error}
+                    operation["responses"][str(status)] = {"description": bodies.MEANINGS[status], "content": error}
             right = RIGHT_FOR[operation["operationId"]]
             operation["tags"] = [_TAGS[right] if is_open or right is not None else "viewer"]
             if with_token and not is_open:

@@ -14,18 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive
 
-from fedbandit.agent.core.records import (
-    DecisionCancelled,
-    DecisionNotFound,
-    HorizonReached,
-    KeyTaken,
-    NoArmLeft,
-    NoSuchNeighbour,
-    Refused,
-    Rewarded,
-    StoppedMeanwhile,
-    WindowOver,
-)
+from fedbandit.agent.core import records
 from fedbandit.agent.core.release_guard import FileIsCurrent, FileIsOld
 from fedbandit.agent.disk.journal import JournalError
 from fedbandit.agent.gossip import wire
@@ -118,7 +107,7 @@ def answer_errors(app: Starlette) -> None:
     def turned_away(_: Request, error: Exception) -> Response:
         return error_of(error).response()
 
-    for kind in (HttpError, Refused, InvalidArgument, JournalError, Exception):
+    for kind in (HttpError, records.Refused, InvalidArgument, JournalError, Exception):
         app.add_exception_handler(kind, turned_away)
 
     def not_routed(request: Request, error: Exception) -> Response:
@@ -141,17 +130,17 @@ def _methods(app: Starlette, request: Request) -> set[str]:
 
 
 _ERRORS: dict[type[Exception], tuple[int, Code, str | None, str | None]] = {
-    DecisionNotFound: (404, "unknown_decision", "decision_id", None),
-    NoArmLeft: (409, "no_arm", "eligible", None),
-    KeyTaken: (409, "key_reused", "key", "another key for another request"),
-    StoppedMeanwhile: (409, "arm_stopped", "key", "another key: a new decision"),
-    DecisionCancelled: (409, "cancelled", None, None),
-    Rewarded: (409, "rewarded", "decision_id", None),
-    WindowOver: (409, "window_over", "decision_id", None),
-    NoSuchNeighbour: (404, "not_a_neighbour", "name", None),
+    records.DecisionNotFound: (404, "unknown_decision", "decision_id", None),
+    records.NoArmLeft: (409, "no_arm", "eligible", None),
+    records.KeyTaken: (409, "key_reused", "key", "another key for another request"),
+    records.StoppedMeanwhile: (409, "arm_stopped", "key", "another key: a new decision"),
+    records.DecisionCancelled: (409, "cancelled", None, None),
+    records.Rewarded: (409, "rewarded", "decision_id", None),
+    records.WindowOver: (409, "window_over", "decision_id", None),
+    records.NoSuchNeighbour: (404, "not_a_neighbour", "name", None),
     FileIsOld: (409, "file_is_old", None, None),
     FileIsCurrent: (409, "file_is_current", None, None),
-    HorizonReached: (409, "horizon_reached", None, None),
+    records.HorizonReached: (409, "horizon_reached", None, None),
 }
 """Status, code, field and what is accepted, for the refusals of a site."""
 

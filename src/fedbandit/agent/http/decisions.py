@@ -19,24 +19,8 @@ from fedbandit.agent.core.decisions import Request as ArmRequest
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import DecisionRecord
 from fedbandit.agent.core.site import Outcome
+from fedbandit.agent.http import bodies
 from fedbandit.agent.http.access import query_of
-from fedbandit.agent.http.bodies import (
-    ON_DISK,
-    Body,
-    Code,
-    HttpError,
-    check_fields,
-    check_type,
-    error_of,
-    errors,
-    json_response,
-    path_parameter,
-    read_body,
-    read_model,
-    read_object,
-    takes,
-    without_body,
-)
 from fedbandit.agent.http.metrics import Metrics
 from fedbandit.checks import InvalidArgument, closest, shortened, whole_number
 
@@ -48,7 +32,7 @@ if TYPE_CHECKING:
 EXAMPLE_ID = "42-5103c01bfc41c76b55d5ea909ecfe8e6"
 
 
-class DecisionBody(Body):
+class DecisionBody(bodies.Body):
     """A decision: use this arm, and report its reward under this id."""
 
     id: str = Field(description="Report the reward under this id.", examples=[EXAMPLE_ID])
@@ -61,7 +45,7 @@ class DecisionBody(Body):
     )
 
 
-class DecisionsBody(Body):
+class DecisionsBody(bodies.Body):
     """The decisions of a request with ``count``, in the order in which they were drawn."""
 
     decisions: list[DecisionBody]
@@ -84,7 +68,7 @@ class KnownDecisionBody(DecisionBody):
     )
 
 
-class LateBody(Body):
+class LateBody(bodies.Body):
     """The reward came after its window: it does not count, and need not be reported again."""
 
     counted: Literal[False] = False
@@ -92,16 +76,16 @@ class LateBody(Body):
     message: str = "the reward window of this decision is over: the federation's default counts"
 
 
-class ResultBody(Body):
+class ResultBody(bodies.Body):
     """What came of one reward."""
 
     id: str = Field(description="The decision's id.", examples=[EXAMPLE_ID])
     counted: bool = Field(description="A reward of this decision was accepted in time; the first one counts.")
-    code: Code | Literal["too_late"] | None = Field(default=None, description="Why it does not count.")
+    code: bodies.Code | Literal["too_late"] | None = Field(default=None, description="Why it does not count.")
     message: str | None = Field(default=None, description="The same, for people.")
 
 
-class ResultsBody(Body):
+class ResultsBody(bodies.Body):
     """What came of each reward, in the order of the request."""
 
     results: list[ResultBody]
@@ -118,12 +102,12 @@ def read_request(raw: bytes, names: Callable[[], Sequence[str]]) -> tuple[ArmReq
     """What a body asks for, and whether the answer is a list: where ``count`` is given. ``names``: of the arms."""
     if not raw:
         return ANY, False
-    fields = read_object(raw, _FIELDS, _REQUEST)
+    fields = bodies.read_object(raw, _FIELDS, _REQUEST)
     if not fields:
         return ANY, False
     if "eligible" in fields and "exclude" in fields:
         says = "eligible and exclude are both given; one of them is enough"
-        raise HttpError(422, "invalid", says, "exclude", "left out where eligible is given")
+        raise bodies.HttpError(422, "invalid", says, "exclude", "left out where eligible is given")
     for name in ("key", "subject"):
         if name in fields and fields[name] is None:
             raise InvalidArgument(name, None, f"1 to {MAX_TEXT} printable characters")
@@ -154,7 +138,7 @@ def _arm(place: str, given: Any, names: Sequence[str]) -> int:
     error = InvalidArgument(place, given, accepted, hint)
     is_whole = type(given) in (int, float) and float(given).is_integer() and float(given) >= 0.0
     if isinstance(given, str) or is_whole:  # it might be an arm elsewhere, or tomorrow
-        raise HttpError(404, "unknown_arm", str(error), place, accepted)
+        raise bodies.HttpError(404, "unknown_arm", str(error), place, accepted)
     raise error
 
 
@@ -194,7 +178,7 @@ MAX_REWARDS = 1000
 _REWARDS = '{"rewards": [{"id": a decision\'s id, "value": a number}, ...]}'
 
 
-class RewardBody(Body):
+class RewardBody(bodies.Body):
     """The reward of a decision."""
 
     value: float = Field(allow_inf_nan=False, description="In the federation's range.", examples=[0.5])
@@ -207,16 +191,16 @@ def reward_range(terms: Federation) -> str:
 
 def read_reward(raw: bytes, terms: Federation) -> float:
     """The value in a body; the site checks its range."""
-    return read_model(raw, RewardBody, '{"value": a number}', {"value": reward_range(terms)}).value
+    return bodies.read_model(raw, RewardBody, '{"value": a number}', {"value": reward_range(terms)}).value
 
 
 def read_rewards(raw: bytes, terms: Federation) -> list[tuple[str, float]]:
     """Ids and values of a body; the site checks ranges."""
-    fields = read_object(raw, ("rewards",), _REWARDS)
+    fields = bodies.read_object(raw, ("rewards",), _REWARDS)
     given = fields.get("rewards")
     if not isinstance(given, list) or not 1 <= len(cast("list[Any]", given)) <= MAX_REWARDS:
         accepted = f"a list of 1 to {MAX_REWARDS} objects with id and value"
-        raise HttpError(422, "invalid", f"rewards must be {accepted}", "rewards", accepted)
+        raise bodies.HttpError(422, "invalid", f"rewards must be {accepted}", "rewards", accepted)
     return [_reward(f"rewards[{i}]", it, terms) for i, it in enumerate(cast("list[Any]", given))]
 
 
@@ -224,7 +208,7 @@ def _reward(place: str, given: Any, terms: Federation) -> tuple[str, float]:
     if not isinstance(given, dict):
         raise InvalidArgument(place, given, "an object with id and value")
     fields = cast("dict[str, Any]", given)
-    check_fields(fields, ("id", "value"), place)
+    bodies.check_fields(fields, ("id", "value"), place)
     name, value = fields.get("id"), fields.get("value")
     if not isinstance(name, str):
         raise InvalidArgument(f"{place}.id", name, "the id of a decision")
@@ -256,7 +240,7 @@ def rewards_schema(terms: Federation) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- paths
 
-_ID = path_parameter("decision_id", "The id of the decision.", EXAMPLE_ID)
+_ID = bodies.path_parameter("decision_id", "The id of the decision.", EXAMPLE_ID)
 
 
 def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
@@ -286,14 +270,14 @@ def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
         status_code=201,
         response_model=DecisionBody | DecisionsBody,
         response_description="Use this arm. With `count`: these, in order.",
-        responses=errors(400, 404, 409, 413, 415, 422, 503),
-        openapi_extra=takes(request_schema(), required=False, example={})
+        responses=bodies.errors(400, 404, 409, 413, 415, 422, 503),
+        openapi_extra=bodies.takes(request_schema(), required=False, example={})
         | {"responses": {"201": {"links": {"reward": link}}}},
     )
     async def decide(request: Request) -> Response:
-        raw = await read_body(request.receive)
+        raw = await bodies.read_body(request.receive)
         if raw:
-            check_type(request)
+            bodies.check_type(request)
         asked, is_list = read_request(raw, lambda: agent.arm_names)
         with metrics.decide_seconds.time():
             made = [await agent.decide()] if asked is ANY else await agent.request(asked)
@@ -312,14 +296,14 @@ def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
         "repetition changes nothing, and is answered alike whatever its value.",
         responses={
             200: {"model": LateBody, "description": "It came too late, and does not count; that is on disk."},
-            **errors(400, 404, 409, 413, 415, 422, 503),
+            **bodies.errors(400, 404, 409, 413, 415, 422, 503),
         },
-        openapi_extra={"parameters": [_ID], **takes(reward_schema(terms))},
-        **ON_DISK,
+        openapi_extra={"parameters": [_ID], **bodies.takes(reward_schema(terms))},
+        **bodies.ON_DISK,
     )
     async def reward(request: Request) -> Response:
-        check_type(request)
-        value = read_reward(await read_body(request.receive), terms)
+        bodies.check_type(request)
+        value = read_reward(await bodies.read_body(request.receive), terms)
         with metrics.reward_seconds.time():
             try:
                 counts = await agent.report(request.path_params["decision_id"], value)
@@ -336,16 +320,16 @@ def add_decisions(app: FastAPI, agent: "Agent", metrics: Metrics) -> None:
         "the others. Idempotent: repeat it if the answer was lost.",
         response_model=ResultsBody,
         response_description="On disk: what came of each, in order.",
-        responses=errors(400, 413, 415, 422, 503),
-        openapi_extra=takes(rewards_schema(terms)),
+        responses=bodies.errors(400, 413, 415, 422, 503),
+        openapi_extra=bodies.takes(rewards_schema(terms)),
     )
     async def rewards(request: Request) -> Response:
-        check_type(request)
-        given = read_rewards(await read_body(request.receive), terms)
+        bodies.check_type(request)
+        given = read_rewards(await bodies.read_body(request.receive), terms)
         with metrics.reward_seconds.time():
             outcomes = await agent.report_all(given)
         results = [_result(name, it) for (name, _), it in zip(given, outcomes, strict=True)]
-        return json_response(ResultsBody(results=results))
+        return bodies.json_response(ResultsBody(results=results))
 
     _ = decide, reward, rewards  # the app keeps them
 
@@ -361,7 +345,7 @@ def _add_one(app: FastAPI, agent: "Agent") -> None:
         description="For whoever has its id and may report: it tells whether a reward came, and never which.",
         response_model=KnownDecisionBody,
         response_description="As it stands.",
-        responses=errors(404, 422, 503),
+        responses=bodies.errors(404, 422, 503),
         openapi_extra=extra,
     )
     async def decision(request: Request) -> Response:
@@ -380,7 +364,7 @@ def _add_one(app: FastAPI, agent: "Agent") -> None:
             reward_until=it.at + window if window else None,
             remembered_until=it.at + window + agent.limits.expire_after,
         )
-        return json_response(body)
+        return bodies.json_response(body)
 
     app.delete(
         path,
@@ -389,10 +373,10 @@ def _add_one(app: FastAPI, agent: "Agent") -> None:
         description="It is no longer pending, and does not count as tried. Idempotent. Whether you cancel must not "
         "depend on the outcome: docs/privacy.md. 409: `rewarded`, its reward was reported; `window_over`, it counts "
         "already.",
-        responses=errors(400, 404, 409, 413, 415, 422, 503),
+        responses=bodies.errors(400, 404, 409, 413, 415, 422, 503),
         openapi_extra=extra,
-        **ON_DISK,
-    )(without_body(lambda request: agent.cancel(request.path_params["decision_id"])))
+        **bodies.ON_DISK,
+    )(bodies.without_body(lambda request: agent.cancel(request.path_params["decision_id"])))
     _ = decision
 
 
@@ -401,7 +385,7 @@ def _result(name: str, outcome: Outcome) -> ResultBody:
         return ResultBody(id=name, counted=True)
     if outcome is False:
         return ResultBody(id=name, counted=False, code="too_late", message=LateBody().message)
-    detail = error_of(outcome).detail
+    detail = bodies.error_of(outcome).detail
     return ResultBody(id=name, counted=False, code=detail.code, message=detail.message)
 
 
@@ -441,7 +425,7 @@ def add_log(app: FastAPI, agent: "Agent") -> None:
         summary="Decisions that are remembered, for evaluation",
         description=_LINE,
         response_class=Response,
-        responses={200: {"description": "JSON lines.", "content": content}, **errors(422, 503)},
+        responses={200: {"description": "JSON lines.", "content": content}, **bodies.errors(422, 503)},
         openapi_extra={"parameters": [after]},
     )
     async def log(request: Request) -> Response:

@@ -14,23 +14,8 @@ from fedbandit.agent.core.notices import Note, warnings_of_terms
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.gossip.links import NeighbourStatus
 from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.http import state as models
 from fedbandit.agent.http.events import Feed
-from fedbandit.agent.http.state import (
-    AnswerState,
-    ArmChangeBody,
-    ArmsBody,
-    ArmState,
-    ArmStatusBody,
-    DecisionState,
-    FederationState,
-    FlowState,
-    HistoryBody,
-    HistoryPoint,
-    NeighbourState,
-    PrivacyState,
-    RatesState,
-    SiteState,
-)
 from fedbandit.policies.registry import label_of
 
 # ---------------------------------------------------------------- how the numbers moved since the process started
@@ -49,14 +34,14 @@ class History:
     def __init__(self, most: int = MOST) -> None:
         """Hold ``most`` points at most."""
         self._most = most
-        self._points: list[HistoryPoint] = []
+        self._points: list[models.HistoryPoint] = []
 
     @property
-    def points(self) -> Sequence[HistoryPoint]:
+    def points(self) -> Sequence[models.HistoryPoint]:
         """The points, oldest first."""
         return self._points
 
-    def add(self, point: HistoryPoint) -> bool:
+    def add(self, point: models.HistoryPoint) -> bool:
         """Add a point; False where it says nothing new, or comes too soon after the last one."""
         if self._points:
             last = self._points[-1]
@@ -134,13 +119,13 @@ def site_state(
     forgotten: dict[str, int],
     warnings: Iterable[str],
     per_minute: tuple[float, float],
-) -> SiteState:
+) -> models.SiteState:
     """A site as ``GET /v1/state`` shows it; ``warnings`` are the site's, ``per_minute`` decisions and rewards."""
     answer = site.answer
     until = None if tls is None else tls.until
     said = [*warnings, *_warnings(tls, statuses, now)]
     left = {link.neighbour for link in site.links if link.left}
-    state = SiteState(
+    state = models.SiteState(
         name=site.name,
         version=version("fedbandit"),
         incarnation=site.incarnation,
@@ -149,7 +134,7 @@ def site_state(
         insecure=tls is None,
         certificate_until=None if until is None else until.timestamp(),
         federation=_federation_state(site),
-        decisions=DecisionState(
+        decisions=models.DecisionState(
             handed_out=site.decided,
             pending=site.pending,
             waiting=site.waiting,
@@ -161,13 +146,13 @@ def site_state(
             forgotten=forgotten,
         ),
         answer=_answer_state(site, answer),
-        rates=RatesState(decisions_per_minute=per_minute[0], rewards_per_minute=per_minute[1]),
+        rates=models.RatesState(decisions_per_minute=per_minute[0], rewards_per_minute=per_minute[1]),
         arms=_arm_states(site, answer),
         arms_version=site.arms.version,
         arms_waiting=len(site.arms.waiting),
         # One that has left is shown until it is removed from the list; the file remembers it.
         neighbours=[_neighbour_state(site, name, status, name in left) for name, status in statuses.items()],
-        privacy=PrivacyState(**asdict(site.privacy())),
+        privacy=models.PrivacyState(**asdict(site.privacy())),
         refused=refused,
         warnings_of_terms=[it for it in said if it in (*warnings_of_terms(site.terms), INSECURE)],
         notes=[it for it in said if isinstance(it, Note)],
@@ -177,7 +162,7 @@ def site_state(
     return state.model_copy(update={"needs_person": needs_a_person(state)})
 
 
-def needs_a_person(state: SiteState) -> list[str]:
+def needs_a_person(state: models.SiteState) -> list[str]:
     """A line for each thing that needs a person: warnings that somebody can end, and neighbours out of reach."""
     said = [warning for warning in state.warnings if warning not in (*state.warnings_of_terms, *state.notes)]
     if state.held is not None and not said:
@@ -208,10 +193,10 @@ def certificate_warning(tls: TlsFiles | None, now: float) -> str | None:
     return f"the certificate expires in {days:.0f} days" if days <= EXPIRY_WARNING else None
 
 
-def _federation_state(site: Site) -> FederationState:
+def _federation_state(site: Site) -> models.FederationState:
     """The terms that all sites share, how many sites are known to take part, and the arms as they are now."""
     terms, shares = site.terms, site.terms.shares
-    return FederationState(
+    return models.FederationState(
         name=terms.name,
         num_agents=site.num_agents,
         max_agents=terms.most_agents,
@@ -231,8 +216,8 @@ def _federation_state(site: Site) -> FederationState:
     )
 
 
-def _answer_state(site: Site, answer: Answer) -> AnswerState:
-    return AnswerState(
+def _answer_state(site: Site, answer: Answer) -> models.AnswerState:
+    return models.AnswerState(
         leader=None if answer.leader is None else site.arms.names[answer.leader],
         chance=answer.chance,
         settled=answer.settled,
@@ -241,13 +226,13 @@ def _answer_state(site: Site, answer: Answer) -> AnswerState:
     )
 
 
-def _arm_states(site: Site, answer: Answer) -> list[ArmState]:
+def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
     """Every arm, as the site sees it."""
     weights, own, theta, radius, errors = site.weights, site.own_means, site.theta, site.radius, site.errors
     losses = losses_of(answer.leader, theta, errors, site.stopped)
     verdicts = [site.arms.standing(name) for name in site.arms.names]
     return [
-        ArmState(
+        models.ArmState(
             name=name,
             estimate=theta[k],
             radius=radius[k],
@@ -267,10 +252,10 @@ def _arm_states(site: Site, answer: Answer) -> list[ArmState]:
     ]
 
 
-def point_of(site: Site, at: float) -> HistoryPoint:
+def point_of(site: Site, at: float) -> models.HistoryPoint:
     """A site as its history shows it: a part of what the state shows."""
     radii = [radius if error is None else error for radius, error in zip(site.radius, site.errors, strict=True)]
-    return HistoryPoint(
+    return models.HistoryPoint(
         at=at,
         estimates=list(site.theta),
         radii=radii,
@@ -281,12 +266,12 @@ def point_of(site: Site, at: float) -> HistoryPoint:
     )
 
 
-def arms_body(arms: Arms) -> ArmsBody:
+def arms_body(arms: Arms) -> models.ArmsBody:
     """The arms as ``GET /v1/arms`` shows them."""
-    return ArmsBody(
+    return models.ArmsBody(
         version=arms.version,
         arms=[
-            ArmStatusBody(
+            models.ArmStatusBody(
                 name=name,
                 arm=k,
                 status=(verdict := arms.standing(name)).status,
@@ -301,17 +286,17 @@ def arms_body(arms: Arms) -> ArmsBody:
     )
 
 
-def change_body(arms: Arms, it: ArmChange) -> ArmChangeBody:
+def change_body(arms: Arms, it: ArmChange) -> models.ArmChangeBody:
     """One change."""
     accepted = arms.changes[it.id].accepted > 0
-    return ArmChangeBody(
+    return models.ArmChangeBody(
         id=it.id, version=it.version, change=it.kind, arm=it.arm, by=it.by, at=it.at / 1000.0, accepted=accepted
     )
 
 
-def _neighbour_state(site: Site, name: str, status: NeighbourStatus, left: bool) -> NeighbourState:
+def _neighbour_state(site: Site, name: str, status: NeighbourStatus, left: bool) -> models.NeighbourState:
     carried, address = site.carried(name), status.neighbour.address
-    return NeighbourState(
+    return models.NeighbourState(
         name=name,
         address=None if address is None else str(address),
         reachable=status.reachable and not left,
@@ -323,7 +308,7 @@ def _neighbour_state(site: Site, name: str, status: NeighbourStatus, left: bool)
         last_error=status.last_error,
         left=left,
         flow=[
-            FlowState(arm=arm, value=it.value, weight=it.weight, share=it.share)
+            models.FlowState(arm=arm, value=it.value, weight=it.weight, share=it.share)
             for arm, it in zip(site.arms.names, carried.arms, strict=False)
         ],
         arms_version=status.arms_version,
@@ -343,7 +328,7 @@ class Past:
         self._started, self._feed = started, feed
         self._rates, self._history = Rates(), History()
 
-    def note(self, point: HistoryPoint, reported: int) -> None:
+    def note(self, point: models.HistoryPoint, reported: int) -> None:
         """Keep what the page draws over time, and how many rewards have been reported; it is on disk."""
         self._rates.look(point.at, point.decisions, reported)
         if self._history.add(point):
@@ -354,6 +339,6 @@ class Past:
         """Decisions and rewards of the last minute."""
         return self._rates.per_minute
 
-    def history(self, arms: tuple[str, ...]) -> HistoryBody:
+    def history(self, arms: tuple[str, ...]) -> models.HistoryBody:
         """The response of ``GET /v1/history``."""
-        return HistoryBody(started=self._started, arms=list(arms), points=list(self._history.points))
+        return models.HistoryBody(started=self._started, arms=list(arms), points=list(self._history.points))
