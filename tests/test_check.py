@@ -23,6 +23,7 @@ from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.records import Link
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
+from fedbandit.agent.disk.witness import memory_folder
 from fedbandit.agent.gossip.certificates import init, issue
 from fedbandit.agent.gossip.tls import in_words, read_tls
 from fedbandit.agent.gossip.tunnel import Tunnel
@@ -87,6 +88,7 @@ def test_a_site_that_would_start_and_whose_neighbour_does_not_answer(site):
         "tls.certificate": "ok",
         "tokens": "ok",
         "data": "ok",
+        "witness": "ok",
         "listen.http": "ok",
         "listen.gossip": "ok",
         "neighbour east": "error",
@@ -538,6 +540,15 @@ def test_without_a_file_in_this_folder_commands_name_the_option(tmp_path, monkey
     assert "site.toml: no such file in this folder: use -c FILE" in done.output
 
 
+def test_whether_a_restart_can_go_on_at_once(site, monkeypatch):
+    if memory_folder(None) is not None:
+        assert_found(site.path, "witness", "ok", "in memory: after a quick restart releases go on at once")
+    monkeypatch.setattr("fedbandit.agent.disk.witness._MOUNTS", site.path.with_name("missing"))
+    assert_found(site.path, "witness", "ok", "there is no memory file system", "until all neighbours have answered")
+    edit(site.path, 'data = "data"', 'data = "data"\nwitness = "elsewhere"')
+    assert_found(site.path, "witness", "warning", "elsewhere is not a folder in memory (tmpfs)")
+
+
 def test_exit_codes(running, north, tmp_path):
     alone, wrong = tmp_path / "alone.toml", tmp_path / "wrong.toml"
     alone.write_text(north.read_text().replace(f"127.0.0.1:{running.gossip_ports['east']}", "127.0.0.1:1"))
@@ -552,5 +563,5 @@ def test_exit_codes(running, north, tmp_path):
     code, said = told(under_way[0], within=90)
     assert code == 1
     assert re.search(r"^error +neighbour east .*Connection refused", said, re.MULTILINE)
-    assert said.endswith("1 of 9 checks failed\n")
+    assert said.endswith("1 of 10 checks failed\n")
     assert_mistake(told(under_way[1], within=90), "federation.policy.epsilon")

@@ -268,7 +268,8 @@ def test_a_mistake_is_named(write, before, after, message):
         (
             "[[neighbors]]\nname = 'east'",
             "unknown key 'neighbors'. Did you mean 'neighbours'? "
-            "Known: name, data, most_sites, trust_policy, federation, tls, listen, tokens, decisions, arms, neighbours",
+            "Known: name, data, most_sites, witness, trust_policy, federation, tls, listen, tokens, decisions, arms, "
+            "neighbours",
         ),
     ],
 )

@@ -603,7 +603,7 @@ class LiesAmongFaults(Watched):
         if source.random() < 0.2:
             changes["incarnation"] = message.incarnation + source.choice([1, 7])
         if source.random() < 0.5:
-            made_up = [None, message.seal, Seal(*(source.randrange(1, 60) for _ in range(6)), True, bytes(16))]
+            made_up = [None, message.seal, Seal(*(source.randrange(1, 60) for _ in range(7)), True, bytes(16))]
             changes |= {name: source.choice(made_up) for name in ("seal", "most", "other")}
             changes["to_run"] = source.randrange(60)
         return changes

@@ -90,17 +90,75 @@ def test_a_site_that_never_had_a_neighbour_need_not_ask():
     assert again.doubt.why == "unconfirmed"
 
 
-def test_one_neighbour_is_enough_when_the_others_do_not_answer(network):
-    """After a while, however often that one speaks: a neighbour that hurries cannot confirm before others are asked."""
+def test_a_start_waits_for_every_neighbour_however_often_another_confirms(network):
     network.restart("a")
     network.crash("c")
     for _ in range(100):
         network.exchange("a", "b")
-        network.run()
-    assert network.site("a").doubt is not None
-    network.run(network.now + network.patience)
+        network.run(network.now + 100.0)
+    site, before = network.site("a"), releases(network, "a")
+    teach(network, "a", 60)
+    assert (site.doubt.why, site.waits_for, releases(network, "a")) == ("unconfirmed", ("c",), before)
+    assert "It waits for c." in site.warnings()[0]
+    network.restart("c")
+    talk(network)
+    network.decide("a")
+    assert (site.doubt, site.waits_for) == (None, ())
+    assert releases(network, "a") > before
+
+
+def test_a_neighbour_that_has_left_is_not_waited_for(network):
+    network.restart("a")
+    network.leave("c")
+    talk(network)
     network.decide("a")
     assert network.site("a").doubt is None
+
+
+def seen_by_c_alone(network):
+    """A release of a was shown to c; then c cannot be reached, and a starts from a snapshot from before it."""
+    snapshot = network.snapshot("a")
+    teach(network, "a", 60)
+    network.exchange("a", "c")
+    network.run()
+    network.crash("c")
+    network.put_back("a", snapshot)
+    network.restart("a")
+    for _ in range(20):
+        network.exchange("a", "b")
+        network.run(network.now + 100.0)
+
+
+def test_what_one_neighbour_has_seen_is_not_drawn_again_because_another_confirms(network):
+    """Two draws of one batch in the hands of one neighbour cost epsilon twice."""
+    seen_by_c_alone(network)
+    before = releases(network, "a")
+    teach(network, "a", 60)
+    assert releases(network, "a") == before
+    network.restart("c")
+    talk(network)
+    assert network.site("a").doubt.why == "old"
+    teach(network, "a", 60)
+    assert releases(network, "a") == before
+
+
+def test_a_second_draw_is_named_by_all_who_can_see_it(network):
+    """An operator has confirmed an old file. What c shows later is compared with the file as it was opened."""
+    seen_by_c_alone(network)
+    network.confirm("a")
+    opened = releases(network, "a")
+    teach(network, "a", 120)
+    assert releases(network, "a") > opened + 5, "more than c knows of"
+    network.restart("c")
+    site = network.site("a")
+    assert not any("twice" in it for name in network.names for it in network.site(name).warnings())
+    talk(network)
+    assert (site.doubt.why, site.doubt.by) == ("old", "c")
+    assert any(it.startswith("rewards may have been released twice: c has seen") for it in site.warnings())
+    assert any("a may have released rewards twice" in it for it in network.site("c").warnings())
+    assert not any("twice" in it for it in network.site("b").warnings()), "it has seen one draw"
+    network.restore("a")
+    assert any("twice" in it for it in site.warnings()), "it is still true"
 
 
 def test_a_neighbour_that_lost_its_disk_cannot_confirm():
@@ -137,6 +195,91 @@ def test_while_nothing_is_released_decisions_stay(network):
     talk(network)
     network.expire("a", before=10.0**9, keep=0)
     assert sum(network.site("a").rewards) == 50
+
+
+# ---------------------------------------------------------------- a witness that no disk carries
+
+
+@pytest.fixture
+def witnessed(network):
+    """The same, where a machine's memory outlives its agent."""
+    network.has_witnesses = True
+    teach(network, "a", 10)
+    return network
+
+
+@pytest.mark.parametrize("crash", [None, "after", "before", "torn"])
+def test_a_killed_agent_goes_on_at_once_although_no_neighbour_answers(witnessed, crash):
+    """Wherever it was killed: a witness that has not heard of the last commit knows no less than anybody else."""
+    for name in ("b", "c"):
+        witnessed.crash(name)
+    witnessed.crash("a", crash)
+    if crash is not None:
+        with pytest.raises(Down):
+            teach(witnessed, "a")
+    witnessed.restart("a")
+    before = releases(witnessed, "a")
+    teach(witnessed, "a", 60)
+    assert witnessed.site("a").doubt is None
+    assert releases(witnessed, "a") > before
+
+
+def test_a_snapshot_is_not_taken_for_the_latest_file(witnessed):
+    snapshot = witnessed.snapshot("a")
+    teach(witnessed, "a", 1)
+    witnessed.put_back("a", snapshot)
+    for _ in range(2):  # what it writes while it waits does not make it the latest
+        witnessed.restart("a")
+        before = releases(witnessed, "a")
+        teach(witnessed, "a", 60)
+        assert (witnessed.site("a").doubt.why, releases(witnessed, "a")) == ("unconfirmed", before)
+
+
+def test_the_latest_file_is_known_again_after_a_snapshot_was_tried(witnessed):
+    snapshot, latest = witnessed.snapshot("a"), None
+    teach(witnessed, "a", 1)
+    latest = witnessed.snapshot("a")
+    witnessed.put_back("a", snapshot)
+    witnessed.restart("a")
+    teach(witnessed, "a", 60)
+    witnessed.put_back("a", latest)
+    witnessed.restart("a")
+    assert witnessed.site("a").doubt is None
+
+
+def test_a_snapshot_that_was_confirmed_leaves_the_latest_file_unknown(witnessed):
+    """It has released: who puts the other file back must ask."""
+    snapshot = witnessed.snapshot("a")
+    teach(witnessed, "a", 1)
+    latest = witnessed.snapshot("a")
+    witnessed.put_back("a", snapshot)
+    witnessed.restart("a")
+    witnessed.confirm("a")
+    teach(witnessed, "a", 1)
+    witnessed.put_back("a", latest)
+    witnessed.restart("a")
+    assert witnessed.site("a").doubt.why == "unconfirmed"
+
+
+def test_after_a_reboot_neighbours_are_asked(witnessed):
+    witnessed.reboot("a")
+    assert witnessed.site("a").doubt.why == "unconfirmed"
+    talk(witnessed)
+    witnessed.decide("a")
+    witnessed.restart("a")
+    assert witnessed.site("a").doubt is None, "it was confirmed, and is known again"
+
+
+@pytest.mark.parametrize("why", ["old", "paused"])
+def test_a_process_that_is_in_doubt_leaves_no_witness(witnessed, why):
+    site = witnessed.site("a")
+    if why == "paused":
+        site.pause(10**6)
+    else:
+        assert after_a_copy_was_used(witnessed).doubt.why == "old"
+    witnessed.decide("a")
+    witnessed.restart("a")
+    assert witnessed.site("a").doubt.why == "unconfirmed"
 
 
 # ---------------------------------------------------------------- an old file
@@ -391,7 +534,7 @@ def test_a_incarnation_that_a_liar_claims_does_not_become_the_sites(network):
 def test_what_a_neighbour_told_of_processes_goes_when_it_leaves(network):
     site = network.site("a")
     offer = network.site("b").offer("a").result
-    site.receive_offer(replace(offer, other=Seal(1, 0, 0, 77, site.run, 0, True, bytes(16))))
+    site.receive_offer(replace(offer, other=Seal(1, 0, 0, 77, site.run, 0, 0, True, bytes(16))))
     assert any("another process" in said for said in site.warnings())
     site.leave("b")
     assert not any("another process" in said for said in site.warnings())
@@ -506,7 +649,7 @@ def test_a_neighbour_can_forge_no_seal(network):
             network.restart("a")
         site = network.site("a")
         true = network.site("b").offer("a").result
-        forged = Seal(site.incarnation, 10**6, 10**6, 77, site.run, 0, True, bytes(16))
+        forged = Seal(site.incarnation, 10**6, 10**6, 77, site.run, 0, 0, True, bytes(16))
         for lie in ({"most": forged}, {"other": forged}, {"most": replace(true.most, releases=10**6)}):
             site.receive_offer(replace(network.site("b").offer("a").result, **lie))
             assert (None if site.doubt is None else site.doubt.why) == ("unconfirmed" if restarted else None)
@@ -608,9 +751,23 @@ class Seen(Watched):
         if not cut and message.receiver in self._sites:
             for identity, names in told[:count]:
                 for name in names:
-                    first = self.shown.setdefault((message.sender, name), identity)
-                    assert first == identity, f"{message.sender}: the reward of {name} was released twice"
+                    seen = self.shown.setdefault((message.sender, name), {})
+                    seen[message.receiver] = identity
+                    assert len({*seen.values()}) == 1, f"{message.sender}: the reward of {name} was released twice"
         super()._deliver(message)
+
+    def lose_disk(self, name, clock_behind=False):
+        super().lose_disk(name, clock_behind)
+        self.forget(name)
+
+    def leave(self, name):
+        super().leave(name)
+        self.forget(name)
+
+    def forget(self, name):
+        """What a site that is gone, or has lost its disk, has seen it can show nobody: see docs/operations.md."""
+        for seen in self.shown.values():
+            seen.pop(name, None)
 
 
 class StoryOfCopies(Story):
@@ -619,6 +776,7 @@ class StoryOfCopies(Story):
     def __init__(self, seed, terms):
         self.copies, self.put_back, self.restored, self.ids = {}, 0, 0, set()
         super().__init__(seed, Seen, terms)
+        self.network.has_witnesses, self.is_helped = seed % 4 < 2, seed % 3 > 0
 
     def fault(self):
         name = self.random.choice(self.network.names)
@@ -645,18 +803,22 @@ class StoryOfCopies(Story):
         self.copies.pop(name, None)
 
     def go_back(self, name):
-        """An operator puts a snapshot back. All neighbours are there to be asked: see docs/security.md."""
+        """An operator puts a snapshot back. Which neighbours can be asked then is left to chance, or they all can."""
         snapshot, then = self.copies[name]
         self.network.put_back(name, snapshot)
         self.disks.append(self.network._disks[name])
         for its, was in zip(self.told_by_now(), then, strict=True):
             its[name] = copy(was)
         self.put_back += 1
+        self.network.run()  # what is under way arrives before anybody is asked
+        if self.is_helped:
+            self.ask_all()
+
+    def ask_all(self):
         self.network.heal()
         for other in self.network.names:
             if other not in self.network.running:
                 self.network.restart(other)
-        self.network.run()  # what is under way arrives before anybody is asked
         faults, self.network.faults = self.network.faults, replace(self.network.faults, loss=0.0)
         for _ in range(3):
             self.sweep()
@@ -713,7 +875,6 @@ def play_copies(seed, terms):
         if site.waits == "for one":
             network.restore(name)  # no neighbour knows its file, for all have lost their disks: it may be old
             story.forget(name)
-    network.run(network.now + network.patience)
     for _ in range(UNDERSTOOD):
         story.sweep()
     assert network.imbalance() <= 1e-12

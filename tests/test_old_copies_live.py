@@ -13,6 +13,7 @@ from fedbandit import Client
 from fedbandit.agent.core.memory_network import MemoryJournal, imbalance
 from fedbandit.agent.core.release_guard import Presence
 from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.witness import memory_folder
 from fedbandit.cli import app
 from fedbandit.local.processes import LocalFederation, _free_ports
 from live import TERMS, serving
@@ -196,7 +197,8 @@ def test_files_that_the_agent_refuses_are_restored_while_it_is_stopped(federatio
     assert code == 0, output
     assert "0 decisions that only this process knows stay" in output
     restart(federation, "a")
-    wait_until(lambda: held(federation, "a") is None)
+    assert held(federation, "a") == "unconfirmed", "the witness knows nothing of this file"
+    wait_until(lambda: held(federation, "a") is None, 40)
     before = releases(federation, "a")
     decide_and_reward(federation, "a", 100)
     assert releases(federation, "a") > before
@@ -250,6 +252,35 @@ def test_two_processes_of_one_folder_both_stop_until_the_operator_says_which_one
     wait_until(lambda: not any("two processes" in said for said in state(federation, "b")["warnings"]))
 
 
+def forget_witness(federation, name):
+    """What a reboot does."""
+    identity = federation.state_file(name).with_name("state.sqlite-commits").read_bytes()[8:24]
+    (memory_folder(None) / f"fedbandit-{identity.hex()}").unlink()
+
+
+@pytest.mark.slow
+def test_an_agent_that_was_killed_releases_at_once_and_one_whose_folder_was_put_back_waits(tmp_path):
+    """In the same seconds, with nobody to ask: only the witness tells one from the other."""
+    with running(tmp_path, LINKS, num_agents=3) as federation:
+        decide_and_reward(federation, "a", 30)
+        come_through(federation, "a", "b", 3)
+        federation.kill("b")
+        federation.kill("a")
+        copied(federation, "a", tmp_path / "snapshot")
+        restart(federation, "a")
+        before = releases(federation, "a")
+        decide_and_reward(federation, "a", 60)
+        assert held(federation, "a") is None
+        assert releases(federation, "a") > before
+        federation.kill("a")
+        put_back(federation, "a", tmp_path / "snapshot")
+        restart(federation, "a")
+        before = releases(federation, "a")
+        decide_and_reward(federation, "a", 60)
+        assert (held(federation, "a"), releases(federation, "a")) == ("unconfirmed", before)
+        assert state(federation, "a")["waits_for"] == ["b"]
+
+
 @pytest.mark.slow
 def test_a_site_with_nobody_to_ask_waits_for_its_operator(tmp_path):
     with running(tmp_path, LINKS, num_agents=3) as federation:
@@ -257,6 +288,7 @@ def test_a_site_with_nobody_to_ask_waits_for_its_operator(tmp_path):
         come_through(federation, "a", "b", 3)
         for name in ("a", "b"):
             federation.kill(name)
+        forget_witness(federation, "a")
         restart(federation, "a")
         before = releases(federation, "a")
         decide_and_reward(federation, "a", 60)

@@ -141,7 +141,7 @@ class TestRefusals:
     def test_another_version_is_refused_with_both_numbers(self):
         form = pb.Offer.FromString(wire.encode(an_offer()))
         form.wire = 7
-        with pytest.raises(WireError, match="wire must be 1, the version that this agent speaks, not 7"):
+        with pytest.raises(WireError, match="wire must be 2, the version that this agent speaks, not 7"):
             decode_offer(form.SerializeToString())
 
     def test_fields_of_a_later_version_are_skipped(self):

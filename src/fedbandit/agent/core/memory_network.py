@@ -20,7 +20,7 @@ from fedbandit.agent.core.decisions import Request, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import Offer, Reply
 from fedbandit.agent.core.records import DecisionRecord, Numbering, Record, Released, Renewed, Stored
-from fedbandit.agent.core.release_guard import Presence, Restored
+from fedbandit.agent.core.release_guard import Mark, Presence, Restored
 from fedbandit.agent.core.site import Refused, Site, Step
 from fedbandit.checks import InvalidArgument, instance, whole_number
 from fedbandit.privacy.noise import GRID, NoiseSource
@@ -72,6 +72,11 @@ class MemoryJournal:
         for _, records in self._transactions:
             stored.apply(records)
         return stored
+
+    @property
+    def commits(self) -> int:
+        """How many transactions are on the disk."""
+        return sum(whole for whole, _ in self._transactions)
 
     def copy(self) -> "MemoryJournal":
         """A snapshot of the disk."""
@@ -154,8 +159,8 @@ class MemoryNetwork:
     * ``links``: pairs of names; every name is an agent, which starts at once on an empty disk
     * ``noise``: the source for releases; default: rounded Laplace noise from the seed
     * ``accepts``: whose changes of the arms each agent accepts; those that are not listed accept nobody's
-    * ``faults`` may be changed at any time; ``now`` is the virtual time; after so much ``patience`` an agent whose file
-      one neighbour has confirmed no longer waits for the others
+    * ``faults`` may be changed at any time; ``now`` is the virtual time
+    * ``has_witnesses``: machines have a memory that outlives an agent, and no snapshot of its disk carries
     """
 
     def __init__(
@@ -165,6 +170,7 @@ class MemoryNetwork:
         seed: int = 0,
         faults: Faults = Faults(),  # noqa: B008  # frozen
         noise: NoiseSource | None = None,
+        has_witnesses: bool = False,
     ) -> None:
         """Start all agents."""
         instance("terms", terms, Federation, "a Federation")
@@ -181,9 +187,9 @@ class MemoryNetwork:
         self._flying: list[tuple[float, int, Offer | Reply | SignedChanges]] = []
         self.accepts: dict[str, Accepts] = {}
         self._sent = 0
-        self.patience = 10.0
         self._incarnations = self._runs = 0
-        self._confirmed: dict[str, float] = {}  # since when a neighbour has confirmed an agent, and not all have
+        self.has_witnesses = has_witnesses
+        self._witnessed: dict[str, Mark] = {}
         for name in dict.fromkeys(name for link in self.links for name in link):
             self.restart(name)
 
@@ -248,11 +254,8 @@ class MemoryNetwork:
         return result
 
     def _wait(self, name: str, site: Site) -> None:
-        """Let an agent go on once all neighbours have answered, or those that have not are waited for no longer."""
-        waits = site.waits
-        if waits in ("no", "for one"):
-            self._confirmed.pop(name, None)
-        elif waits == "for none" or self.now - self._confirmed.setdefault(name, self.now) >= self.patience:
+        """Let an agent go on once all neighbours have answered."""
+        if site.waits == "for none":
             self._commit(name, site.go_on())
 
     def _commit(self, name: str, step: Step[_Result]) -> _Result:
@@ -261,7 +264,17 @@ class MemoryNetwork:
         except Crashed as crash:
             self.crash(name)
             raise Down(f"{name} died {crash}") from crash
+        if self.has_witnesses:
+            self._mark(name)
         return step.result
+
+    def _mark(self, name: str) -> None:
+        """Tell the witness of an agent's machine what is on its disk, before anybody else is told."""
+        site, disk = self._sites[name], self._disks[name]
+        if site.may_release:
+            self._witnessed[name] = Mark(disk.key, site.stored.run, disk.commits)
+        elif name in self._witnessed and self._witnessed[name].run == site.stored.run:
+            del self._witnessed[name]
 
     # ---------------------------------------------------------------- arms
 
@@ -373,6 +386,11 @@ class MemoryNetwork:
         self._incarnations += 1
         return self._do(name, lambda site: site.restore(self._incarnations, self._next_run()))
 
+    def reboot(self, name: str) -> None:
+        """Restart an agent's machine, and the agent: its witness knows nothing any more."""
+        self._witnessed.pop(name, None)
+        self.restart(name)
+
     def restart(self, name: str) -> None:
         """Start an agent from its disk, or on an empty one if it has none; a running one is killed first."""
         if name not in self._disks:
@@ -387,7 +405,9 @@ class MemoryNetwork:
 
     def open_site(self, name: str, disk: MemoryJournal) -> Site:
         """A site as its disk knows it. A test may plant another one here."""
-        return Site(name, self.terms, disk.load(), self._noise, Presence(self._next_run()))
+        stored, mark = disk.load(), self._witnessed.get(name)
+        is_vouched = mark is not None and mark.vouches_for(Mark(disk.key, stored.run, disk.commits))
+        return Site(name, self.terms, stored, self._noise, Presence(self._next_run(), is_vouched))
 
     def new_disk(self, incarnation: int) -> MemoryJournal:
         """An empty disk. A test may plant another one here."""

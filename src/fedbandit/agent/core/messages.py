@@ -49,7 +49,7 @@ TAG_SIZE = 16
 MAX_RUN = 2**63 - 1
 """Runs are drawn from 1 to this; 0: none."""
 
-_NUMBERS = struct.Struct("<qqqqqq?")
+_NUMBERS = struct.Struct("<qqqqqqq?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class Seal:
     * ``run``: the process that sent it
     * ``other``: another process of the site's name, as the neighbour said; 0: none
     * ``parent``: the process that had opened the file before it; 0: none
+    * ``opened``: how often its file had released anything when it opened it
     * ``sure``: its file had been confirmed, so that it may have released
     * ``tag``: 128 bits that only the site's key tells
     """
@@ -72,6 +73,7 @@ class Seal:
     run: int
     other: int
     parent: int
+    opened: int
     sure: bool
     tag: bytes
 
@@ -83,6 +85,7 @@ class Seal:
         whole_number("seal.run", self.run, 1, MAX_RUN)
         whole_number("seal.other", self.other, 0, MAX_RUN)
         whole_number("seal.parent", self.parent, 0, MAX_RUN)
+        whole_number("seal.opened", self.opened, 0, MAX_RUN)
         if len(self.tag) != TAG_SIZE:
             raise InvalidArgument("seal.tag", f"{len(self.tag)} bytes", f"{TAG_SIZE} bytes")
 
@@ -94,14 +97,15 @@ class Seal:
     @property
     def numbers(self) -> tuple[int, ...]:
         """All that the tag is for."""
-        return self.incarnation, self.releases, self.version, self.run, self.other, self.parent, self.sure
+        return self.incarnation, self.releases, self.version, self.run, self.other, self.parent, self.opened, self.sure
 
 
 def sealed(
-    key: bytes, neighbour: str, place: tuple[int, int, int], run: int, other: int, parent: int, sure: bool
+    key: bytes, neighbour: str, place: tuple[int, int, int], run: int, other: int, parent: int, opened: int, sure: bool
 ) -> Seal:
     """The seal for a message to a neighbour."""
-    return Seal(*place, run, other, parent, sure, _tag(key, neighbour, (*place, run, other, parent, sure)))
+    numbers = run, other, parent, opened, sure
+    return Seal(*place, *numbers, _tag(key, neighbour, (*place, *numbers)))
 
 
 def is_genuine(seal: Seal, key: bytes, neighbour: str) -> bool:
@@ -130,6 +134,12 @@ class HeldSeals:
     def beside(self, run: int) -> Seal | None:
         """The last seal of another run than this one."""
         return self.other if self.run == run else self.latest
+
+    def drawn_twice(self, seal: Seal) -> bool:
+        """Whether a process has released although its file, as it opened it, lacked releases that another has shown."""
+        shown = [it for it in (self.latest, self.other, self.most) if it is not None and it.run != seal.run]
+        lacks = any(it.incarnation == seal.incarnation and it.releases > seal.opened for it in shown)
+        return lacks and seal.releases > seal.opened
 
     def receive(self, seal: Seal) -> "HeldSeals":
         """After one more. One that was overtaken by a later one of its run changes nothing."""
@@ -171,8 +181,9 @@ def _from_text(text: str) -> Seal | None:
     content = bytes.fromhex(text)
     if len(content) != _NUMBERS.size + TAG_SIZE:
         raise InvalidArgument("seals", f"{len(content)} bytes", f"{_NUMBERS.size + TAG_SIZE} bytes")
-    incarnation, releases, version, run, other, parent, sure = _NUMBERS.unpack(content[: _NUMBERS.size])
-    return Seal(incarnation, releases, version, run, other, parent, sure, content[_NUMBERS.size :])
+    *numbers, sure = _NUMBERS.unpack(content[: _NUMBERS.size])
+    incarnation, releases, version, run, other, parent, opened = numbers
+    return Seal(incarnation, releases, version, run, other, parent, opened, sure, content[_NUMBERS.size :])
 
 
 # ---------------------------------------------------------------- messages

@@ -35,6 +35,7 @@ __all__ = [
     "warnings_of_forgetting",
     "warnings_of_network",
     "warnings_of_processes",
+    "warnings_of_second_draws",
     "warnings_of_terms",
     "warnings_of_unbelieved",
     "warnings_of_unlisted",
@@ -180,14 +181,17 @@ def warnings_of_network(arms: Sequence[str], holdout: Holdout | None, unrest: fl
     return tuple(said)
 
 
-def warnings_of_processes(doubt: Doubt | None, namesakes: Iterable[str], split: Iterable[str]) -> tuple[str, ...]:
+def warnings_of_processes(
+    doubt: Doubt | None, waits_for: Sequence[str], namesakes: Iterable[str], split: Iterable[str]
+) -> tuple[str, ...]:
     """Why nothing is released here, and which names two processes bear, as far as neighbours show."""
     said: list[str] = []
     match doubt:
         case Doubt("unconfirmed"):
+            whom = f"It waits for {', '.join(waits_for)}." if waits_for else "They are being asked."
             said.append(
-                "nothing is released until a neighbour has confirmed that this data folder is the latest. That happens "
-                "by itself when one answers. Only if none will, and no copy of the folder has run since it last ran "
+                f"nothing is released until all neighbours have answered that this data folder is the latest. {whom} "
+                "That happens by itself. Only if they will not, and no copy of the folder has run since it last ran "
                 "here: 'fedbandit confirm'."
             )
         case Doubt("old", _, proof):
@@ -208,6 +212,21 @@ def warnings_of_processes(doubt: Doubt | None, namesakes: Iterable[str], split: 
         for by in sorted(namesakes)
     ]
     said += [f"two processes speak as {name}: its operator should stop one of them." for name in sorted(split)]
+    return tuple(said)
+
+
+def warnings_of_second_draws(here: Iterable[str], there: Iterable[str]) -> tuple[str, ...]:
+    """What shows that rewards were released twice: by this site, or by others, as was seen here."""
+    said = [
+        f"rewards may have been released twice: {shown}. For those rewards epsilon counts twice. An old copy of the "
+        "folder was used."
+        for shown in here
+    ]
+    said += [
+        f"{name} may have released rewards twice: it was started with a data folder that lacked releases which were "
+        "seen here, and has released since. Tell its operator."
+        for name in sorted(there)
+    ]
     return tuple(said)
 
 

@@ -1,9 +1,10 @@
 """Whether this process may release, and what is left of a file that may be old.
 
 A snapshot that is put back, a copied folder, an image that is rolled back: an old file would release its rewards a
-second time, with other noise. So after a start, and after a pause, nothing is released until a neighbour has confirmed
-that the file is current, or the operator has (``Presence``). All of this is in memory alone: a process that starts
-again asks again.
+second time, with other noise. So after a start, and after a pause, nothing is released until every neighbour has
+answered and none knows better, or the operator has confirmed the file (``Presence``). All of this is in memory alone: a
+process that starts again asks again, unless a witness that no disk carries has seen the file's last commit (``Mark``).
+What neighbours show later is compared with the file as it was opened.
 
 With a file that is old a site can begin a new incarnation (``records_of_new_incarnation``). Nobody can tell in what its
 rewards were released since it was copied. So rewards that it holds and that are in none of its own releases are
@@ -24,7 +25,16 @@ from fedbandit.policies import FedBatch
 from fedbandit.policies.plain import NO_ARM
 from fedbandit.rules import flow
 
-__all__ = ["Doubt", "FileIsCurrent", "FileIsOld", "Presence", "Restored", "SealPlace", "records_of_new_incarnation"]
+__all__ = [
+    "Doubt",
+    "FileIsCurrent",
+    "FileIsOld",
+    "Mark",
+    "Presence",
+    "Restored",
+    "SealPlace",
+    "records_of_new_incarnation",
+]
 
 
 SealPlace = tuple[int, int, int]
@@ -43,7 +53,7 @@ class FileIsCurrent(Refused):
 class Doubt:
     """Why nothing is released now.
 
-    * ``unconfirmed``: no neighbour has confirmed the file since the start, or since a pause
+    * ``unconfirmed``: not every neighbour has answered since the start, or since a pause
     * ``old``: a neighbour has shown a seal of this file from a later time
     * ``split-brain``: another process of this name has spoken to a neighbour since this one started
 
@@ -58,12 +68,34 @@ class Doubt:
 _RANK = {"unconfirmed": 0, "split-brain": 1, "old": 2}
 
 
+@dataclass(frozen=True)
+class Mark:
+    """How far a file was: its identity, the process that opened it last, and its commits.
+
+    A witness holds that of a process that may release, after its last commit, where a disk that is put back cannot
+    carry it: in memory that lives as long as the machine runs. The process behind a mark has sent nothing that is not
+    in the file's first ``commits`` commits.
+    """
+
+    identity: bytes
+    run: int
+    commits: int
+
+    def vouches_for(self, file: "Mark") -> bool:
+        """Whether a file holds all that was sent from it.
+
+        It may be ahead: the process died after a commit, before it had told its witness, or anybody else. Another
+        process has opened it if its run differs: it may be ahead, and lack what was sent all the same.
+        """
+        return (file.identity, file.run) == (self.identity, self.run) and file.commits >= self.commits
+
+
 class Presence:
     """What a process knows of itself. ``run`` is a random number; 0: nobody asks, as in a simulation without faults."""
 
-    def __init__(self, run: int = 0) -> None:
-        """A process that starts."""
-        self.run = run
+    def __init__(self, run: int = 0, is_vouched: bool = False) -> None:
+        """A process that starts; ``is_vouched``: a witness knows its file as the latest."""
+        self.run, self.is_vouched = run, is_vouched
         self.doubt: Doubt | None = Doubt("unconfirmed") if run else None
         self.first: int | None = None
         """Decisions up to this number may be in another process's file, too, and released by it."""
@@ -81,6 +113,10 @@ class Presence:
         self._has_spoken = False
         self._confirmed_by: set[str] = set()
         self._answered: set[str] = set()
+        self._opened: dict[str, SealPlace] | None = None  # where the file was on each link when it was opened
+        self._opened_anew: SealPlace = 0, 0, 0  # the same on a link that it did not know
+        self.drawn_twice: dict[str, str] = {}
+        """What shows that this process has drawn again what a neighbour had seen, by neighbour."""
 
     def begin(self, stored: Stored) -> None:
         """Look at the file when it is opened first; the process remembers the rest when it has to open it again."""
@@ -91,8 +127,18 @@ class Presence:
             return
         self.first, self.parent = stored.numbering.decisions, stored.run
         self._has_spoken = any(link.incarnation > 0 for link in stored.links.values())
-        if self.first == 0:  # nothing in it can have been released
+        if self.first == 0 or self.is_vouched:  # nothing in it can have been released; or all of it is there
             self._trust()
+
+    def compare_with(self, links: Mapping[str, SealPlace], releases: tuple[int, int], anew: bool = False) -> None:
+        """The file as it is opened, or as a new incarnation begins: places on links, its incarnation and releases."""
+        if self._opened is None or anew:
+            self._opened, self._opened_anew = dict(links), (*releases, 0)
+
+    @property
+    def opened_releases(self) -> int:
+        """How often the file had released anything when it was opened."""
+        return self._opened_anew[1]
 
     def _trust(self) -> None:
         self.doubt, self._is_fresh = None, False
@@ -129,11 +175,22 @@ class Presence:
         """
         self.last_incarnations[by] = max(self.last_incarnations.get(by, 0), seal.incarnation)
         knows_this = not self._runs.isdisjoint({seal.run, seal.other, seal.parent})
-        is_later = seal.place > mine and (seal.run in self._runs or seal.other not in self._runs)
-        if (seal.incarnation, seal.releases) > mine[:2] or is_later:
-            self._doubt(Doubt("old", by, _proof(seal, mine, by)), knows_this, decided)
+        known = mine if knows_this else self._place_as_opened(by, mine)
+        is_later = seal.place > known and (seal.run in self._runs or seal.other not in self._runs)
+        if (seal.incarnation, seal.releases) > known[:2] or is_later:
+            if not knows_this and seal.incarnation == known[0] and seal.releases > known[1] < mine[1]:
+                self.drawn_twice[by] = (
+                    f"{by} has seen {seal.releases} releases of this data folder, which had {known[1]} when it was "
+                    f"opened and has {mine[1]} now"
+                )
+            self._doubt(Doubt("old", by, _proof(seal, known, by)), knows_this, decided)
         elif seal.other == self.run:
             self._doubt(Doubt("split-brain", by), knows_this, decided)
+
+    def _place_as_opened(self, by: str, mine: SealPlace) -> SealPlace:
+        """A process that did not come after this one had a file that this one should have opened, or a later one."""
+        place = (self._opened or {}).get(by, self._opened_anew)
+        return place if place[0] == mine[0] else mine  # the link, or the site, has begun another incarnation since
 
     def _doubt(self, found: Doubt, knows_this: bool, decided: int) -> None:
         is_first = self.doubt is None or self.doubt.why == "unconfirmed"
@@ -158,16 +215,21 @@ class Presence:
         self.last_incarnations.pop(neighbour, None)
 
     def is_waiting(self, neighbours: Collection[str]) -> Literal["for one", "for some", "for none", "no"]:
-        """For whom a process waits before it releases: no neighbour, not all, or all have answered; or not at all."""
+        """For whom a process waits before it releases: nobody knows its file, not all, or all have answered; or not."""
         if self.doubt is None or self.doubt.why != "unconfirmed":
             return "no"
-        if not self._confirmed_by:
-            return "for one"
-        return "for none" if self._answered.issuperset(neighbours) else "for some"
+        if self.waits_for(neighbours):
+            return "for some"
+        return "for none" if self._confirmed_by else "for one"
 
-    def go_on(self) -> None:
-        """Some neighbour has confirmed, and the driver has waited for the others, and for another process."""
-        if self.doubt is not None and self.doubt.why == "unconfirmed" and self._confirmed_by:
+    def waits_for(self, neighbours: Collection[str]) -> tuple[str, ...]:
+        """The neighbours that have not answered a process which waits."""
+        is_waiting = self.doubt is not None and self.doubt.why == "unconfirmed"
+        return tuple(name for name in neighbours if is_waiting and name not in self._answered)
+
+    def go_on(self, neighbours: Collection[str]) -> None:
+        """Every neighbour has answered, one knows the file, and the driver has waited for another process to speak."""
+        if self.is_waiting(neighbours) == "for none":
             self._trust()
 
     def pause(self, run: int) -> None:

@@ -62,6 +62,7 @@ from fedbandit.agent.core.notices import (
     warnings_of_claims,
     warnings_of_network,
     warnings_of_processes,
+    warnings_of_second_draws,
     warnings_of_unbelieved,
 )
 from fedbandit.agent.core.player import Player
@@ -178,7 +179,9 @@ class Site:
         self._presence.begin(stored)
         self._split: set[str] = set()  # neighbours of whom two processes have spoken
         self._past_runs: dict[str, deque[int]] = {}  # processes of neighbours that others have followed
+        self._drawn_twice: set[str] = set()  # neighbours that have released again what was seen here
         self._take_over(stored)
+        self._compare_with_this()
 
     def _take_over(self, stored: Stored) -> None:
         name, terms, noise = self.name, self.terms, self._noise
@@ -203,6 +206,11 @@ class Site:
         self._has_exchanged = False
         self._count()
         self._player.look(self.gossiped, range(num_arms))
+
+    def _compare_with_this(self, anew: bool = False) -> None:
+        """What neighbours show of other processes is compared with the file as it is now."""
+        places = {it.neighbour: self._place(it) for it in self._stored.links.values()}
+        self._presence.compare_with(places, (self.incarnation, sum(self.releases)), anew)
 
     def _count(self) -> None:
         """Tell the page how many sites take part, and what they have released, as far as is known here."""
@@ -253,9 +261,19 @@ class Site:
         return None if doubt is not None and doubt.why == "unconfirmed" and not self._stored.links else doubt
 
     @property
+    def may_release(self) -> bool:
+        """Whether what is written now may be shown to others as this file's next."""
+        return self._presence.doubt is None
+
+    @property
     def waits(self) -> str:
         """For whom the site waits before it releases (``Presence.is_waiting``)."""
         return self._presence.is_waiting(self.neighbours)
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The neighbours that have not answered since the start, while the site waits for them."""
+        return () if self.doubt is None else self._presence.waits_for(self.neighbours)
 
     @property
     def run(self) -> int:
@@ -473,7 +491,8 @@ class Site:
         beyond = self._standings.beyond(self._most_decisions) if self.terms.catches_up else []
         flows = {link.neighbour: link.register[0] for link in self._stored.links.values() if not link.left}
         return (
-            *warnings_of_processes(self.doubt, self._presence.namesakes, self._split),
+            *warnings_of_processes(self.doubt, self.waits_for, self._presence.namesakes, self._split),
+            *warnings_of_second_draws(self._presence.drawn_twice.values(), self._drawn_twice),
             *said,
             *warnings_of_arms(self._arms, self.terms.shares),
             *warnings_of_network(self._arms.names, self.holdout, self._player.unrest),
@@ -824,6 +843,7 @@ class Site:
         least = min(link.incarnation + 1, MAX_COUNT)
         self._standings.forget(neighbour)
         self._split.discard(neighbour)
+        self._drawn_twice.discard(neighbour)
         self._past_runs.pop(neighbour, None)
         self._presence.forget(neighbour)
         self._watch.forget(neighbour)
@@ -887,8 +907,8 @@ class Site:
 
     def _seal(self, link: Link) -> Seal:
         place, other = self._place(link), self._presence.others.get(link.neighbour, 0)
-        parent, is_sure = self._presence.parent, self._presence.doubt is None
-        return sealed(self._stored.key, link.neighbour, place, self.run, other, parent, is_sure)
+        parent, opened, is_sure = self._presence.parent, self._presence.opened_releases, self._presence.doubt is None
+        return sealed(self._stored.key, link.neighbour, place, self.run, other, parent, opened, is_sure)
 
     def _witnessed(self, link: Link, register: flow.Register, message: Message) -> Link:
         """The link after a message: another register, and its seal."""
@@ -898,6 +918,7 @@ class Site:
     def _seals_after(self, link: Link, seal: Seal) -> HeldSeals:
         seals, name = link.seals, link.neighbour
         if seal.run == seals.run:
+            self._compare_draws(name, seals, seal)
             return seals.receive(seal)
         past = self._past_runs.setdefault(name, deque(maxlen=PAST_RUNS))
         if seals.other is not None and seals.other.run not in past:
@@ -908,7 +929,13 @@ class Site:
             self._split.add(name)  # that process lives still: it knows of the one that followed
         else:
             self._split.discard(name)  # one that has just started, or that its operator has confirmed
+            self._compare_draws(name, seals, seal)
         return seals.receive(seal)
+
+    def _compare_draws(self, name: str, seals: HeldSeals, seal: Seal) -> None:
+        """A neighbour's process may have released again what an earlier one had shown here."""
+        if seals.drawn_twice(seal):
+            self._drawn_twice.add(name)
 
     def _link(self, neighbour: str) -> Link:
         link = self._stored.links.get(neighbour)
@@ -966,8 +993,8 @@ class Site:
         return self._step(None, *records)
 
     def go_on(self) -> Step[None]:
-        """The driver has waited long enough since a neighbour confirmed the file."""
-        self._presence.go_on()
+        """The driver has waited long enough since all neighbours have answered."""
+        self._presence.go_on(self.neighbours)
         return Step(None)
 
     def pause(self, run: int) -> Step[None]:
@@ -995,6 +1022,7 @@ class Site:
         stored.apply(records)
         self._presence.renewed(run, incarnation)
         self._take_over(stored)
+        self._compare_with_this(anew=True)
         return Step(restored, records)
 
     # ---------------------------------------------------------------- the operator's own bound

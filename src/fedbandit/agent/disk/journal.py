@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from secrets import token_bytes
@@ -19,6 +19,7 @@ from struct import error as StructError  # noqa: N812  # a class
 
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.records import Record, Stored
+from fedbandit.agent.core.release_guard import Mark
 from fedbandit.agent.disk.rows import SCHEMA, BadRows, Rows, check_pages, check_tables, make_file
 from fedbandit.agent.disk.state_files import (
     IDENTITY_SIZE,
@@ -152,6 +153,8 @@ class SqliteJournal:
         """
         self._path, self._terms = Path(path), terms
         self._place: Place | None = None
+        self.tell: Callable[[Mark], None] | None = None
+        """Whom to tell how far the file is, after each commit and before it returns."""
         self._is_accepted = accept_old
         incarnation = whole_number("incarnation", incarnation, 1, 2**62)
         check_files(self._path)
@@ -202,6 +205,12 @@ class SqliteJournal:
     def _examined(self, file: sqlite3.Connection, name: str, accept_old: bool) -> Rows:
         return examined(self._path, file, name, self._terms, None if accept_old else self._counter)
 
+    @property
+    def mark(self) -> Mark:
+        """How far the file is."""
+        agent = self._rows.agent
+        return Mark(agent.identity, agent.run, agent.commits)
+
     def load(self) -> Stored:
         """What the committed records add up to."""
         try:
@@ -230,6 +239,8 @@ class SqliteJournal:
             if self._place is not None:
                 self._place.check()
             self._counter.count(self._rows.agent.commits)
+            if self.tell is not None:
+                self.tell(self.mark)
         except (sqlite3.Error, BadRows) as error:
             raise self._refuse(str(error)) from error
         except OSError as error:

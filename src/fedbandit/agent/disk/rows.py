@@ -34,7 +34,7 @@ from fedbandit.agent.core.messages import as_text, from_text
 from fedbandit.checks import InvalidArgument
 from fedbandit.policies.plain import NO_ARM
 
-SCHEMA = 7
+SCHEMA = 8
 """The version of the tables. A file of another one is refused."""
 
 _TABLES = (

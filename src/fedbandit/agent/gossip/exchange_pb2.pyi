@@ -21,7 +21,7 @@ class Standing(_message.Message):
     def __init__(self, site: _Optional[str] = ..., incarnation: _Optional[int] = ..., version: _Optional[int] = ..., weight: _Optional[float] = ..., released: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Seal(_message.Message):
-    __slots__ = ("incarnation", "releases", "version", "run", "other", "sure", "tag", "parent")
+    __slots__ = ("incarnation", "releases", "version", "run", "other", "sure", "tag", "parent", "opened")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     RELEASES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class Seal(_message.Message):
     SURE_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     releases: int
     version: int
@@ -38,7 +39,8 @@ class Seal(_message.Message):
     sure: bool
     tag: bytes
     parent: int
-    def __init__(self, incarnation: _Optional[int] = ..., releases: _Optional[int] = ..., version: _Optional[int] = ..., run: _Optional[int] = ..., other: _Optional[int] = ..., sure: _Optional[bool] = ..., tag: _Optional[bytes] = ..., parent: _Optional[int] = ...) -> None: ...
+    opened: int
+    def __init__(self, incarnation: _Optional[int] = ..., releases: _Optional[int] = ..., version: _Optional[int] = ..., run: _Optional[int] = ..., other: _Optional[int] = ..., sure: _Optional[bool] = ..., tag: _Optional[bytes] = ..., parent: _Optional[int] = ..., opened: _Optional[int] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("flow", "version", "writer")

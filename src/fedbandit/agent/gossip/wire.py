@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-WIRE = 1
+WIRE = 2
 """The version of the format."""
 
 MAX_BYTES = 2**20
@@ -91,14 +91,15 @@ def encode(message: Offer | Reply) -> bytes:
 
 def _encode(seal: Seal, form: pb.Seal) -> None:
     form.incarnation, form.releases, form.version = seal.place
-    form.run, form.other, form.parent, form.sure, form.tag = seal.run, seal.other, seal.parent, seal.sure, seal.tag
+    form.run, form.other, form.parent, form.opened = seal.run, seal.other, seal.parent, seal.opened
+    form.sure, form.tag = seal.sure, seal.tag
 
 
 def _decoded(form: pb.Offer | pb.Reply, name: Literal["seal", "other", "most"]) -> Seal | None:
     if not form.HasField(name):
         return None
     it: pb.Seal = getattr(form, name)
-    return Seal(it.incarnation, it.releases, it.version, it.run, it.other, it.parent, it.sure, it.tag)
+    return Seal(it.incarnation, it.releases, it.version, it.run, it.other, it.parent, it.opened, it.sure, it.tag)
 
 
 def decode_offer(data: bytes, most: int = MAX_BYTES) -> Offer:

@@ -131,6 +131,7 @@ def site_state(
         incarnation=site.incarnation,
         started=started,
         held=None if site.doubt is None else site.doubt.why,
+        waits_for=list(site.waits_for),
         insecure=tls is None,
         certificate_until=None if until is None else until.timestamp(),
         federation=_federation_state(site),

@@ -278,9 +278,13 @@ class SiteState(_StateModel):
     started: float = Field(description="when this process started, in seconds since 1970")
     held: str | None = Field(
         default=None,
-        description="why nothing is released now; null: releases go on. `unconfirmed`: no neighbour has confirmed "
-        "since the start that the data folder is current. `old`: a neighbour has proved that it is not. `split-brain`: "
-        "another process has this name and folder. Decisions are handed out and rewards taken all the same",
+        description="why nothing is released now; null: releases go on. `unconfirmed`: not every neighbour has "
+        "answered since the start that the data folder is current. `old`: a neighbour has proved that it is not. "
+        "`split-brain`: another process has this name and folder. Decisions are handed out and rewards taken all the "
+        "same",
+    )
+    waits_for: list[str] = Field(
+        default=[], description="neighbours that have not answered, while `held` is `unconfirmed`"
     )
     insecure: bool = Field(description="gossip has no certificates; only on one machine")
     certificate_until: float | None = Field(

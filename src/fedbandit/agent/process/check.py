@@ -17,6 +17,7 @@ from fedbandit.agent.core.arms import remarks_on_names
 from fedbandit.agent.core.notices import warnings_of_unlisted
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, holder_of, look_at
+from fedbandit.agent.disk.witness import memory_folder
 from fedbandit.agent.gossip import wire
 from fedbandit.agent.gossip.links import TERMS_DIFFER
 from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, in_words, read_tls
@@ -64,7 +65,7 @@ async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Check
     found += [CheckResult("warning", "arms", words) for words in remarks_on_names(terms.arms)]
     tls, said = _certificates(config, insecure, now)
     found += _most_sites(config)
-    found += [*said, *_tokens(config), *_data(config, now.timestamp())]
+    found += [*said, *_tokens(config), *_data(config, now.timestamp()), _witness(config)]
     found += _port("listen.http", config.http)
     if config.gossip is None:
         found.append(
@@ -182,6 +183,18 @@ def _data(config: SiteConfig, now: float) -> Iterator[CheckResult]:
         yield CheckResult("unknown", "data", f"{path}: {words}")
     else:
         yield CheckResult("ok", "data", f"{folder} has no state yet: a new incarnation would begin in it")
+
+
+def _witness(config: SiteConfig) -> CheckResult:
+    if (folder := memory_folder(config.witness)) is not None:
+        return CheckResult("ok", "witness", f"{folder}, in memory: after a quick restart releases go on at once")
+    asked = (
+        f"{config.witness} is not a folder in memory (tmpfs) in which"
+        if config.witness
+        else "there is no memory file system in which"
+    )
+    words = f"{asked} this user can write: after every start releases wait until all neighbours have answered"
+    return CheckResult("warning" if config.witness else "ok", "witness", words)
 
 
 def _clock(last: float, now: float) -> Iterator[CheckResult]:

@@ -159,6 +159,7 @@ class SiteConfig:
     * ``token_file``: holds a token with all rights; ``role_files``: those with the rights of a role
     * ``accepts``: whose changes of the arms count without the operator's consent
     * ``most_sites``: more do not make this site surer; None: nobody says how many there can be
+    * ``witness``: a folder in memory that outlives the process (``disk.witness``); None: one that the system has
     * ``expire_after``: seconds from the end of its reward window until a decision is forgotten; ``keep``: the most
       decisions kept; ``keep_rewards``: their rewards, too, for the site's log
     """
@@ -178,6 +179,7 @@ class SiteConfig:
     keep_rewards: bool = False
     accepts: Accepts = frozenset()
     most_sites: int | None = None
+    witness: Path | None = None
 
 
 # ---------------------------------------------------------------- the terms: [federation]
@@ -362,6 +364,7 @@ class _SiteFile(Section):
     name: _Name
     data: _FileName
     most_sites: Annotated[int, AfterValidator(lambda v: whole_number("", v, 2, 10**6))] | None = None
+    witness: _FileName | None = None
     trust_policy: str = ""
     federation: FederationSection
     tls: _TlsSection | None = None
@@ -405,6 +408,7 @@ def read_config(path: Path) -> SiteConfig:
         role_files={role: folder / name for role in ROLES if (name := getattr(file.tokens, role)) is not None},
         keep_rewards=file.decisions.keep_rewards,
         most_sites=file.most_sites,
+        witness=None if file.witness is None else folder / file.witness,
     )
 
 

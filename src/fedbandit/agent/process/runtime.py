@@ -20,11 +20,13 @@ from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.messages import MAX_RUN
 from fedbandit.agent.core.notices import warnings_of_forgetting, warnings_of_unlisted
 from fedbandit.agent.core.records import DecisionRecord, Forgotten, Numbering, Step, Stored
-from fedbandit.agent.core.release_guard import Presence, Restored
+from fedbandit.agent.core.release_guard import Mark, Presence, Restored
 from fedbandit.agent.core.site import Outcome, Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
+from fedbandit.agent.disk.witness import LASTS as WITNESS_LASTS
+from fedbandit.agent.disk.witness import Witness, memory_folder
 from fedbandit.agent.gossip.links import NeighbourLinks
 from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.gossip.transport import GossipServer, Refusals
@@ -47,8 +49,8 @@ WATCH_EVERY = 1.0
 """Seconds between checks for a changed configuration file."""
 
 SETTLES = 2.0
-"""Seconds, and three exchanges of the slowest link, that an agent waits after a neighbour has confirmed its file; three
-times as long if not all neighbours have answered."""
+"""Seconds, and three exchanges of the slowest link, that an agent waits after all neighbours have answered, and after
+the time in which the witness of another process may count."""
 
 LONGEST_PAUSE = 5.0
 """Seconds without a turn of the loop after which the file must be confirmed again: a machine may have been paused."""
@@ -68,7 +70,7 @@ class Agent:
         self.config, self._tls = config, tls
         self.refusals = Refusals(_LOG, time.monotonic)
         self.gossip_port: int | None = None
-        self._random, self._started = secrets.SystemRandom(), time.time()
+        self._random, self._started, self._began = secrets.SystemRandom(), time.time(), time.monotonic()
         self._problem: str | None = "starting"
         self._changed = changed_at(config.path)
         self._state_file: tuple[int, int] | None = None
@@ -81,6 +83,7 @@ class Agent:
         self.limits = Retention(config.keep, config.expire_after)
         self._forgotten = ForgottenDecisions(_LOG, self.limits, config.terms.reward_window > 0.0)
         self._presence = Presence(self._new_run())
+        self._witness = Witness(memory_folder(config.witness), config.data / STATE_FILE)
         self._said, self._restarts = WarningLog(_LOG, config.terms.arms), RestartLog(_LOG)
         self._confirmed: float | None = None
         self._awake = both_clocks()
@@ -104,8 +107,18 @@ class Agent:
         journal = SqliteJournal(path, self.config.name, self.terms, new_incarnation())
         if is_new:
             _LOG.info("%s: no state yet: a new incarnation begins, with fresh batches of every arm", path)
+        elif self._state_file is None:
+            self._presence.is_vouched = self._witness.vouches_for(journal.mark)
+        journal.tell = self._tell_witness
         self._state_file = identity(path)
         return journal
+
+    def _tell_witness(self, mark: Mark) -> None:
+        """What is on disk now may be sent next: the next process must find it in its file, or ask."""
+        if self._presence.doubt is None:
+            self._witness.write(mark)
+        else:
+            self._witness.forget()
 
     def _make_site(self, stored: Stored) -> Site:
         keeps, most, presence = self.config.keep_rewards, self.config.most_sites, self._presence
@@ -264,6 +277,7 @@ class Agent:
         """Stop all tasks, answer waiting callers, close the file."""
         await self.hang_up()
         self.site.close()
+        self._witness.close()
 
     async def _keep_house(self) -> None:
         """Expire decisions, settle what is due, erase old values, watch neighbours, certificate and disk."""
@@ -273,6 +287,10 @@ class Agent:
             self._awake = both_clocks()  # whatever fails below: the process does not stand still
             try:
                 await self._look_at_disk()
+                if self._presence.doubt is None:
+                    self._witness.touch()
+                else:
+                    self._witness.forget()
                 self.links.notice_silence()
                 self._notice_expiry()
                 await self._wait_for_neighbours()
@@ -351,14 +369,14 @@ class Agent:
         self.config = taken
 
     async def _wait_for_neighbours(self) -> None:
-        """Release again some time after a neighbour has confirmed the file: another process would speak meanwhile."""
-        if (waits := self.site.in_memory.waits) in ("no", "for one"):
+        """Release again some time after all neighbours have answered: another process would speak meanwhile."""
+        if self.site.in_memory.waits != "for none":
             self._confirmed = None
             return
         self._confirmed = time.monotonic() if self._confirmed is None else self._confirmed
         rates = [it.rate for it in self.config.neighbours if it.address is not None]
-        patience = SETTLES + min(3.0 / min(rates, default=1.0), 60.0)
-        if time.monotonic() - self._confirmed >= patience * (1.0 if waits == "for none" else 3.0):
+        patience, now = SETTLES + min(3.0 / min(rates, default=1.0), 60.0), time.monotonic()
+        if now - self._confirmed >= patience and now - self._began >= WITNESS_LASTS + patience:
             await self.site.do(lambda site: site.go_on())
 
     def _now(self) -> float:
