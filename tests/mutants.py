@@ -53,7 +53,7 @@ POLICIES = [  # FedBatch and other authors' policies, as defined
                 "max(first_batch - 1, ceil(min((growth - 1.0) * n, MAX_BATCH)))",
         }),
     bug("batches are released without noise", "collect",
-        "test_release_carries_noise", swap={"total + noise": "total"}),
+        "test_release_carries_noise", swap={"me.total[arm] + noise": "me.total[arm]"}),
     bug("releases weigh alike", "last_weight", CATCHING_UP, swap={"1.0 / (variance * precision)": "0.5"}),
     bug("the learnt variance has no floor", "learnt_reward_variance",
         "test_the_variance_learnt_from_the_mean", swap={"least": "0.0"}),

@@ -31,16 +31,14 @@ def collect(me: Any, terms: Any, arm: int, reward: float, noise: float) -> tuple
 
     The page then writes a new ``batch_end``, above ``n``.
     """
-    total = me.total[arm] + clamp(reward, terms.low, terms.high)
-    n = me.n[arm] + 1
-    me.n[arm] = n
-    if n != me.batch_end[arm]:
-        me.total[arm] = total
+    me.total[arm] += clamp(reward, terms.low, terms.high)
+    me.n[arm] += 1
+    if me.n[arm] != me.batch_end[arm]:
         return 0, 0.0
-    size = n - me.released[arm]
+    size, noisy_sum = me.n[arm] - me.released[arm], me.total[arm] + noise
     me.total[arm] = 0
-    me.released[arm] = n
-    return size, total + noise
+    me.released[arm] = me.n[arm]
+    return size, noisy_sum
 
 
 def tree_due(me: Any, terms: Any, arm: int) -> int:
