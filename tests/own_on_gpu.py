@@ -1,4 +1,4 @@
-"""Own policies for the GPU's kernels (``cuda_simulator.py``): one is sound, others fail long after their rehearsal."""
+"""Own policies for the GPU's kernels (``cuda_simulator.py``): one is sound, others fail long after their dry run."""
 
 from dataclasses import dataclass
 from math import log

@@ -350,7 +350,7 @@ def test_what_a_rule_does_wrong_is_said_in_words(rule, message):
 
 @pytest.mark.slow
 def test_a_rule_that_fails_late_stops_the_run():
-    """After 200 rounds, where no rehearsal has been."""
+    """After 200 rounds, where no dry run has been."""
     for rule, words in ((reads_a_table, "An index lies beyond a row"), (divides_late, "Something is divided by zero")):
         problem = Problem.bernoulli(MEANS, "path:4", edges_per_round=rule)
         with pytest.raises(InvalidArgument, match=rf"edges_per_round must be .*{rule.__name__}.*{words} by round 300"):
@@ -361,7 +361,7 @@ def test_a_rule_that_fails_late_stops_the_run():
 def test_a_constant_of_a_rule_that_changes_is_refused(monkeypatch):
     problem = Problem.bernoulli(MEANS, "path:4", edges_per_round=meets_until)
     simulate(problem, GossipUCB(), 10, trials=1)
-    monkeypatch.setattr(sys.modules[__name__], "UNTIL", 500)  # the rehearsal sees 200 rounds
+    monkeypatch.setattr(sys.modules[__name__], "UNTIL", 500)  # the dry run sees 200 rounds
     with pytest.raises(InvalidArgument, match=r"edges_per_round must be a function that stays as it is.* has changed"):
         simulate(problem, GossipUCB(), 10, trials=1)
 

@@ -57,7 +57,7 @@ def test_a_changed_rule_is_compiled_anew(monkeypatch):
 
 def test_what_no_loop_reaches_compiles_nothing_anew():
     """Only these files of the engine count as a whole: edits of results, accounting, or another page do not matter."""
-    assert set(compiled._EXTENSIONS).isdisjoint({"cpu", "accounting", "own_pages", "layout"})
+    assert set(compiled._EXTENSIONS).isdisjoint({"cpu", "accounting", "layout"})
     before = key_of(LocalUCB())
     decide, code = GossipUCB().page().decide, GossipUCB().page().decide.__code__
     try:

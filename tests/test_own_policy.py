@@ -357,7 +357,7 @@ WRONG = {
     "a negative index": (change("me.n[arm] += 1", "me.n[arm - 1] += 1"), r"observe reads me\.n\[-1\], beyond its row"),
     "a slice": (
         change(BODY, BODY + "    me.belief[0:1] = 0.0\n"),
-        r"observe (takes a slice of me\.belief|writes me\.belief)",
+        r"observe takes a slice: write a loop over entries",
     ),
     "a row overwritten": (change(BODY, BODY + "    me.belief = 0.0\n"), r"observe writes me\.belief, which is a row"),
     "global state": (change(BODY, "    global BONUS\n    BONUS = 1.0\n" + BODY), r"observe changes a global variable"),
@@ -557,7 +557,7 @@ WRONG = {
         ),
         r"hashable: its parameters are numbers and texts",
     ),
-    "a branch never rehearsed": (
+    "a branch that no dry run takes": (
         change(
             "    u = uniform(draws)", "    if now.log_t > 100.0:\n        return me.totl[0]\n    u = uniform(draws)"
         ),
@@ -596,7 +596,7 @@ def test_what_the_compiler_refuses_is_said_in_words(written):
 
 
 def test_an_arm_beyond_the_rows_stops_the_run(written):
-    """Only from round 200 on, where no rehearsal has been; and no function of the page stumbles over that arm."""
+    """Only from round 200 on, where no dry run has been; and no function of the page stumbles over that arm."""
     late = change("    u = uniform(draws)", "    if now.log_t > 5.3:\n        return 7\n    u = uniform(draws)")
     late = late.replace("    me.n[arm] += 1\n", "    if arm > 2:\n        return\n    me.n[arm] += 1\n")
     late = late.replace("    return (terms", "    if arm > 2:\n        return (0.0,)\n    return (terms")
@@ -623,7 +623,7 @@ LATE = {
     "case", [it if it == "an index beyond a row" else pytest.param(it, marks=pytest.mark.slow) for it in LATE]
 )
 def test_what_goes_wrong_late_stops_the_run(written, case):
-    """After 100 rewards of an arm, where no rehearsal has been: no memory is overwritten, nothing runs on."""
+    """After 100 rewards of an arm, where no dry run has been: no memory is overwritten, nothing runs on."""
     body, words = LATE[case]
     late = change("    me.n[arm] += 1\n", f"    me.n[arm] += 1\n    if me.n[arm] > 100:\n{body}")
     module = written(f"late_{list(LATE).index(case)}", late)

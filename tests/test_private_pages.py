@@ -455,7 +455,7 @@ LEAKS = {
     "the length of the sum": (*shown("x = len(me.total)"), RAW, 0),
     "a loop over the sum": (*shown("for x in me.total:", "    me.last = x"), RAW, 0),
     "a chain of assignments": (*believing("me.spare[arm] = me.last = me.total[arm]"), RAW, 1),
-    "an annotated assignment": (*believing("x: float = me.last", "me.last = x"), "syntax that this check", 1),
+    "an annotated assignment": (*believing("x: float = me.total[arm]", "me.last = x"), RAW, 1),
     "a loop's target": (*believing("for me.total[arm] in range(2):", "    me.last = 1.0"), RAW, 1),
     "through a helper": (
         PUBLISH + PUBLISHED,
@@ -502,7 +502,7 @@ LEAKS = {
     "counts by a tuple": (*believing("rows = (me.n, me.k)", "rows[0][arm] = 0"), COUNTS, 1),
     "counts by a slice": (
         *believing("row = me.n[0:]", "row[arm] = 0"),
-        "syntax that this check does not follow (Slice)",
+        "takes a slice",
         1,
     ),
     "counts by zip": (*believing("for row in zip(me.n, me.k):", "    me.last = row[0]"), COUNTS, 1),
@@ -549,7 +549,7 @@ LEAKS = {
     "an empty tuple of the module": (
         "SIZE = 10\n",
         "SIZE = 10\nALL = ()\n",
-        "uses ALL, which is no number",
+        "uses ALL: a page uses numbers",
         None,
         PUBLISH,
         PUBLISH + "    row = me.n[ALL]\n",
@@ -634,6 +634,15 @@ LEAKS = {
         "",
         None,
     ),
+    "a closure of one's own len": (
+        PUBLISH,
+        "def made(len):\n    def peek(it):\n        return len(it)\n    return peek\n\n\n"
+        "peek = made(lambda it: it.total[0])\npeek.__module__ = 'fedbandit.policies.gse'\n\n\n"
+        + PUBLISH
+        + "    x = peek(terms.share)\n",
+        "closes over len",
+        None,
+    ),
     "a lambda": (*after("f = lambda: reward", "me.last = f()"), "", None),
     "a nested function": (*after("def f():", "    return reward", "me.last = f()"), "", None),
     "a comprehension": (*after("x = [reward for _ in range(1)]"), "", None),
@@ -646,7 +655,7 @@ LEAKS = {
     "a function in a tuple": (*helper("BOX = (len,)", "me.last = BOX[0](reward)"), "", None),
     "a function as an argument": (
         *helper("def call(f, x):\n    return f(x)", "me.last = call(sqrt, 1.0)"),
-        "uses sqrt, which is no number",
+        "uses sqrt: a page uses numbers",
         None,
     ),
     "a local function": (*after("f = sqrt", "me.last = f(1.0)"), "", None),
@@ -748,6 +757,7 @@ HONEST = {
     "draws": (DECIDED, "    return int(uniform(draws) * len(me.n))\n"),
     "normal draws": (DECIDED, "    fill_with_normals(me.spare, draws)\n    return highest(me.spare)\n"),
     "a walrus": after("if (x := me.n[arm]) > 3:", "    me.last = x"),
+    "an annotation": after("x: float = me.last", "me.last = x"),
     "math by its module": after("me.last = math.sqrt(me.n[arm]) + math.pi"),
 }
 

@@ -26,7 +26,7 @@ from fedbandit.experiments.experiment import ExperimentError, read_experiment, r
 from fedbandit.experiments.run_folder import RUNS
 from fedbandit.experiments.sweep import _key
 from fedbandit.figures.regret import agents_figure
-from fedbandit.policies.own_code import digest_of
+from fedbandit.policies.registry import digest_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "own-rewards.md").read_text()

@@ -22,7 +22,7 @@ from numba import config, extending, njit, types
 from numba.core import caching, cgutils, codegen, compiler, cpu, errors
 from numba.core.compiler_lock import global_compiler_lock
 
-from fedbandit.policies.own_code import digest_of, globals_of
+from fedbandit.policies.registry import digest_of, globals_of
 
 __all__ = [
     "INLINE",

@@ -13,7 +13,7 @@ import numpy as np
 from fedbandit.engine.compiled import compilable, compile_inner, compile_rare
 from fedbandit.engine.streams import draw, next_bits, uniform, whole_below
 from fedbandit.engine.threads import barrier, stopped, total_of
-from fedbandit.policies.own_code import digest_of
+from fedbandit.policies.registry import digest_of
 from fedbandit.rules.gossip import average, metropolis_weight
 
 __all__ = [

@@ -24,7 +24,7 @@ from numba.extending import overload
 
 from fedbandit.engine.compiled import INLINE, compilable, compile_inner, compile_rare, compile_small, leave_out
 from fedbandit.policies import protocol
-from fedbandit.policies.own_code import digest_of
+from fedbandit.policies.registry import digest_of
 from fedbandit.rules.choose import drawn, highest_drawn
 from fedbandit.world.rewards import Family, Own
 

@@ -17,8 +17,7 @@ from typing import Any, Literal, cast
 
 from fedbandit.checks import FileError, InvalidArgument, closest, instance, whole_number
 from fedbandit.policies import MAX_HORIZON, Policy
-from fedbandit.policies.own_code import own_function
-from fedbandit.policies.registry import label_of, policy_from
+from fedbandit.policies.registry import label_of, own_function, policy_from
 from fedbandit.shares import Shares
 from fedbandit.toml_files import Section, checked, read_toml
 from fedbandit.world import graph as graphs

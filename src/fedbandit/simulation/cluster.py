@@ -33,8 +33,7 @@ from typing import Any
 from fedbandit.checks import InvalidArgument
 from fedbandit.engine.cpu import usable_cores
 from fedbandit.extras import needs
-from fedbandit.policies.own_code import digest_of, is_own_code
-from fedbandit.policies.registry import is_built_in, source_hash
+from fedbandit.policies.registry import digest_of, is_built_in, is_own_code, source_hash
 from fedbandit.simulation.parts import SOURCES, Part, first_problem, merge, ranges, written_whole
 from fedbandit.simulation.result import Result, read_result
 from fedbandit.simulation.run import OnProgress, simulate

@@ -21,8 +21,7 @@ from fedbandit.engine.accounting import Keep, Record, named
 from fedbandit.engine.streams import code_of
 from fedbandit.notebook import result_html, result_text, sweep_html, sweep_text
 from fedbandit.policies import Policy
-from fedbandit.policies.own_code import digest_of
-from fedbandit.policies.registry import is_built_in, kind_of, source_hash
+from fedbandit.policies.registry import digest_of, is_built_in, kind_of, source_hash
 from fedbandit.shares import Shares
 from fedbandit.simulation.parts import SOURCES, joined, open_fast, written_whole
 from fedbandit.world.graph import Contacts, Schedule

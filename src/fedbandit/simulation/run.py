@@ -16,18 +16,16 @@ from fedbandit.engine.accounting import STATISTICS, Keep, Truth, checked_keep
 from fedbandit.engine.late_rewards import LATE_NETWORKS, rounds_of_waiting
 from fedbandit.engine.layout import links_of, settings_of, shares_of, terms_of, world_of
 from fedbandit.engine.loop import MANY, compiled_rounds
-from fedbandit.engine.own_pages import functions_in_words, in_words, refuse_changed_code
 from fedbandit.engine.phases import specialise
 from fedbandit.engine.releases import check_size
 from fedbandit.extras import missing
 from fedbandit.policies import MAX_HORIZON, Policy
-from fedbandit.policies.own_code import digest_of
-from fedbandit.policies.protocol import Page, Setting
-from fedbandit.policies.registry import WrongPage, check_kind, kind_of, label_of
+from fedbandit.policies.protocol import Page, Setting, page_on
+from fedbandit.policies.registry import WrongPage, check_kind, digest_of, is_built_in, kind_of, label_of
 from fedbandit.shares import Shares
-from fedbandit.simulation.rehearsal import rehearse
+from fedbandit.simulation.own_functions import functions_in_words, in_words, refuse_changed_code, try_functions
 from fedbandit.simulation.result import Result, result_of
-from fedbandit.testing.admission import admit
+from fedbandit.testing.admission import Admitted, admit
 from fedbandit.world.graph import Contacts
 from fedbandit.world.problem import Problem
 
@@ -175,7 +173,8 @@ def check_call(
     times = _times(checkpoints, rounds)
     true_or_false("watch_radii", watch_radii)
     _check_shares(shares, problems[0].num_arms)
-    rehearse(problems)
+    if _own_functions(problems[0]):
+        try_functions(problems)
     _check_size(problems[0], len(named), len(numbers), len(times), checked_keep(keep))
     compiled: list[cpu.CompiledPolicy] = []
     for policy in named.values():  # a loop: in some Pythons a comprehension adds a stack level,
@@ -232,9 +231,10 @@ def compiled_policy(
         known = [setting._replace(has_shares=True) for setting in known]
     if (check := getattr(policy, "check", None)) is not None:
         check(known[0])
-    own = admit(policy, *known)
+    own = Admitted(page_on(policy.page(), known[0].gossip), "", {}) if is_built_in(policy) else admit(policy, *known)
     page, (kind, links) = own.page, links_of(policy, problem, horizon)
-    refuse_changed_code(own.functions, partial(WrongPage, kind_of(policy)))
+    if own.functions:
+        refuse_changed_code(own.functions, partial(WrongPage, kind_of(policy)))
     functions = _own_functions(problem)
     waits = rounds_of_waiting(problem, horizon)
     if waits:

@@ -9,19 +9,17 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from fedbandit.checks import InvalidArgument
-from fedbandit.policies.own_code import PACKAGE
 from fedbandit.policies.plain import narrowed
 from fedbandit.policies.protocol import Now, Page, Policy, Setting, page_on, time_of
-from fedbandit.policies.registry import WrongPage, check_kind, is_built_in, kind_of, source_hash
+from fedbandit.policies.registry import PACKAGE, WrongPage, check_kind, is_built_in, kind_of, source_hash
 from fedbandit.testing.dry_run import AGENTS, dry_run
-from fedbandit.testing.page_code import ARGUMENTS, Reached, check_code, check_parts, check_terms, reached_by
-from fedbandit.testing.private_pages import check_cost, check_private_page
+from fedbandit.testing.page_code import ARGUMENTS, Reached, check_cost, check_parts, check_terms, reached_by, read_page
 
 __all__ = ["Admitted", "admit", "check_choices", "check_epsilon", "claimed_epsilon", "small"]
 
 ARMS, MOST_ARMS = 3, 20
 
-_admitted: dict[Any, bool | None] = {}
+_admitted: dict[Any, bool] = {}  # whether a private page has a tree
 
 
 class Admitted(NamedTuple):
@@ -59,8 +57,7 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
     verdict: Any = (kind, claimed_epsilon(policy), reached.digest, parts, type(terms)._fields, terms, types, some)
     if verdict not in _admitted:
         _check_homes(kind, page, reached)
-        check_code(kind, page, terms, reached)
-        has_tree = _has_tree(kind, policy, page, terms)
+        has_tree = read_page(kind, page, terms, claimed_epsilon(policy))
         dry_run(kind, page, terms, some)
         _admitted[verdict] = has_tree
     _check_costs(kind, policy, _admitted[verdict], {fixed, *map(policy.terms, others)}, setting)
@@ -70,19 +67,16 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
 def check_epsilon(policy: Policy, setting: Setting) -> None:
     """Refuse a policy, also one of this package, whose page does not keep the epsilon that it claims."""
     kind, page, terms = kind_of(policy), page_on(policy.page(), setting.gossip), policy.terms(setting)
-    _check_costs(kind, policy, _has_tree(kind, policy, page, terms), {terms}, setting)
+    if claimed_epsilon(policy) < inf:
+        has_tree = read_page(kind, page, terms, claimed_epsilon(policy))
+        _check_costs(kind, policy, has_tree, {terms}, setting)
 
 
-def _has_tree(kind: str, policy: Policy, page: Page, terms: Any) -> bool | None:
-    """Whether a private page adds noise by a tree; None: it claims no epsilon."""
+def _check_costs(kind: str, policy: Policy, has_tree: bool, all_terms: set[Any], setting: Setting) -> None:
     epsilon = claimed_epsilon(policy)
-    return check_private_page(kind, page, terms, epsilon) if epsilon < inf else None
-
-
-def _check_costs(kind: str, policy: Policy, has_tree: bool | None, all_terms: set[Any], setting: Setting) -> None:
-    if has_tree is not None and setting.has_range:  # else a sensitivity is assumed, and epsilon does not hold
+    if epsilon < inf and setting.has_range:  # else a sensitivity is assumed, and epsilon does not hold
         for terms in all_terms:
-            check_cost(kind, has_tree, terms, claimed_epsilon(policy), setting)
+            check_cost(kind, has_tree, terms, epsilon, setting)
 
 
 def _check_claim(kind: str, policy: Policy, page: Page, setting: Setting) -> None:

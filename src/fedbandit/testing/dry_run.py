@@ -74,9 +74,6 @@ class StrictRow(_NoNumber):
     def __repr__(self) -> str:
         return f"a row ({self._name})"
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise Fault(f"uses {self._name}.{name}: a row has a fixed length and its entries, nothing else")
-
     def __getitem__(self, index: Any) -> Any:
         self._check(index, "reads")
         value = self._items[index]
@@ -97,8 +94,6 @@ class StrictRow(_NoNumber):
         if isinstance(index, tuple):
             inner = "][".join(str(part) for part in cast("tuple[Any, ...]", index))
             raise Fault(f"{does} {self._name} with a pair of indices: write {self._name}[{inner}]")
-        if isinstance(index, slice):
-            raise Fault(f"takes a slice of {self._name}: write a loop over its entries")
         if type(index) is not int:
             raise Fault(f"{does} {self._name}[{index!r}]: an index is a whole number, write int(...)")
         if not 0 <= index < len(self._items):
@@ -170,16 +165,6 @@ class _Strict(_NoNumber):
         raise Fault(f"runs over {self._argument}: read its fields by name")
 
 
-class _Draws:
-    """The randomness of a decision, for ``uniform`` and ``fill_with_normals``."""
-
-    def __init__(self, u: float, normals: list[float]) -> None:
-        self.u, self.normals = u, normals
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise Fault(f"reads draws.{name}: write uniform(draws) or fill_with_normals(row, draws)")
-
-
 class _Edges(list[tuple[int, int]]):
     """Pairs of agents, read as ``edges[e, 0]``."""
 
@@ -239,7 +224,6 @@ class DryRun:
         self.next_n_max = [row.copy() for row in self.n_max]
         self.arm = [0] * len(terms)  # of this round
         self.before: list[tuple[float, ...]] = [()] * len(terms)  # what was published of it before
-        self.marks: dict[tuple[int, int, int], int] = {}  # by agent, arm and level: the last reward in a release
         self.released, self.mixed = set[int](), set[int]()  # agents that have, in this round
         rows: list[dict[str, Any]] = [{**self.averages[i], "n_max": self.n_max[i]} for i in self.agents]
         shown = dict.fromkeys(page.averaged, Number) | {"n_max": Count}
@@ -347,7 +331,7 @@ class DryRun:
         return _Strict("now", self.page, self.fixed[i], time_of(t)._asdict())
 
     def _decide(self, t: int, i: int) -> int:
-        draws = _Draws(self.script.pick(t, i), self.script.normals(t, i))
+        draws = SimpleNamespace(u=self.script.pick(t, i), normals=self.script.normals(t, i))
         arm = self._call("decide", self.me[i], self.terms[i], self.seen[i], self._now(t, i), draws)
         if type(arm) is not int or arm not in self.arms:
             hint = ". Is a return missing?" if arm is None else ""
@@ -373,15 +357,6 @@ class DryRun:
             named = self._call("interval", self.me[i], self.terms[i], arm, end)
             if not isinstance(named, tuple) or [type(x) for x in cast("tuple[Any, ...]", named)] != [int, int]:
                 raise self._wrong("interval", cast(Any, named), "a pair: the first reward, and the level", arm)
-            first, level = cast("tuple[int, int]", named)
-            mark = self.marks.get((i, arm, level), 0)
-            if not mark < first <= end:
-                raise WrongPage(
-                    self.kind,
-                    f"interval returns rewards {first} to {end} of arm {arm} at level {level}, which overlap a release "
-                    f"of that level (up to {mark}): they would be paid for twice",
-                )
-            self.marks[i, arm, level] = end
         self.released.add(i)
         return self.script.noise(end, i, arm) * self.fixed[i].noise_scale
 

@@ -37,8 +37,8 @@ def check_policy(
     """Raise ``WrongPage`` with a sentence if the policy is not sound.
 
     * Its functions must keep nothing outside ``me``, and use numbers, ``math``, the rules and each other only.
-    * If it has a finite ``epsilon``, it claims privacy. Then its source must prove that rewards reach others as clamped
-      sums with noise alone, and the noise must be wide enough for epsilon (``testing.information_flow``).
+    * If it has a finite ``epsilon``, it claims privacy. Then its rewards must go to a rule of ``rules.private`` and
+      nowhere else, and the noise must be wide enough for epsilon (``testing.page_code``).
     * On every seed's tape, it must choose the same arms in plain Python and in compiled code; if it has a page of its
       own for releases, where they spread, too.
 

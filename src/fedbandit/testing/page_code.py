@@ -1,35 +1,37 @@
-"""Reads an own page without running it: its parts, its functions' source, and a digest of all code that it reaches.
+"""Reads an own page without running it: its parts, its functions' source, and whether it keeps the epsilon it claims.
 
 What the compiler would refuse, or accept and run differently from plain Python, is refused here in words.
+
+A private page, one of a policy with a finite epsilon, uses a reward and its noise only by handing them to a rule of
+``rules.private``, in the first line of ``observe``. What the rule returns is public, and so is what follows from it. So
+three things suffice:
+
+* ``observe`` names reward and noise nowhere else, and noise is due as the rule says.
+* No function of the page, nor any that it calls, touches the fields that belong to the rule. They have no other name:
+  ``me`` is used by its fields alone, and calls go to plain functions, which are read likewise, to ``math``, and to the
+  formulas of ``rules``.
+* Noise is wide enough: levels times the width of the clamp, divided by the scale of noise, is at most epsilon.
 """
 
 import ast
 import hashlib
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple, cast, get_args
+from math import inf
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple, NoReturn, cast, get_args
 
+from fedbandit import rules
 from fedbandit.checks import closest
+from fedbandit.policies import protocol
 from fedbandit.policies.fed_batch import Others
-from fedbandit.policies.own_code import PACKAGE, builtin_of, digest_of, globals_of, is_own_code
-from fedbandit.policies.protocol import ARMS, Field, Fields, Network, Now, Page
-from fedbandit.policies.registry import WrongPage
-
-__all__ = [
-    "ARGUMENTS",
-    "Reached",
-    "check_code",
-    "check_parts",
-    "check_terms",
-    "known_names",
-    "named",
-    "reached_by",
-    "source_of",
-    "unknown_name",
-]
+from fedbandit.policies.protocol import ARMS, LEVELS, Count, Field, Fields, Network, Now, Number, Page, Setting
+from fedbandit.policies.registry import PACKAGE, WrongPage, builtin_of, digest_of, globals_of, is_own_code
+from fedbandit.rules import private
 
 ARGUMENTS = {
     "start": ("me", "terms"),
@@ -54,9 +56,6 @@ ARGUMENTS = {
 """The arguments of a page's functions."""
 
 _NEEDED = ("decide", "observe", "published", "estimate")
-_BUILTINS = {
-    *("abs", "bool", "divmod", "enumerate", "float", "int", "len", "max", "min", "pow", "range", "round", "sum", "zip")
-}
 _NO_IO = "a page has no input or output"
 _RANDOM = "a page has no randomness of its own: use uniform(draws) or fill_with_normals(row, draws) in decide"
 _HINTS = {
@@ -66,6 +65,8 @@ _HINTS = {
     **dict.fromkeys(("numpy", "np"), "a page uses plain numbers and math"),
     **dict.fromkeys(("list", "dict", "set", "sorted", "tuple"), "it keeps what it knows in its fields (KNOWS)"),
 }
+_STATE = "which keeps state between calls: use a field of KNOWS"
+_INSIDE = "defines a function (or a comprehension) inside: write it at the top of the module, or a loop"
 _REFUSED: Mapping[tuple[type[ast.AST], ...], str] = {
     (ast.Import, ast.ImportFrom): "has an import: import at the top of the module",
     (ast.Global, ast.Nonlocal): "changes a global variable: what an agent knows stands in its fields (KNOWS)",
@@ -76,12 +77,21 @@ _REFUSED: Mapping[tuple[type[ast.AST], ...], str] = {
     (ast.Try, ast.TryStar): "has a try statement: nothing may fail in compiled code",
     (ast.Raise, ast.Assert): "raises an error: check parameters in the dataclass, settings in check(setting)",
     (ast.JoinedStr,): "formats a text: a page computes with numbers only",
-    (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp): (
-        "defines a function (or a comprehension) inside: write it at the top of the module, or a loop"
-    ),
+    (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.GeneratorExp): _INSIDE,
     (ast.Yield, ast.YieldFrom, ast.Await): "is a generator or asynchronous: it must return its value",
     (ast.Delete,): "deletes an entry: rows and fields are fixed",
+    (ast.Slice,): "takes a slice: write a loop over entries",
 }
+_FOLLOWED = (
+    *(ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If, ast.Expr, ast.Pass, ast.Break),
+    *(ast.Continue, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Compare, ast.Call, ast.keyword, ast.Constant),
+    *(ast.Attribute, ast.Subscript, ast.Name, ast.Tuple, ast.NamedExpr),
+    *(ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop),
+)
+_PLAIN = (
+    *(abs, bool, divmod, enumerate, float, int, len, max, min, pow, range, round, sum, zip),
+    *(value for value in vars(math).values() if isinstance(value, BuiltinFunctionType)),
+)
 
 
 class Reached(NamedTuple):
@@ -289,74 +299,350 @@ def named(function: FunctionType, node: ast.AST) -> tuple[str, Any]:
     return "", None
 
 
-def check_code(kind: str, page: Page, terms: Any, reached: Reached) -> None:
-    """Refuse code that cannot be compiled, or that keeps or reads anything but its arguments, math and the rules.
+class _Refusal(Exception):
+    def __init__(self, words: str, function: FunctionType, line: int) -> None:
+        self.words, self.function, self.line = words, function, line
 
-    Where there is no text, as of functions typed at a prompt, only a dry run tells.
-    """
-    for function, name in reached.functions.items():
-        where = name if function is getattr(page, name) else f"{name}, in {function.__name__},"
+
+_HIDDEN = ("total", "slots")  # of a private page: its rule alone touches them
+_COUNTS = ("n", "released")  # its rule alone writes them
+_SECRET, _COUNT_ROW = "secret", "row of counts"
+_WORDS = "size, noisy_sum = private.collect(me, terms, arm, reward, noise)"
+
+
+class _Reading(NamedTuple):
+    """What is known while a page is read: its names, and those of the rule if it claims an epsilon."""
+
+    page: Page
+    terms: Any
+    known: Mapping[str, tuple[str, ...]]
+    is_private: bool
+
+
+class _Function:
+    """One function, and what its arguments are: ``me`` and the like, rows of counts, or a reward and its noise."""
+
+    def __init__(self, function: FunctionType, roles: Mapping[str, str], reading: _Reading) -> None:
+        self.function, self.roles, self.reading, self.is_private = function, roles, reading, reading.is_private
+        self.calls: dict[tuple[FunctionType, tuple[tuple[str, str], ...]], ast.Call] = {}
+        self.first: tuple[Any, ast.Call] | None = None
+        self.inside: list[ast.AST] = []
         if function.__closure__:
             inner = ", ".join(function.__code__.co_freevars)
-            raise WrongPage(
-                kind, f"{where} closes over {inner}: put numbers into the terms, and functions at the top of the module"
+            self.refuse(
+                None, f"closes over {inner}: put numbers into the terms, and functions at the top of the module"
             )
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             if type(default) not in (int, float, bool):
-                raise WrongPage(
-                    kind, f"{where} has the default {default!r}, which keeps state between calls: use a field of KNOWS"
-                )
-        if (tree := source_of(function)) is not None:
-            _check_syntax(kind, where, function, tree)
-        for used, value in globals_of(function):
-            _check_used(kind, where, function, used, value)
-    for name, arguments in ARGUMENTS.items():
-        function = getattr(page, name)
-        if function in reached.functions and name != "meet" and (tree := source_of(function)) is not None:
-            _check_attributes(kind, name, tree, arguments, page, terms)
+                self.refuse(None, f"has the default {default!r}, {_STATE}")
+        tree = source_of(function)
+        if tree is None or type(function.__globals__) is not dict or type(function.__builtins__) is not dict:
+            if self.is_private:
+                self.refuse(None, "has no source that this check can read, or other code than its source")
+            return  # typed at a prompt: only a dry run tells
+        if tree.args.posonlyargs or tree.args.kwonlyargs or tree.args.vararg or tree.args.kwarg:
+            self.refuse(tree, "has arguments after a star or before a slash: name them plainly")
+        self.arguments = [argument.arg for argument in tree.args.args]
+        self.body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
+        self.inside = [node for statement in self.body for node in (statement, *_below(statement))]
+        self.above = {child: node for node in self.inside for child in ast.iter_child_nodes(node)}
+        self.first = self._first_call() if _SECRET in roles.values() else None
 
+    def refuse(self, node: Any, words: str) -> NoReturn:
+        raise _Refusal(words, self.function, getattr(node, "lineno", self.function.__code__.co_firstlineno))
 
-def _check_syntax(kind: str, where: str, function: FunctionType, tree: ast.FunctionDef) -> None:
-    body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
-    for node in (inner for statement in body for inner in ast.walk(statement)):
-        fault = next((words for types, words in _REFUSED.items() if isinstance(node, types)), "")
-        if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
-            fault = f"uses the text {node.value!r}: a page computes with numbers only"
-        if isinstance(node, ast.Attribute) and isinstance(named(function, node.value)[1], FunctionType):
-            fault = f"uses {ast.unparse(node)}, which keeps state between calls: use a field of KNOWS"
-        if fault:
-            raise WrongPage(kind, f"{where} {fault} (line {cast(Any, node).lineno})")
+    def _first_call(self) -> tuple[Any, ast.Call]:
+        """The call that takes the reward and its noise, and what it calls."""
+        first: Any = self.body[0] if self.body else None
+        call: Any = getattr(first, "value", None)
+        is_call = isinstance(first, (ast.Assign, ast.Expr)) and isinstance(call, ast.Call) and not call.keywords
+        given = [node.id if isinstance(node, ast.Name) else "" for node in call.args] if is_call else []
+        target = named(self.function, call.func)[1] if is_call else None
+        if given != self.arguments or not isinstance(target, FunctionType):
+            self.refuse(first, f"must hand its reward and noise to a rule first, and use them nowhere else: {_WORDS}")
+        return target, call
 
+    def read(self) -> None:
+        """Refuse what is not allowed; collect calls of functions that must be read as well."""
+        for node in self.inside:
+            fault = next((words for types, words in _REFUSED.items() if isinstance(node, types)), "")
+            if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+                fault = f"uses the text {node.value!r}: a page computes with numbers only"
+            elif isinstance(node, ast.Constant) and type(node.value) not in (int, float, bool):
+                fault = f"uses {node.value!r}: write numbers" if self.is_private else ""
+            elif isinstance(node, ast.Tuple) and not node.elts:
+                fault = "uses an empty tuple: write numbers"  # as an index it is another name for the row
+            elif not fault and not isinstance(node, _FOLLOWED):
+                fault = f"has syntax that this check does not follow ({type(node).__name__})"
+            if fault:
+                self.refuse(node, fault)
+            if isinstance(node, ast.Call):
+                self._check_call(node)
+            elif isinstance(node, ast.Attribute):
+                self._check_attribute(node)
+            elif isinstance(node, ast.Name):
+                self._check_name(node)
 
-def _check_used(kind: str, where: str, function: FunctionType, name: str, value: Any) -> None:
-    top = name.partition(".")[0]
-    source = str(getattr(value, "__module__", None) or getattr(value, "__name__", None) or "")
-    if type(value) in (int, float, bool) or value is math or any(value is it for it in vars(math).values()):
-        return
-    if type(value) is tuple and {type(x) for x in cast("tuple[Any, ...]", value)} <= {int, float}:
-        return
-    if isinstance(value, FunctionType):
-        if source.startswith((f"{PACKAGE}.rules", f"{PACKAGE}.policies")):
+    def _check_call(self, node: ast.Call) -> None:
+        name, target = named(self.function, node.func)
+        if any(target is it for it in _PLAIN):
             return
-        if is_own_code(source, function.__module__):
+        tree = source_of(target) if name and isinstance(target, FunctionType) else None
+        if not name and isinstance(node.func, ast.Attribute):
+            self.refuse(node, f"uses {ast.unparse(node.func)}: a row has a fixed length and its entries, nothing else")
+        if tree is None and (self.is_private or not name):
+            words = f"calls {ast.unparse(node.func)}, whose source this check cannot read: call plain functions"
+            self.refuse(node, f"{words} at the top of a module, math, and fedbandit.rules")
+        if tree is None:
             return
-    if name in _BUILTINS and value is builtin_of(function, name) and name not in function.__globals__:
-        return
-    if value is None and top not in function.__globals__ and builtin_of(function, top) is None:
-        near = closest(name, [*function.__globals__, *_BUILTINS])
-        raise WrongPage(kind, f"{where} uses {name}, which its module does not define. {near}".rstrip())
-    if isinstance(value, (list, dict, set, bytearray)):
+        if not isinstance(self.above.get(node), ast.Expr) and not any(map(_returns_something, ast.walk(tree))):
+            self.refuse(node, f"uses what {name} returns, which is nothing")
+        if self.first is not None and node is self.first[1]:
+            return
+        if target in RULES and self.is_private:
+            self.refuse(node, f"calls {name} outside the first line of observe")
+        given: list[tuple[str | None, ast.expr]] = [
+            *zip((argument.arg for argument in tree.args.args), node.args, strict=False),
+            *((keyword.arg, keyword.value) for keyword in node.keywords),
+        ]
+        if None in dict(given):
+            self.refuse(node, "hands over arguments after two stars: name them plainly")
+        roles = tuple((str(argument), role) for argument, it in given if (role := self._role(it)))
+        is_ours = str(target.__module__).startswith(f"{PACKAGE}.")
+        if (roles or not _is_formula(target)) if self.is_private else not is_ours:
+            self.calls[target, roles] = node
+
+    def _role(self, node: ast.expr) -> str:
+        """What an expression is, if it is handed to a function as a whole."""
+        if isinstance(node, ast.Name):
+            return self.roles.get(node.id, "")
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in _COUNTS:
+            return _COUNT_ROW if self.roles.get(node.value.id) == "me" else ""
+        return ""
+
+    def _check_attribute(self, node: ast.Attribute) -> None:
+        role = self.roles.get(node.value.id, "") if isinstance(node.value, ast.Name) else ""
+        name, value = named(self.function, node)
+        if self.is_private and node.attr in _HIDDEN and not name:
+            self.refuse(node, f"uses {ast.unparse(node)}, which holds rewards that no noise hides yet")
+        if role not in self.reading.known:
+            if isinstance(named(self.function, node.value)[1], FunctionType):
+                self.refuse(node, f"uses {ast.unparse(node)}, {_STATE}")
+            if name and not node.attr.startswith("_"):
+                self._check_global(node, name, value)
+            elif self.is_private:
+                self.refuse(node, f"uses {ast.unparse(node)}: read fields of me, terms and seen by their names")
+            return
+        if role != "me" and not isinstance(node.ctx, ast.Load):
+            self.refuse(node, f"writes {ast.unparse(node)}: only what me holds may change")
+        if node.attr not in self.reading.known[role] and role != "agents":
+            self.refuse(node, unknown_name(self.reading.page, self.reading.terms, role, node.attr))
+        if self.is_private and role == "me" and node.attr in _COUNTS:
+            self._check_count_row(node)
+
+    def _check_name(self, node: ast.Name) -> None:
+        role, above = self.roles.get(node.id, ""), self.above.get(node)
+        name, value = named(self.function, node)
+        if name:
+            self._check_global(node, name, value)
+        if not role or not self.is_private or (self.first is not None and above is self.first[1]):
+            return
+        if not isinstance(node.ctx, ast.Load):
+            self.refuse(node, f"gives {node.id} another meaning")
+        if role == _SECRET:
+            self.refuse(node, f"uses {node.id} outside the rule that it was handed to: {_WORDS}")
+        if role == _COUNT_ROW:
+            self._check_count_row(node)
+        elif not isinstance(above, ast.Attribute) and not self._is_handed_on(node):
+            self.refuse(node, f"uses {node.id} as a whole: read its fields by name, {node.id}.n[k]")
+
+    def _check_count_row(self, node: ast.expr) -> None:
+        """Counts of rewards are read by entries, or handed to a function that does."""
+        above: Any = self.above.get(node)
+        if isinstance(above, ast.Subscript) and above.value is node and isinstance(above.ctx, ast.Load):
+            return
+        if isinstance(above, ast.Call) and len(above.args) == 1 and named(self.function, above.func)[1] in (len, sum):
+            return
+        if not self._is_handed_on(node):
+            name = ast.unparse(node)
+            self.refuse(node, f"may change {name}: only the rule counts rewards. Read its entries, {name}[k]")
+
+    def _is_handed_on(self, node: ast.expr) -> bool:
+        """Whether it is an argument of a function that is read with it."""
+        above: Any = self.above.get(node)
+        call: Any = self.above.get(above) if isinstance(above, ast.keyword) else above
+        is_argument = isinstance(call, ast.Call) and node is not call.func
+        return is_argument and isinstance(named(self.function, call.func)[1], FunctionType)
+
+    def _check_global(self, node: ast.expr, name: str, value: Any) -> None:
+        """A number, a tuple of numbers, or a function that is called: of Python, ours, or the author's own."""
+        above, top = self.above.get(node), name.partition(".")[0]
+        is_called = isinstance(above, ast.Call) and above.func is node
+        if type(value) in (int, float, bool) or (isinstance(above, ast.Attribute) and type(value) is ModuleType):
+            return
+        if type(value) is tuple and value and {type(x) for x in cast("tuple[Any, ...]", value)} <= {int, float}:
+            return
+        if isinstance(value, FunctionType) and isinstance(above, ast.Attribute):
+            return  # its attribute is refused
+        it = cast(object, value)
+        source = str(getattr(it, "__module__", None) or getattr(it, "__name__", None) or "")
+        if is_called and (
+            any(value is it for it in _PLAIN)
+            or (isinstance(value, FunctionType) and source.startswith((f"{PACKAGE}.rules", f"{PACKAGE}.policies")))
+            or (isinstance(value, FunctionType) and is_own_code(source, self.function.__module__))
+        ):
+            return
+        if value is None and top not in self.function.__globals__ and builtin_of(self.function, top) is None:
+            near = closest(name, [*self.function.__globals__, *(it.__name__ for it in _PLAIN)])
+            self.refuse(node, f"uses {name}, which its module does not define. {near}".rstrip())
+        if isinstance(value, (list, dict, set, bytearray)):
+            kind = type(cast(object, value)).__name__
+            self.refuse(
+                node,
+                f"uses {name}, a {kind} of its module, which can change between calls: what an agent knows stands in "
+                "its fields (KNOWS), constants are numbers or tuples of numbers",
+            )
+        hint = _RANDOM if "random" in name.split(".") else _HINTS.get(top) or _HINTS.get(source.partition(".")[0])
+        ours = "a page uses numbers, math, fedbandit.rules, fedbandit.policies and plain functions of its own module"
+        self.refuse(node, f"uses {name}: {hint or ours}")
+
+
+def _below(node: ast.AST) -> Iterator[ast.AST]:
+    """All that runs below a node: annotations do not."""
+    for child in ast.iter_child_nodes(node):
+        if child is not getattr(node, "annotation", None):
+            yield child
+            yield from _below(child)
+
+
+def _is_formula(function: FunctionType) -> bool:
+    """Whether a function is one of ``rules`` or of the protocol, which need not be read if they are given numbers."""
+    module = sys.modules.get(str(function.__module__))
+    is_ours = module is protocol or str(function.__module__).startswith(f"{rules.__name__}.")
+    return is_ours and module is not None and function.__globals__ is vars(module)
+
+
+def _returns_something(node: ast.AST) -> bool:
+    return isinstance(node, ast.Return) and node.value is not None
+
+
+def read_page(kind: str, page: Page, terms: Any, epsilon: float = inf) -> bool:
+    """Refuse code that cannot be compiled, or that keeps or reads anything but its arguments, math and the rules.
+
+    With a finite epsilon also a page that uses rewards otherwise than by a rule. Returns whether that rule is a tree.
+    """
+    part, used, claim = "observe", None, f" It claims epsilon={epsilon:g}" if epsilon < inf else ""
+    known = {**known_names(page, terms), "agents": ()}
+    reading = _Reading(page, terms, known, epsilon < inf)
+    if reading.is_private:
+        known["draws"] = ("u", "normals")  # protocol.uniform and the like
+        _check_claim(kind, page, claim)
+    try:
+        if reading.is_private:
+            used = _rule_of(page, reading)
+            _check_rule(kind, page, terms, used, claim)
+        for part, arguments in ARGUMENTS.items():
+            function: Any = getattr(page, part)
+            if function is not None and part != "meet":
+                names = function.__code__.co_varnames
+                roles = {name: role for name, role in zip(names, arguments, strict=False) if role in known}
+                is_secret = reading.is_private and part == "observe"
+                _read_all(function, roles | (dict.fromkeys(names[3:5], _SECRET) if is_secret else {}), reading)
+    except _Refusal as it:
+        inside = "" if it.function is getattr(page, part) else f", in {it.function.__name__},"
+        place = f"{Path(it.function.__code__.co_filename).name}, line {it.line}"
+        raise WrongPage(kind, f"{part}{inside} {it.words} ({place}).{claim}".removesuffix(".")) from None
+    return used is private.collect_in_tree
+
+
+def _read_all(function: FunctionType, roles: Mapping[str, str], reading: _Reading) -> None:
+    """Read a function and all that it calls, each with what it is given."""
+    waiting, done = [(function, tuple(roles.items()))], set[Any]()
+    while waiting:
+        function, given = waiting.pop()
+        if (function, given) in done or function in RULES:
+            continue
+        done.add((function, given))
+        one = _Function(function, dict(given), reading)
+        one.read()
+        waiting += one.calls
+        if one.first is not None:
+            target: Any = one.first[0]
+            handed = zip(target.__code__.co_varnames, (dict(given).get(it, "") for it in one.arguments), strict=False)
+            waiting.append((target, tuple((name, role) for name, role in handed if role)))
+
+
+# ---------------------------------------------------------------- a claim of epsilon
+
+
+class Rule(NamedTuple):
+    """A rule for private sums: when noise is due, what it hides, and the fields that it needs."""
+
+    due: Callable[..., int]
+    interval: Callable[..., tuple[int, int]]
+    fields: Mapping[str, Field]
+
+
+_TOTAL = {"n": Count[ARMS], "total": Number[ARMS]}
+RULES: dict[Any, Rule] = {
+    private.collect: Rule(
+        private.batch_due, private.batch_interval, {**_TOTAL, "released": Count[ARMS], "batch_end": Count[ARMS]}
+    ),
+    private.collect_in_tree: Rule(private.tree_due, private.tree_interval, {**_TOTAL, "slots": Number[ARMS, LEVELS]}),
+}
+
+
+def _check_claim(kind: str, page: Page, claim: str) -> None:
+    if page.noise_due is None:
+        raise WrongPage(kind, f"asks for no noise: the page has no noise_due.{claim}")
+    if page.interval is None:
+        raise WrongPage(kind, f"the page has no interval: nobody can tell which rewards noise hides.{claim}")
+    if page.meet is not None:
+        raise WrongPage(kind, f"the page has meet, which sees what all agents know.{claim}")
+
+
+def _check_rule(kind: str, page: Page, terms: Any, used: Any, claim: str) -> None:
+    """Refuse a page that asks for noise otherwise than its rule, or lacks what the rule needs."""
+    rule, name = RULES[used], f"private.{used.__name__}"
+    for part, wanted in (("noise_due", rule.due), ("interval", rule.interval)):
+        if getattr(page, part) is not wanted:
+            raise WrongPage(kind, f"{part} must be private.{wanted.__name__}, since observe uses {name}.{claim}")
+    for field, wanted in rule.fields.items():
+        if page.knows.get(field) != wanted:
+            shape = ", ".join("ARMS" if size == ARMS else "LEVELS" for size in wanted.shape)
+            words = f"{name} needs {field}={wanted.kind.capitalize()}[{shape}] in knows, and not transient"
+            raise WrongPage(kind, f"{words}.{claim}")
+    if any(type(getattr(terms, bound, None)) is not float for bound in ("low", "high")):
+        raise WrongPage(kind, f"the terms need low and high, floats: rewards are clamped to them.{claim}")
+
+
+def _rule_of(page: Page, reading: _Reading) -> Any:
+    """The rule to which ``observe`` hands its reward, at once or by another function."""
+    function: Any = page.observe
+    while function not in RULES:
+        roles = zip(function.__code__.co_varnames, (*ARGUMENTS["observe"][:3], _SECRET, _SECRET), strict=False)
+        first = _Function(function, dict(roles), reading).first
+        function = None if first is None else first[0]
+    return function
+
+
+def check_cost(kind: str, has_tree: bool, terms: Any, epsilon: float, setting: Setting) -> None:
+    """Refuse noise that is too narrow for the range to which rewards are clamped."""
+    max_pulls: int | None = getattr(terms, "max_pulls", None)
+    if has_tree and type(max_pulls) is not int:
+        raise WrongPage(kind, "adds noise by a tree, and the terms have no max_pulls, an int: how deep does it become?")
+    levels = max(max_pulls or 0, setting.horizon + 1).bit_length() if has_tree else 1
+    per_release: float = getattr(terms, "epsilon_per_release", 0.0)  # a live site draws noise for it and the range
+    live = (setting.high - setting.low) / per_release if per_release > 0.0 else inf
+    scale, low, high = min(terms.noise_scale, live), terms.low, terms.high
+    cost = levels * (high - low) / scale if scale > 0.0 else inf
+    if not cost <= epsilon * (1.0 + 1e-9):
+        spends = f"{levels} releases that hold it" if levels > 1 else "a reward"
         raise WrongPage(
             kind,
-            f"{where} uses {name}, a {type(value).__name__} of its module, which can change between calls: "  # pyright: ignore[reportUnknownArgumentType]
-            "what an agent knows stands in its fields (KNOWS), constants are numbers or tuples of numbers",
+            f"claims epsilon={epsilon:g}, but spends {cost:.4g} on {spends}: rewards are clamped to {low:g} to "
+            f"{high:g}, and the noise has scale {scale:.4g}",
         )
-    inner = source.partition(".")[0]
-    hint = _RANDOM if "random" in name.split(".") else _HINTS.get(top) or _HINTS.get(inner)
-    hint = (
-        hint or "a page uses numbers, math, fedbandit.rules, fedbandit.policies and plain functions of its own module"
-    )
-    raise WrongPage(kind, f"{where} uses {name}: {hint}")
 
 
 # ---------------------------------------------------------------- the names that it may read and write
@@ -385,24 +671,3 @@ def unknown_name(page: Page, terms: Any, argument: str, name: str) -> str:
     owners = {"me": "the page knows", "seen": "the network shows", "terms": "the terms are"}
     owner = owners.get(argument, f"{argument} has")
     return f"reads {argument}.{name}; {owner} {', '.join(known[argument])}. {closest(name, known[argument])}".rstrip()
-
-
-def _check_attributes(
-    kind: str, name: str, tree: ast.FunctionDef, arguments: tuple[str, ...], page: Page, terms: Any
-) -> None:
-    """Check attributes of arguments also in branches that a dry run does not take."""
-    known = known_names(page, terms)
-    roles = dict(zip((argument.arg for argument in tree.args.args), arguments, strict=True))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            roles.pop(node.id, None)  # the name may mean something else
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            argument = roles.get(node.value.id)
-            if argument not in known:
-                continue
-            if not isinstance(node.ctx, ast.Load) and argument != "me":
-                words = f"writes {argument}.{node.attr}: only what me holds may change"
-                raise WrongPage(kind, f"{name} {words} (line {node.lineno})")
-            if node.attr not in known[argument]:
-                raise WrongPage(kind, f"{name} {unknown_name(page, terms, argument, node.attr)} (line {node.lineno})")

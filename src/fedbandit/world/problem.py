@@ -229,7 +229,7 @@ class Problem:
 
         ``variance``: an upper bound on the variance of one reward, told to the policies; ``inf`` if there is none.
         ``bounded``: rewards lie in the ``reward_range`` by themselves, and ``variance`` may be left out. Otherwise a
-        private policy clamps them. ``simulate`` rehearses the draw and refuses one that breaks these promises.
+        private policy clamps them. ``simulate`` tries the draw and refuses one that breaks these promises.
         """
         return cls(rewards=Own(draw, variance, reward_range, bounded), **_world(means, graph, options))
 

@@ -266,7 +266,7 @@ class Own(_Rewards):
     kind: ClassVar[str] = "own"
 
     def __post_init__(self) -> None:
-        """Check what can be seen without a call: the simulator rehearses the draw."""
+        """Check what can be seen without a call: the simulator tries the draw."""
         _check_signature(self.draw)
         object.__setattr__(self, "reward_range", _checked_range(self.reward_range))
         if true_or_false("bounded", self.bounded) and self.reward_range is None:

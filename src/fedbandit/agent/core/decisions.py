@@ -450,7 +450,7 @@ class _WatchedDraws:
 
 
 def _checked_arm(terms: Federation, arm: object, num_arms: int) -> int:
-    """The arm of a page: an own one may be wrong where no rehearsal has been."""
+    """The arm of a page: an own one may be wrong where no dry run has been."""
     if type(arm) is not int or not 0 <= arm < num_arms:
         raise WrongPage(kind_of(terms.policy), f"decide returns {arm!r}, not an arm from 0 to {num_arms - 1}")
     return arm

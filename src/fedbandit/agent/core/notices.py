@@ -78,7 +78,7 @@ def privacy_of(terms: Federation, releases: int) -> Privacy:
             about = f"an own policy, {kind_of(terms.policy)}"
             if terms.page.noise_due is None:
                 return Privacy(f"{about}, without noise", None, releases, "None: neighbours can compute rewards.")
-            mechanism, lasts = f"noise as {about}, asks for it", "if its page is what was rehearsed at the start"
+            mechanism, lasts = f"noise as {about}, asks for it", "if its page is what was tried at the start"
     epsilon = claimed_epsilon(terms.policy)
     return Privacy(
         mechanism,

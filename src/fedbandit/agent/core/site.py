@@ -247,7 +247,7 @@ class Site:
     def num_agents(self) -> int:
         """N: the sites that take part, as far as is known here, this one among them.
 
-        A policy from outside plays with the number with which it was rehearsed.
+        A policy from outside plays with the number with which it was tried.
         """
         return self._standings.num_agents if self._is_built_in else self.terms.most_agents
 

@@ -21,8 +21,8 @@ from fedbandit.engine.phases import Specialisation, phases_of
 from fedbandit.engine.streams import SLAB_EDGES, SLABS, inner_edge, signed_edge, slab_edge
 from fedbandit.engine.threads import barrier, for_team, stopped, total_of
 from fedbandit.policies.order import Arrangement, rounds_of
-from fedbandit.policies.own_code import globals_of
 from fedbandit.policies.protocol import Now, time_of
+from fedbandit.policies.registry import globals_of
 
 __all__ = [
     "NOT_FINITE",

@@ -33,8 +33,8 @@ from fedbandit.engine.layout import LinkArrays, Population, ShownCounts, TapeArr
 from fedbandit.engine.links import LINKS
 from fedbandit.engine.phases import Specialisation
 from fedbandit.engine.streams import EDGES, stream
-from fedbandit.policies.own_code import globals_of
 from fedbandit.policies.protocol import Page
+from fedbandit.policies.registry import globals_of
 from fedbandit.rules import private
 from fedbandit.rules.gossip import heard
 
