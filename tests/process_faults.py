@@ -51,6 +51,8 @@ class Outcome:
     snapshots: list[tuple[str, Path]]
     kills: int
     pauses: int
+    held: float = 0.0
+    """Seconds after the last fault until all sites released again."""
 
     def lost(self) -> list[str]:
         """Acknowledged rewards that a file does not know. Their values have left it: sums are in noisy releases."""
@@ -194,9 +196,9 @@ def _snapshot(state_file: Path, folder: Path) -> Path:
 def run_with_faults(
     folder: Path, num_agents: int, seconds: float, seed: int, quiet: float, pause: float = 0.005, rate: float = 20.0
 ) -> Outcome:
-    """Load and faults for so many seconds, then ``quiet`` seconds of gossip alone, then stop and read the files.
+    """Load and faults for so many seconds, then gossip alone until all release and ``quiet`` seconds longer.
 
-    The last windows end in the quiet seconds.
+    Then stop, and read the files. The last windows end in the quiet seconds.
     """
     random = Random(seed)  # noqa: S311  # faults and load from an explicit seed
     names = [f"site{i}" for i in range(num_agents)]
@@ -217,8 +219,24 @@ def run_with_faults(
             stop.set()
             for application in applications:
                 application.join()
+        held = wait_for_releases(federation)
         time.sleep(quiet)
-    return Outcome(told, *read_files(federation), snapshots, kills, pauses)
+    return Outcome(told, *read_files(federation), snapshots, kills, pauses, held)
+
+
+def wait_for_releases(federation: LocalFederation, within: float = 60.0) -> float:
+    """Wait until no site holds its releases; how many seconds that took.
+
+    One that was killed while it waited for its neighbours, after a pause, asks all of them again at its start.
+    """
+    begun = time.monotonic()
+    for name in federation.names:
+        with Client(federation.url(name), timeout=2.0) as client:
+            while (held := client.state().held) is not None:
+                if time.monotonic() > begun + within:
+                    raise AssertionError(f"{name} releases nothing after {within:g} s: {held}")
+                time.sleep(0.1)
+    return time.monotonic() - begun
 
 
 def federation_terms(num_agents: int) -> Federation:

@@ -6,9 +6,11 @@ from fedbandit.agent.core.records import DecisionRecord, Known, Numbering, Store
 from fedbandit.agent.core.site import Site, SiteDraws
 from fedbandit.agent.disk.journal import SqliteJournal
 from process_faults import WINDOW, Outcome, Told, federation_terms, run_with_faults
+from processes import measured
 
 
 def check(outcome):
+    measured(f"all sites released {outcome.held:.1f} s after the last fault")
     assert outcome.kills > 0
     assert outcome.pauses > 0
     assert all(told.acknowledged for told in outcome.told.values()), "a site took no reward: little was compared"
