@@ -48,7 +48,6 @@ class InvalidArgument(ValueError):
         super().__init__(f"{argument} must be {accepted}, not {shortened(repr(value))}{'. ' if hint else ''}{hint}")
 
     def __reduce__(self) -> tuple[type["InvalidArgument"], tuple[str, object, str, str]]:
-        """Allow pickling."""
         return InvalidArgument, (self.argument, self.value, self.accepted, self.hint)
 
     def at(self, place: str) -> "InvalidArgument":
@@ -67,7 +66,6 @@ class InvalidArguments(InvalidArgument):
         self.args = ("\n".join(str(error) for error in errors),)
 
     def __reduce__(self) -> Any:
-        """Allow pickling."""
         return InvalidArguments, (self.errors,)
 
     def at(self, place: str) -> "InvalidArguments":

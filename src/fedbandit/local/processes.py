@@ -213,7 +213,6 @@ class LocalFederation:
                 raise AgentDied(f"{name} ended with code {process.returncode}: {self.last_words(name)}")
 
     def __enter__(self) -> "LocalFederation":
-        """Start all sites."""
         try:
             self.start_all()
         except BaseException:
@@ -222,7 +221,6 @@ class LocalFederation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop all sites."""
         self.stop_all()
 
     def last_words(self, name: str) -> str:

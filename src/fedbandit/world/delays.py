@@ -37,7 +37,6 @@ class Fixed:
     rounds: int
 
     def __post_init__(self) -> None:
-        """Check the parameter."""
         object.__setattr__(self, "rounds", whole_number("rounds", self.rounds, 0, MAX_ROUNDS))
 
     def __str__(self) -> str:
@@ -62,7 +61,6 @@ class Geometric:
     mean: float
 
     def __post_init__(self) -> None:
-        """Check the parameter."""
         object.__setattr__(self, "mean", number_above("mean", self.mean, 0.0))
 
     def __str__(self) -> str:
@@ -93,7 +91,6 @@ class ByOutcome:
     high: Fixed | Geometric
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         for name in ("low", "high"):
             instance(name, getattr(self, name), (Fixed, Geometric), "a number of rounds, fixed(...) or geometric(...)")
 

@@ -18,16 +18,7 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument, closest, instance, number_above, number_between, whole_number
 from fedbandit.notebook import graph_html
 from fedbandit.world import edge_arrays
-from fedbandit.world.edge_arrays import (
-    MAX_AGENTS,
-    MAX_EDGES,
-    adjacency,
-    checked_edges,
-    components,
-    numbered_edges,
-    pairs_of,
-    smallest_mode,
-)
+from fedbandit.world.edge_arrays import MAX_AGENTS, MAX_EDGES, pairs_of
 from fedbandit.world.tables import UserTable, is_table, rows_of
 
 if TYPE_CHECKING:
@@ -79,18 +70,16 @@ class Graph:
         pairs = pairs_of(edges)
         if len(pairs) > MAX_EDGES:
             raise InvalidArgument("edges", f"{len(pairs):,} edges", f"at most {MAX_EDGES:,}")
-        found = checked_edges(pairs, agents)
-        cut_off = np.flatnonzero(components(found, agents))
+        found = edge_arrays.checked_edges(pairs, agents)
+        cut_off = np.flatnonzero(edge_arrays.components(found, agents))
         if len(cut_off):
             raise InvalidArgument("edges", f"a graph in which agent {cut_off[0]} is cut off", "a connected graph")
         self.__dict__.update(num_agents=agents, edge_array=found, name=name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refused: a graph never changes."""
         raise AttributeError(f"cannot assign to {name!r}: a graph never changes")
 
     def __eq__(self, other: object) -> bool:
-        """The same agents, edges and name."""
         if not isinstance(other, Graph):
             return NotImplemented
         return (self.num_agents, self.name) == (other.num_agents, other.name) and np.array_equal(
@@ -98,7 +87,6 @@ class Graph:
         )
 
     def __hash__(self) -> int:
-        """By what counts for equality."""
         return self._hash
 
     @cached_property
@@ -110,12 +98,10 @@ class Graph:
         return {"num_agents": self.num_agents, "edge_array": self.edge_array, "name": self.name}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """As it was, read-only."""
         self.__dict__.update(state)
         self.edge_array.flags.writeable = False
 
     def __repr__(self) -> str:
-        """The name and the size."""
         return f"Graph({self.name!r}, {self.num_agents:,} agents, {self.num_edges:,} edges)"
 
     _repr_html_ = graph_html
@@ -141,7 +127,7 @@ class Graph:
 
         The compressed sparse rows of the adjacency matrix.
         """
-        return adjacency(self.edge_array, self.num_agents)
+        return edge_arrays.adjacency(self.edge_array, self.num_agents)
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
@@ -180,7 +166,7 @@ class Graph:
             return 0.0
         if self.num_agents <= MAX_DENSE:
             return float(np.linalg.eigvalsh(self.gossip_matrix)[-2])
-        mode = smallest_mode(*self.adjacency)
+        mode = edge_arrays.smallest_mode(*self.adjacency)
         if mode is None:
             hint = "1 - lambda2 is too close to 0 to be found in 1,000 Lanczos steps: gossip on it hardly mixes."
             raise InvalidArgument("graph", self.name, "one that mixes faster, for lambda2", hint)
@@ -256,7 +242,7 @@ def random_regular(num_agents: int, degree: int, seed: int = 0) -> Graph:
         if n > MAX_DENSE:
             return edge_arrays.regular_edges(n, d, source)
         drawn = generators.random_regular_graph(d, n, seed=source)
-        return pairs_of(numbered_edges(drawn))
+        return pairs_of(edge_arrays.numbered_edges(drawn))
 
     return _first_connected(draw, n, seed, f"random_regular:{n}:{d}:{seed}", "degree", d)
 
@@ -315,7 +301,7 @@ def _first_connected(
     draws = _DRAWS if num_agents <= MAX_DENSE else _DRAWS_OF_LARGE
     for _ in range(draws):
         edges = draw(source)
-        if not components(edges, num_agents).any():
+        if not edge_arrays.components(edges, num_agents).any():
             return Graph(num_agents, edges, name)
     raise InvalidArgument(argument, value, f"larger ({draws} draws gave no connected graph)", hint)
 
@@ -379,7 +365,7 @@ def from_networkx(source: "nx.Graph[Any]", name: str = "networkx") -> Graph:
     instance("source", source, nx.Graph, "a networkx graph")
     if source.is_directed():
         raise InvalidArgument("source", source, "an undirected graph")
-    return from_edges(numbered_edges(source), source.number_of_nodes(), name)
+    return from_edges(edge_arrays.numbered_edges(source), source.number_of_nodes(), name)
 
 
 # ---------------------------------------------------------------- links that change over time
@@ -435,7 +421,7 @@ def schedule(periods: Sequence[tuple[int, Graph | str | Iterable[Sequence[int]]]
         raise InvalidArgument("periods", f"graphs of {sorted(sizes)} agents", "graphs with one number of agents")
     name = "schedule of " + ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     union = _union([(min(e), max(e)) for part in parts for e in part], max(sizes, default=None), name)
-    checked = [checked_edges(pairs_of(part), union.num_agents).tolist() for part in parts]
+    checked = [edge_arrays.checked_edges(pairs_of(part), union.num_agents).tolist() for part in parts]
     return Schedule(
         tuple((start, tuple((i, j) for i, j in part)) for start, part in zip(starts, checked, strict=True)), union
     )

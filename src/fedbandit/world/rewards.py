@@ -79,7 +79,6 @@ class Gaussian(_Rewards):
     bounded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         object.__setattr__(self, "sigma", number_above("sigma", self.sigma, 0.0))
         object.__setattr__(self, "reward_range", _checked_range(self.reward_range))
 
@@ -168,7 +167,6 @@ class Beta(_Rewards):
     scale: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        """Check the parameter."""
         object.__setattr__(self, "concentration", number_above("concentration", self.concentration, 0.0))
 
     def check(self, means: NDArray[np.float64]) -> None:
