@@ -28,14 +28,8 @@ def _table(heading: str, headings: Sequence[str], rows: Iterable[Sequence[str]],
     left, right = (f'style="text-align:{side};padding:.1em .6em"' for side in ("left", "right"))
 
     def line(tag: str, cells: Sequence[str]) -> str:
-        return (
-            "<tr>"
-            + "".join(
-                f"<{tag} {left if position == 0 else right}>{escape(cell)}</{tag}>"
-                for position, cell in enumerate(cells)
-            )
-            + "</tr>"
-        )
+        shown = (f"<{tag} {right if k else left}>{escape(cell)}</{tag}>" for k, cell in enumerate(cells))
+        return f"<tr>{''.join(shown)}</tr>"
 
     head = f"<thead>{line('th', headings)}</thead>" if any(headings) else ""
     body = "".join(line("td", row) for row in rows)
@@ -143,9 +137,7 @@ def problem_html(problem: "Problem") -> str:
     options += ["agents act at their own rates"] if problem.rates is not None else []
     options += [f"means change {len(problem.changes)} times; these are the first"] if problem.changes else []
     options += ["rewards come late"] if problem.is_late else []
-    note = f"Best on average: {arm_names[problem.best_arm]}. {'; '.join(options)}." + (
-        " The table is cut." if cut else ""
-    )
+    note = f"Best on average: {arm_names[problem.best_arm]}. {'; '.join(options)}.{' The table is cut.' * cut}"
     headings = ["means", *arm_names[:MOST_COLUMNS]]
     return _table(problem_text(problem), headings, rows, note)
 

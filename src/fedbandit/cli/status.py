@@ -3,6 +3,7 @@
 import sys
 import time  # noqa: TID251  # somebody watches
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -121,16 +122,15 @@ def _watch(look: "Callable[[], list[AgentStatus]]") -> bool:
 
     console, needed = _console(), False
     try:
-        if not console.is_terminal:
-            while True:
-                needed = _show(look(), console)
-                typer.echo()
-                time.sleep(EVERY)
-        with Live(console=console, auto_refresh=False, screen=False) as live:
+        with Live(console=console, auto_refresh=False, screen=False) if console.is_terminal else nullcontext() as live:
             while True:
                 seen = look()
                 needed = any(it.needs for it in seen)
-                live.update(fitted(seen, console), refresh=True)
+                if live is not None:
+                    live.update(fitted(seen, console), refresh=True)
+                else:
+                    _show(seen, console)
+                    typer.echo()
                 time.sleep(EVERY)
     except KeyboardInterrupt:
         return needed

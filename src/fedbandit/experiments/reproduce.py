@@ -177,36 +177,29 @@ def _numbers(experiment: Experiment, result: Result, time: int) -> list[PolicyNu
 
 
 def _claims(experiment: Experiment, result: Result, numbers: list[PolicyNumbers], time: int) -> list[Claim]:
-    claims: list[Claim] = []
     graph = experiment.problem.graph
-    claims.append(
-        Claim("lambda_2", "0.5" if graph.num_agents == 3 else "about 0.99", f"{graph.lambda2:.5f}", None, False)
-    )
     private = [row for row in numbers if _epsilon(experiment, row.label) in _PAPER_RATIOS]
     wanted = [_PAPER_RATIOS[_epsilon(experiment, row.label)] for row in private]
-    measured = [row.ratio for row in private]
+    measured, regrets = [row.ratio for row in private], [row.regret for row in numbers]
     close = all(abs(ratio - want) <= 0.15 * want for ratio, want in zip(measured, wanted, strict=True))
     claimed = "hospital" not in experiment.name  # "in both figures": (a) and (b)
-    claims.append(
+    return [
+        Claim("lambda_2", "0.5" if graph.num_agents == 3 else "about 0.99", f"{graph.lambda2:.5f}", None, False),
         Claim(
             f"regret at t = {time:,} for epsilon 1, 2, 5",
             "about 1 : 1/2 : 1/5 at t = 6e5" if claimed else "(no ratio given)",
             " : ".join(f"{ratio:.2f}" for ratio in measured),
             close if claimed and _at_paper_scale(experiment) else None,
             claimed,
-        )
-    )
-    regrets = [row.regret for row in numbers]
-    claims.append(
+        ),
         Claim(
             "more privacy, more regret",
             "regret falls with epsilon (Theorem 2)",
             " > ".join(f"{regret:,.0f}" for regret in regrets),
             regrets == sorted(regrets, reverse=True),
-        )
-    )
-    claims.append(_logarithm(experiment, result))
-    return claims
+        ),
+        _logarithm(experiment, result),
+    ]
 
 
 def _at_paper_scale(experiment: Experiment) -> bool:

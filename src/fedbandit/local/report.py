@@ -104,15 +104,16 @@ def final_table(run: Run) -> Table:
         ]
         for site in found["sites"]
     ]
-    headings = ["site", "patients", "per\nsecond", "alone\nso far", "together\nso far"]
-    headings += [
+    headings = [
+        "site",
+        "patients",
+        "per\nsecond",
+        "alone\nso far",
+        "together\nso far",
         "best arm\nat the end",
         "regret",
-        "regret if\nuniform",
-        "exchanges",
-        "refused",
-        *(["unanswered"] if unanswered else []),
     ]
+    headings += ["regret if\nuniform", "exchanges", "refused", *(["unanswered"] if unanswered else [])]
     title = f"Best on average over all: {found['best_arm']} (epsilon {found['epsilon']:g}, {run.seconds:.0f} s)"
     return title, headings, rows
 

@@ -444,13 +444,9 @@ def duration(days: float) -> str:
     if days < 60.0:
         return f"{days:.0f} day{'' if days < 1.5 else 's'}"
     months = days / DAYS_PER_MONTH
-    return (
-        f"{months:.1f} months"
-        if months < 10.0
-        else f"{months:.0f} months"
-        if months < 36.0
-        else f"{months / 12.0:,.0f} years"
-    )
+    if months >= 36.0:
+        return f"{months / 12.0:,.0f} years"
+    return f"{months:.1f} months" if months < 10.0 else f"{months:.0f} months"
 
 
 def _assumed(question: Question) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FunctionType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ from fedbandit.world.graph import Contacts
 from fedbandit.world.problem import Problem
 
 Engine = Literal["auto", "cpu", "cuda", "ray"]
-ENGINES = ("auto", "cpu", "cuda", "ray")
 
 MAX_TRIALS = 10**6
 MANY_AGENTS = 20
@@ -379,8 +378,8 @@ def _check_size(problem: Problem, policies: int, trials: int, times: int, keep: 
 
 def chosen_engine(engine: Engine) -> Literal["cpu", "cuda", "ray"]:
     """The engine to use; refused if this machine does not have it."""
-    if engine not in ENGINES:
-        raise InvalidArgument("engine", engine, f"one of {', '.join(ENGINES)}")
+    if engine not in get_args(Engine):
+        raise InvalidArgument("engine", engine, f"one of {', '.join(get_args(Engine))}")
     if engine in ("cpu", "ray"):
         return engine
     reason = why_no_gpu()
