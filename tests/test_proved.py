@@ -84,6 +84,13 @@ def test_without_noise_it_is_the_radius_of_hoeffding():
     assert proved.proved_radius(0.01, 0.0, 0.0, 8.0) == pytest.approx(0.4)
 
 
+@given(st.floats(1e-8, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0.7, 80))
+def test_a_simple_radius_is_never_smaller(variance, part, largest, level):
+    """sqrt(2 v L + 4 b^2 L^2), which grows in v, b and L: the bound of regret takes it at the fewest releases."""
+    simple = proved.simple_radius(variance, largest, level)
+    assert proved.proved_radius(variance, part * variance, largest, level) <= simple * (1 + 1e-12)
+
+
 def test_the_tail_by_simulation():
     """Below e^-L with the radius, above it with half of it: rewards 0 or 1, and rare large ones.
 

@@ -75,9 +75,40 @@ def test_vacuous_bounds():
     assert theory.gossip_bound([0.0, 1e-7], 3, 2, 10**6, 0.5) == math.inf  # a gap below 2 alpha_1
 
 
+def test_the_bound_of_the_proved_radius():
+    """Theorem 2 of docs/theorem.md, term by term; first batches of 48, doubling; E = 25 within 10^9 pulls."""
+    gap, num_agents, horizon, rounds = 0.1, 10, 10**6, 81.0
+    level = math.log(horizon) + num_agents * math.log(26) + math.log(2)
+    sizes, enough = [], None
+    while sum(sizes) <= horizon:
+        sizes.append(max(48, sum(sizes)))
+        variances = [0.25 / m + 2 / m**2 for m in sizes]
+        precision = sum(1 / v for v in variances)
+        largest = 1 / (variances[-1] * precision * sizes[-1]) / num_agents
+        radius = math.sqrt(2 * level / (precision * num_agents) + 4 * largest**2 * level**2)
+        if enough is None and 2 * radius < gap:
+            enough = sum(sizes)
+    expected = 9 * gap * (48 + enough)
+    expected += gap * num_agents * 10 * (len(sizes) - 1) * rounds + 10 * gap * (1 + math.log(horizon))
+    gaps = [0.0] + [gap] * 9
+    assert theory.rounds_to_spread(10, 9) == rounds
+    assert theory.proved_bound(gaps, 10, 10, horizon, rounds, 1.0) == pytest.approx(expected)
+    assert theory.proved_bound([0.0, 1e-6], 10, 2, horizon, rounds, 1.0) == math.inf
+    pooled = [theory.proved_bound(gaps, 10, 10, horizon, 0.0, epsilon) for epsilon in (math.inf, 1.0, 0.1)]
+    assert pooled == sorted(pooled)
+    said = theory.proved_conclusion(gaps, 10, 10, horizon, rounds, 1.0)
+    assert said.startswith("The bound of docs/theorem.md: FedBatch with the proved radius and epsilon 1 loses at most")
+    assert f"{expected:,.0f} per agent" in said
+    vacuous = theory.proved_conclusion(gaps, 10, 10, 10_000, rounds, 1.0)
+    assert "says nothing about FedBatch with the proved radius" in vacuous
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: theory.proved_bound([0.1], 3, 2, 100, 9.0, 1.0), "gaps must be 2 finite numbers"),
+        (lambda: theory.proved_bound([0.0, 0.1], 0, 2, 100, 9.0, 1.0), "num_agents must be"),
+        (lambda: theory.proved_bound([0.0, 0.1], 3, 2, 100, 9.0, 0.0), "epsilon must be"),
         (lambda: theory.mixing_horizon(1.0, 3), "lambda2 must be"),
         (lambda: theory.mixing_horizon(0.5, 0), "num_agents must be"),
         (lambda: theory.gossip_bound([], 3, 2, 100, 0.5), "gaps must be"),

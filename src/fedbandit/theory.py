@@ -1,7 +1,7 @@
-"""Computes the paper's constants and bounds: L, alpha_1..3, p_0, p_1, radii over time, Theorems 1 and 2.
+"""Computes the paper's constants and bounds: L, alpha_1..3, p_0, p_1, radii over time, Theorems 1 and 2; and our own.
 
-Each function states what the paper proves (or claims). The formulas of a round are in
-``fedbandit.rules``, which this file uses for the radii.
+Each function states what the paper proves (or claims); ``proved_bound`` is that of docs/theorem.md. The formulas of a
+round are in ``fedbandit.rules``, which this file uses for the radii.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,6 +9,7 @@ from math import inf, log, pi, sqrt
 
 from fedbandit.checks import InvalidArgument, number_above, whole_number
 from fedbandit.policies import MAX_HORIZON
+from fedbandit.rules import batch, proved
 from fedbandit.rules import radius as rule
 
 __all__ = [
@@ -24,7 +25,10 @@ __all__ = [
     "p0",
     "p1",
     "private_radius",
+    "proved_bound",
+    "proved_conclusion",
     "rounds_above",
+    "rounds_to_spread",
 ]
 
 
@@ -170,6 +174,56 @@ def _bound(
     return bound
 
 
+def rounds_to_spread(num_agents: int, num_edges: int) -> float:
+    """The most rounds, in expectation, until a release is on all boards: (N - 1) |E|, with one random edge per round.
+
+    While somebody lacks it, at least one of the |E| edges of a connected graph hands it to one more agent.
+    """
+    return (num_agents - 1.0) * num_edges
+
+
+def proved_bound(
+    gaps: Sequence[float], num_agents: int, num_arms: int, horizon: int, rounds: float, epsilon: float
+) -> float:
+    """An upper bound on every agent's regret under FedBatch with the proved radius (docs/theorem.md, Theorem 2).
+
+    For rewards in [0, 1], agents that act in step and count alike, and the default schedule of batches. ``rounds`` is
+    the expected time until a release is on all boards: see ``rounds_to_spread``.
+    """
+    _check_gaps(gaps, whole_number("num_arms", num_arms, 2, _MANY))
+    whole_number("num_agents", num_agents, 1, _MANY)
+    whole_number("horizon", horizon, 2, MAX_HORIZON)
+    number_above("epsilon", epsilon, 0.0, allow_inf=True)
+    first, growth, log_t = proved.first_batch_for(epsilon), proved.GROWTH, log(horizon)
+    most, reached = (proved.most_releases(first, growth, pulls) for pulls in (MAX_HORIZON + 1, horizon + 1))
+    level = log_t + num_agents * log(most + 1.0) + log(2.0)
+    radii = _radii_of_schedule(first, growth, reached, epsilon, num_agents, level)
+    bound = (sum(gaps) + max(gaps)) * (1.0 + log_t)
+    bound += max(gaps) * num_agents * num_arms * reached * rounds
+    for gap in gaps:
+        enough = next((e for e, radius in enumerate(radii, 1) if 2.0 * radius < gap), None)
+        pulls = inf if enough is None else first + proved.released_after(enough, first, growth)
+        bound += gap * pulls if gap > 0.0 else 0.0
+    return bound
+
+
+def _radii_of_schedule(
+    first: int, growth: float, releases: int, epsilon: float, num_agents: int, level: float
+) -> list[float]:
+    """The largest radius of a board on which everybody has at least e releases, for e = 1, 2, ..."""
+    n, precision, variances, coefficients = 0, 0.0, list[float](), list[float]()
+    scale = batch.noise_scale(1.0, epsilon)
+    for _ in range(releases):
+        size = batch.batch_size(n, first, growth)
+        variance = batch.release_variance(size, 0.25, batch.laplace_variance(scale))
+        precision += 1.0 / variance
+        n += size
+        variances.append(1.0 / precision / num_agents)
+        weight = batch.last_weight(precision, variance)
+        coefficients.append(proved.largest_coefficient(scale, weight, size) / num_agents)
+    return [proved.simple_radius(variance, max(coefficients[e:]), level) for e, variance in enumerate(variances)]
+
+
 def is_vacuous(bound: float, gaps: Sequence[float], horizon: int) -> bool:
     """Whether a bound is vacuous: nobody can lose more than the largest gap in every round."""
     if len(gaps) == 0:
@@ -181,7 +235,6 @@ def conclusion(
     gaps: Sequence[float], num_agents: int, num_arms: int, horizon: int, lambda2: float, epsilon: float = inf
 ) -> str:
     """What the theorems promise in this setting, in a few sentences; Theorem 2 if ``epsilon`` is finite."""
-    most = max(gaps) * horizon
 
     def clean(rounds: int) -> float:
         return gossip_bound(gaps, num_agents, num_arms, rounds, lambda2)
@@ -192,22 +245,35 @@ def conclusion(
     sentences: list[str] = []
     theorems = [("Theorem 1", "Gossip_UCB", clean), ("Theorem 2", f"Fed_UCB with epsilon {epsilon:g}", private)]
     for theorem, policy, bound in theorems[: 1 if epsilon == inf else 2]:
-        found, within = bound(horizon), f"within {horizon:,} rounds"
-        if is_vacuous(found, gaps, horizon):
-            first = _first_horizon(bound, gaps)
-            later = (
-                f"falls below that after about {first:.1e}" if first else f"stays above that up to {MAX_HORIZON:.1e}"
-            )
-            sentences.append(
-                f"{theorem} says nothing about {policy} {within}: its bound is above gap * T = {most:,.0f}, the most "
-                f"that anybody can lose. It {later.replace('e+0', 'e')} rounds."
-            )
-        else:
-            share = f"{100.0 * found / most:.2g} % of gap * T, the most that anybody can lose"
-            sentences.append(f"{theorem}: {policy} loses at most {found:,.0f} per agent {within}, {share}.")
+        sentences.append(_promise(theorem, policy, bound, gaps, horizon))
     if epsilon < inf and clean(horizon) < inf:
         sentences.append(f"Privacy makes the bound {private(horizon) / clean(horizon):,.2f} times as large.")
     return " ".join(sentences)
+
+
+def proved_conclusion(
+    gaps: Sequence[float], num_agents: int, num_arms: int, horizon: int, rounds: float, epsilon: float = inf
+) -> str:
+    """What ``proved_bound`` promises in this setting, in a sentence or two."""
+
+    def bound(horizon: int) -> float:
+        return proved_bound(gaps, num_agents, num_arms, horizon, rounds, epsilon)
+
+    policy = "FedBatch with the proved radius" + (f" and epsilon {epsilon:g}" if epsilon < inf else "")
+    return _promise("The bound of docs/theorem.md", policy, bound, gaps, horizon)
+
+
+def _promise(theorem: str, policy: str, bound: Callable[[int], float], gaps: Sequence[float], horizon: int) -> str:
+    found, most, within = bound(horizon), max(gaps) * horizon, f"within {horizon:,} rounds"
+    if not is_vacuous(found, gaps, horizon):
+        share = f"{100.0 * found / most:.2g} % of gap * T, the most that anybody can lose"
+        return f"{theorem}: {policy} loses at most {found:,.0f} per agent {within}, {share}."
+    first = _first_horizon(bound, gaps)
+    later = f"falls below that after about {first:.1e}" if first else f"stays above that up to {MAX_HORIZON:.1e}"
+    return (
+        f"{theorem} says nothing about {policy} {within}: its bound is above gap * T = {most:,.0f}, the most that "
+        f"anybody can lose. It {later.replace('e+0', 'e')} rounds."
+    )
 
 
 def _first_horizon(bound: Callable[[int], float], gaps: Sequence[float]) -> int | None:
@@ -243,6 +309,10 @@ def _check_bound(gaps: Sequence[float], num_agents: int, num_arms: int, horizon:
     _check_agents(num_agents)
     whole_number("num_arms", num_arms, 2, _MANY)
     whole_number("horizon", horizon, 2, MAX_HORIZON)
+    _check_gaps(gaps, num_arms)
+
+
+def _check_gaps(gaps: Sequence[float], num_arms: int) -> None:
     if not hasattr(gaps, "__len__") or len(gaps) != num_arms or not all(0.0 <= gap < inf for gap in gaps):
         raise InvalidArgument("gaps", gaps, f"{num_arms} finite numbers of at least 0, one per arm")
 

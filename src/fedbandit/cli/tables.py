@@ -119,7 +119,7 @@ def _shown_bound(row: "AuditRow") -> str:
 
 
 def print_theory(graph: "Graph", num_arms: int, horizon: int, epsilon: float, gaps: list[float]) -> None:
-    """The paper's constants and bounds for a setting; those of Fed_UCB if ``epsilon`` is finite."""
+    """The paper's constants and bounds for a setting, those of Fed_UCB if ``epsilon`` is finite; and the proved one."""
     from fedbandit import theory
 
     n, lambda2 = graph.num_agents, graph.lambda2
@@ -148,6 +148,14 @@ def print_theory(graph: "Graph", num_arms: int, horizon: int, epsilon: float, ga
                 _bound(theory.fed_bound(gaps, n, num_arms, horizon, lambda2, epsilon), gaps, horizon),
             ],
         ]
+    spread = theory.rounds_to_spread(n, len(graph.edges))
+    rows += [
+        ["rounds until a release is on all boards, at most", f"{spread:,.0f}"],
+        [
+            "FedBatch regret per agent (docs/theorem.md)",
+            _bound(theory.proved_bound(gaps, n, num_arms, horizon, spread, epsilon), gaps, horizon),
+        ],
+    ]
     privacy = "" if epsilon == inf else f", epsilon {epsilon:g}"
     title = f"{graph.name}, {num_arms} arms, T = {horizon:,}{privacy}, every gap {max(gaps):g}"
     print_table(title, ["", ""], rows)
