@@ -62,8 +62,8 @@ def test_the_radius_is_no_smaller_than_the_exact_bound_of_chernoff(first, growth
         counts = source.integers(1, 9, source.integers(1, 7))
         level = source.uniform(1, 60)
         rows = [row(0.5, e, first, growth, epsilon) for e in counts]
-        theta, heard, variance, noise, largest, _ = proved.seen_from_rows(rows, 1.0, 40)
-        assert (theta, heard) == (pytest.approx(0.5), len(counts))
+        theta, missing, variance, noise, largest, _ = proved.seen_from_rows(rows, 0.0, 1.0, 40)
+        assert (theta, missing) == (pytest.approx(0.5), 0.0)
         found = proved.proved_radius(variance, noise, largest, level)
         rewards, draws = [], []
         for e in counts:
@@ -100,7 +100,7 @@ def test_the_tail_by_simulation():
     source, trials, level, epsilon = np.random.default_rng(11), 60_000, 3.0, 1.0
     counts, first, growth = (2, 3, 3), 12, 2.0
     rows = [row(0.0, e, first, growth, epsilon) for e in counts]
-    _, _, variance, noise, largest, _ = proved.seen_from_rows(rows, 1.0, 40)
+    _, _, variance, noise, largest, _ = proved.seen_from_rows(rows, 0.0, 1.0, 40)
     radius = proved.proved_radius(variance, noise, largest, level)
     for chance in (0.5, 0.2):
         error = np.zeros(trials)
@@ -162,15 +162,19 @@ def test_what_a_board_costs():
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.floats(-1, 2), st.floats(0.1, 2)), min_size=1, max_size=8))
-def test_agents_that_were_not_heard_count_as_the_upper_end(agents):
+def test_the_mean_of_an_agent_that_was_not_heard_may_be_anywhere(agents):
+    """Theta and what is missing span all means that it may have, from the lower end of the range to the upper."""
     shares = np.array([share for *_, share in agents])
     shares *= len(agents) / shares.sum()
     rows = [
         row(x, e, 12, 2.0, 1.0, share) if e else (0.0,) * 6 for (e, x, _), share in zip(agents, shares, strict=True)
     ]
-    theta, heard, variance, _, _, _ = proved.seen_from_rows(rows, 3.0, 40)
-    values = [x if e else 3.0 for e, x, _ in agents]
-    assert theta == pytest.approx(np.dot(shares, values) / len(agents), abs=1e-12)
-    assert heard == sum(e > 0 for e, *_ in agents)
+    theta, missing, variance, _, largest, price = proved.seen_from_rows(rows, -1.0, 3.0, 40)
+    for end, off in ((-1.0, -missing), (3.0, missing)):
+        values = [x if e else end for e, x, _ in agents]
+        assert theta + off == pytest.approx(np.dot(shares, values) / len(agents), abs=1e-12)
     own = [1 / mean_of_releases(e, 12, 2.0, 1.0)[2] if e else 0.0 for e, *_ in agents]
     assert variance == pytest.approx(np.dot((shares / len(agents)) ** 2, own))
+    assert price == price_of([e for e, *_ in agents], 40)
+    if not any(e for e, *_ in agents):
+        assert proved.board_radius(missing, variance, 0.0, largest, 5.0) == missing == 2.0

@@ -92,11 +92,12 @@ def price(num_agents: int, heard: int, lowest: float, total: float, most: float)
 
 
 def seen_from_rows(
-    rows: Sequence[Sequence[float]], high: float, most: float
+    rows: Sequence[Sequence[float]], low: float, high: float, most: float
 ) -> tuple[float, float, float, float, float, float]:
-    """What an agent sees of an arm: theta, how many were heard, the variance, the noise's part, the largest, the price.
+    """What an agent sees of an arm: theta, what is missing, the variance, the noise's part, the largest, the price.
 
-    Agents that were not heard count as the upper end ``high`` of the range.
+    The mean of an agent that was not heard lies anywhere in the range: it counts as the middle, and half of the width,
+    times the weights of all that were not heard, is missing. With nobody heard all else is 0.
     """
     num_agents = len(rows)
     heard, lowest, releases = 0, inf, 0.0
@@ -112,11 +113,21 @@ def seen_from_rows(
             variance += row[VARIANCE]
             noise += row[NOISE]
             largest = max(largest, row[LARGEST])
-    if heard < num_agents:
-        value += (num_agents - share) * high
+    unheard = (num_agents - share) / num_agents if heard < num_agents else 0.0
     squared = float(num_agents) * num_agents
-    cost = price(num_agents, heard, lowest, releases, most)
-    return value / num_agents, float(heard), variance / squared, noise / squared, largest / num_agents, cost
+    return (
+        value / num_agents + unheard * (low + high) / 2.0,
+        unheard * (high - low) / 2.0,
+        variance / squared,
+        noise / squared,
+        largest / num_agents,
+        price(num_agents, heard, lowest, releases, most),
+    )
+
+
+def board_radius(missing: float, variance: float, noise: float, largest: float, level: float) -> float:
+    """How far theta of a board may be off: what is missing, and the proved radius of what is there."""
+    return missing + (proved_radius(variance, noise, largest, level) if variance > 0.0 else 0.0)
 
 
 def simple_radius(variance: float, largest: float, level: float) -> float:
