@@ -29,7 +29,6 @@ POLICIES = {
     "Fed_UCB": FedUCB(1.0, assume_sensitivity=1.0),
     "FedBatch Thompson": FedBatch(1.0, assume_sensitivity=1.0),
     "FedBatch UCB": FedBatch(1.0, index="ucb", assume_sensitivity=1.0),
-    "FedBatch UCB, safe": FedBatch(1.0, index="ucb", radius="safe", assume_sensitivity=1.0),
     "FedBatch KL": FedBatch(1.0, index="kl"),
     "Local UCB1": LocalUCB(),
     "Central UCB": CentralUCB(),

@@ -11,12 +11,12 @@ import numpy as np
 class Site:
     """One agent of FedBatch: everything is computed anew from lists of rewards and releases."""
 
-    def __init__(self, num_arms, num_agents, epsilon, low, high, first, growth, index, safe=False, last_only=False):
+    def __init__(self, num_arms, num_agents, epsilon, low, high, first, growth, index, last_only=False):
         self.rewards = [[] for _ in range(num_arms)]
         self.releases = [[] for _ in range(num_arms)]  # (size, noisy mean)
         self.num_agents, self.epsilon, self.low, self.high = num_agents, epsilon, low, high
         self.s2 = min(1.0, (high - low) ** 2 / 4)  # tapes have unit Gaussian rewards, clamped to the range
-        self.first, self.growth, self.index, self.safe, self.last_only = first, growth, index, safe, last_only
+        self.first, self.growth, self.index, self.last_only = first, growth, index, last_only
 
     def observe(self, k, reward, noise):
         """True if this reward fills a batch."""
@@ -55,22 +55,7 @@ class Site:
         own = self.variance(k) if self.releases[k] else self.s2 / 3
         if self.index == "thompson":
             return math.sqrt(own * share) * z
-        if not self.safe:
-            return math.sqrt(2 * math.log(t) * own * share)
-        v, sizes = self.variances(k), [m for m, _ in self.releases[k]]
-        share = [1 / vi / sum(1 / vj for vj in v) for vi in v]
-        worth = 1 / sum(p * p / m for p, m in zip(share, sizes, strict=True))
-        c = math.sqrt(2 * self.num_agents / worth * math.log(t)) + 64 / self.num_agents**17
-        scale = (self.high - self.low) / self.epsilon * max(p / m for p, m in zip(share, sizes, strict=True))
-        s = best_tilt(len(sizes), 2 * math.log(max(sum(sizes), 2)))
-        return c + scale * (2 * math.log(t) - len(sizes) * math.log(1 - s * s)) / s
-
-
-def best_tilt(num_releases, level):
-    grid = (np.arange(20_000) + 0.5) / 20_000
-    around = grid[np.argmin((level - num_releases * np.log(1 - grid**2)) / grid)]
-    fine = around + (np.arange(-10_000, 10_001)) * 1e-8
-    return fine[np.argmin((level - num_releases * np.log(1 - fine**2)) / fine)]
+        return math.sqrt(2 * math.log(t) * own * share)
 
 
 def d_eps(x, q, epsilon):
@@ -96,9 +81,7 @@ def kl_index(x, limit, epsilon):
     return low
 
 
-def fed_batch(
-    tape, epsilon, first, growth, index, safe=False, last_only=False, catches_up=False, patients=False, acts=None
-):
+def fed_batch(tape, epsilon, first, growth, index, last_only=False, catches_up=False, patients=False, acts=None):
     """Arms, own means, gossiped values and weights, and theta, for every round.
 
     ``patients`` count: a weight is an agent's decisions per round at its last release; ``acts[t - 1, i]`` says who
@@ -106,9 +89,7 @@ def fed_batch(
     """
     horizon, num_agents, num_arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
     low, high = tape.reward_range
-    sites = [
-        Site(num_arms, num_agents, epsilon, low, high, first, growth, index, safe, last_only) for _ in range(num_agents)
-    ]
+    sites = [Site(num_arms, num_agents, epsilon, low, high, first, growth, index, last_only) for _ in range(num_agents)]
     value, weight = np.zeros((num_agents, num_arms)), np.zeros((num_agents, num_arms))
     n = np.zeros((num_agents, num_arms), int)
     n_max = {0: np.ones_like(n), 1: np.ones_like(n)}

@@ -74,8 +74,6 @@ POLICIES = [  # FedBatch and other authors' policies, as defined
         "test_the_mean_of_an_agent_that_was_not_heard_may_be_anywhere", never="heard < num_agents"),
     bug("the schedule allows a release less", "most_releases",
         "test_no_agent_has_more_releases_than_the_schedule_allows", swap={"n > pulls": "n >= pulls"}),
-    bug("the tail forgets a release", "tail_level",
-        "test_the_tail_is_the_best_chernoff_bound", swap={"-largest * num_releases": "-largest * (num_releases - 1)"}),
     bug("the arm by divergence stays when a belief changes", "believe",
         "test_the_kl_index_word_for_word", drop="me.winner_until = 0.0", beside="FedBatch"),
     bug("GSE does not tell what it dropped", "meet",

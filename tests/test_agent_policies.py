@@ -473,7 +473,6 @@ POLICIES = {
     "fed_ucb": FedUCB(5.0, horizon=1000, noise_constant=1e-3),
     "thompson": FedBatch(5.0, first_batch=2),
     "ucb": FedBatch(5.0, index="ucb", first_batch=2),
-    "safe": FedBatch(5.0, index="ucb", radius="safe", first_batch=2),
     "kl": FedBatch(5.0, index="kl", first_batch=2),
 }
 
@@ -501,30 +500,6 @@ def test_the_radius_that_is_shown_is_the_one_that_is_used(policy):
         else:
             pull(site, source.random(), draws)
     assert len(chosen) > 1
-
-
-def test_the_safe_radius_is_c_and_a_bound_on_the_noise():
-    """C for what the mean is worth, and c (2 log t - E log(1 - s^2)) / s with the best s for n (docs/fedbatch.md)."""
-    terms = replace(TERMS, low=-1.0, policy=FedBatch(5.0, index="ucb", radius="safe", first_batch=2))
-    site = all_from_the_start(new_site(terms))
-    sizes_of, released = [[], [], []], [0, 0, 0]
-    for _ in range(120):
-        k = pull(site, 0.3)
-        if site.released[k] > released[k]:
-            sizes_of[k].append(site.released[k] - released[k])
-            released[k] = site.released[k]
-    log_t = math.log(118)
-    for k in range(3):
-        sizes = sizes_of[k]
-        variances = [1.0 / m + 2 * (2.0 / 5.0) ** 2 / m**2 for m in sizes]
-        precision = sum(1 / v for v in variances)
-        worth = precision**2 / sum(1 / (v * v * m) for v, m in zip(variances, sizes, strict=True))
-        largest = (2.0 / 5.0) / (variances[-1] * precision) / sizes[-1]
-        tilts = np.linspace(1e-4, 1 - 1e-4, 20001)
-        best = tilts[np.argmin((2 * math.log(sum(sizes)) - len(sizes) * np.log(1 - tilts**2)) / tilts)]
-        tail = (2 * log_t - len(sizes) * math.log(1 - best**2)) / best
-        c = 2.0 * (math.sqrt(2 * 5 / worth * log_t) + 64 / 5**17)
-        assert site.radius[k] == pytest.approx(c + largest * tail, rel=1e-4)
 
 
 def test_counts_are_told():
@@ -556,7 +531,6 @@ def test_what_is_promised_is_told():
 
 def test_an_operator_is_warned():
     assert new_site(TERMS).warnings() == ()
-    assert "proved" in new_site(replace(TERMS, policy=POLICIES["safe"])).warnings()[0]
     assert "not private" in new_site(EXACT).warnings()[0]
     site = new_site(replace(TREE, policy=FedUCB(1.0, horizon=20)))
     (plain,) = site.warnings()

@@ -66,9 +66,8 @@ WORLDS = {  # graph, range, sigma, epsilon, first batch
 }
 
 MORE = {  # slow
-    *((index, "complete") for index in ("thompson", "ucb", "safe", "kl")),
+    *((index, "complete") for index in ("thompson", "ucb", "kl")),
     ("ucb", "ring"),
-    ("safe", "path"),
     ("kl", "path"),
 }
 
@@ -77,9 +76,9 @@ MORE = {  # slow
     ("index", "world"),
     [
         pytest.param(index, world, marks=pytest.mark.slow) if (index, world) in MORE else (index, world)
-        for index in ("thompson", "ucb", "safe", "kl")
+        for index in ("thompson", "ucb", "kl")
         for world in WORLDS
-        if world != "ring" or index in ("thompson", "ucb")  # kl is for [0, 1]; a tape's unit of the safe radius is 1
+        if world != "ring" or index in ("thompson", "ucb")  # kl is for [0, 1]
     ],
 )
 def test_without_faults_agents_are_the_simulator(index, world):
@@ -105,12 +104,9 @@ def test_over_grpc_agents_are_the_simulator_too(tmp_path, index, world):
 
 def follow_the_tape(index, world, horizon, make_network):
     world, (low, high), sigma, epsilon, first = world
-    index, safe = ("ucb", True) if index == "safe" else (index, False)
     num_arms = 3
     tape, noise = tape_on_the_grid(world, num_arms, horizon, 7, low, high, epsilon)
     policy = FedBatch(epsilon, index=index, sigma=sigma, first_batch=first)
-    if safe:
-        policy = replace(policy, radius="safe")
     trace = replay(tape, policy)
 
     live = SitesOnTape(tape, noise, policy, make_network)

@@ -37,7 +37,6 @@ OWN = "own_choices:Own"
 POLICIES = {
     "thompson": FedBatch(1.0, first_batch=3),
     "ucb": FedBatch(1.0, "ucb", first_batch=3),
-    "safe": FedBatch(1.0, "ucb", "safe", first_batch=3),
     "kl": FedBatch(1.0, "kl", first_batch=3),
     "fed_ucb": FedUCB(8.0, horizon=60),
     "gossip_ucb": GossipUCB(),
@@ -262,10 +261,10 @@ def test_a_state_that_was_played_says_how_likely_an_arm_was():
 
 
 def test_indices_and_round_robins_are_certain():
-    for name in ("ucb", "safe", "kl", "thompson"):
+    for name in ("ucb", "kl", "thompson"):
         site = played(terms_of(name), 0, 7)
         assert asked(site, draws_for(site.terms, Random(1))) == (0, 1.0)  # unknown arms, in turn
-    for name in ("ucb", "safe", "kl", "fed_ucb", "gossip_ucb"):
+    for name in ("ucb", "kl", "fed_ucb", "gossip_ucb"):
         site = alone(terms_of(name), (20, 30, 40, 50), 7)
         assert asked(site, draws_for(site.terms, Random(1))).propensity == 1.0
 

@@ -230,7 +230,6 @@ PAGES = {  # policies of one page; the first case runs with every change
     "fed_ucb": [FedUCB(4.0, noise_constant=0.01, sampling_constant=0.2)],
     "kl": [FedBatch(2.0, index="kl", first_batch=2)],
     "ucb": [FedBatch(2.0, index="ucb", first_batch=2)],
-    "safe": [FedBatch(8.0, index="ucb", radius="safe", first_batch=2)],
     "catching up": [replace(THOMPSON, catches_up=True)],
     "local_ucb": [LocalUCB()],
     "coop_ucb2": [CoopUCB2()],
@@ -272,12 +271,12 @@ def test_the_simulator_plays_slots_as_they_are_defined(page):
 
 
 @pytest.mark.parametrize(
-    "index", ["thompson", *(pytest.param(index, marks=pytest.mark.slow) for index in ("ucb", "safe", "kl"))]
+    "index", ["thompson", *(pytest.param(index, marks=pytest.mark.slow) for index in ("ucb", "kl"))]
 )
 @pytest.mark.parametrize("late", ["window", "as they come", "by outcome, window"])
 def test_live_sites_are_the_simulator(index, late):
     """The same schedule, the same arms; what is gossiped to 1e-12."""
-    policy = FedBatch(2.0, index="ucb", radius="safe") if index == "safe" else FedBatch(2.0, index=index)
+    policy = FedBatch(2.0, index=index)
     policy, epsilon = replace(policy, first_batch=3), 2.0
     tape, noise = tape_of(epsilon=epsilon)
     problem = late_problem(tape, **LATE[late])

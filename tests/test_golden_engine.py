@@ -19,7 +19,7 @@ TOLERANCE: dict[str, float] = {}
 CASES = cases()
 IN_A_MINUTE = {
     *(f"simulate/gaussian/{it}" for it in ("gossip_ucb", "fed_ucb_paper", "dist_ucb", "coop_ucb2", "gse")),
-    *(f"simulate/bernoulli/{it}" for it in ("fed_ucb", "batch", "batch_safe_catching_up", "batch_kl", "local_ucb")),
+    *(f"simulate/bernoulli/{it}" for it in ("fed_ucb", "batch", "batch_catching_up", "batch_kl", "local_ucb")),
     *(
         f"simulate/bernoulli/{it}"
         for it in ("central_learning", "central_thompson_learning", "gse_present", "adap_ucb")

@@ -331,8 +331,6 @@ def test_counts_of_others_that_a_liar_forges_are_answered():
 
 # ---------------------------------------------------------------- sites that are invented
 
-SAFE = replace(BATCHES, policy=FedBatch(1000.0, "ucb", "safe", first_batch=2))
-
 
 def invent(message):
     """92 sites more, which know everything."""
@@ -341,7 +339,7 @@ def invent(message):
     return replace(message, standings=(*message.standings, *invented))
 
 
-@pytest.mark.parametrize("terms", [BATCHES, PATIENTS, SAFE], ids=["sites", "patients", "safe"])
+@pytest.mark.parametrize("terms", [BATCHES, PATIENTS], ids=["sites", "patients"])
 def test_sites_that_are_invented_make_nobody_surer_than_its_operator_allows(terms):
     """All honest sites know alike: errors fall with the root of N, and of the bound where N is beyond it."""
     network = mixed(replace(terms, max_agents=None))

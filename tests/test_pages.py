@@ -53,7 +53,7 @@ from sites_on_tape import SitesOnTape, tape_on_the_grid
 HORIZON = 300
 
 Thompson, Kl = partial(FedBatch, index="thompson"), partial(FedBatch, index="kl")
-Ucb, Safe = partial(FedBatch, index="ucb"), partial(FedBatch, index="ucb", radius="safe")
+Ucb = partial(FedBatch, index="ucb")
 SMALL = {"noise_constant": 0.01, "sampling_constant": 0.2}  # so that C~ does not hide the estimates
 
 # The number of arms (few: each is compiled), and policies with one page. Made in the test, since some of them warn.
@@ -71,11 +71,9 @@ CASES = {
         ],
     ),
     "fed_batch, ucb": (3, [partial(Ucb, 1.0), partial(Ucb, 8.0, sigma=0.5, first_batch=1)]),
-    "fed_batch, safe": (3, [partial(Safe, 1.0), partial(Safe, inf, first_batch=2, growth=1.2)]),
     "fed_batch, kl": (3, [partial(Kl, 1.0), partial(Kl, inf, first_batch=2)]),
     "fed_batch, catching up": (3, [partial(Thompson, 8.0, catches_up=True)]),
     "fed_batch, ucb, catching up": (2, [partial(Ucb, 8.0, catches_up=True)]),
-    "fed_batch, safe, catching up": (3, [partial(Safe, 8.0, catches_up=True)]),
     "fed_batch, kl, catching up": (2, [partial(Kl, 8.0, catches_up=True)]),
     "local_ucb": (3, [LocalUCB]),
     "central_ucb": (3, [CentralUCB, partial(CentralUCB, alpha=0.7, learns_variance=True)]),
@@ -94,16 +92,13 @@ LIVE = {
     "fed_ucb": [FedUCB(1.0, horizon=HORIZON), FedUCB(8.0, horizon=HORIZON, **SMALL)],
     "fed_batch": [FedBatch(1.0), Thompson(8.0, sigma=0.5, first_batch=2)],
     "fed_batch, ucb": [Ucb(1.0)],
-    "fed_batch, safe": [Safe(1.0)],
     "fed_batch, kl": [Kl(1.0)],
 }
 
 
 # Further indices of pages that another case plays: each compiles for several seconds.
 MORE = {
-    "fed_batch, safe",
     "fed_batch, ucb, catching up",
-    "fed_batch, safe, catching up",
     "fed_batch, kl, catching up",
     "central_ucb, thompson",
     "central_ucb, kl",
@@ -267,9 +262,8 @@ def test_every_policy_has_a_case_with_default_parameters():
         needed = [1.0 for parameter in fields(policy) if parameter.default is MISSING]
         assert policy(*needed) in policies, f"{kind} has no case in CASES"
     pages = [policy.page() for policy in policies]
-    for index, radius, catches_up in product(INDICES, ("calibrated", "safe"), (False, True)):
-        if index == "ucb" or radius == "calibrated":
-            assert FedBatch(1.0, index, radius, catches_up=catches_up).page() in pages
+    for index, catches_up in product(INDICES, (False, True)):
+        assert FedBatch(1.0, index, catches_up=catches_up).page() in pages
     assert all(CentralUCB(index=index).page() in pages for index in INDICES)
     assert {type(policy) for several in LIVE.values() for policy in several} == {
         POLICIES[kind] for kind in POLICY_KINDS

@@ -167,12 +167,6 @@ def test_in_the_simulator_a_site_weighs_as_many_patients_as_it_had_by_its_last_r
     np.testing.assert_allclose(agents["share"], rates, rtol=0.25)  # the last one is the rate to 4 standard errors
 
 
-def test_the_safe_radius_is_for_weights_that_are_known():
-    problem = Problem.bernoulli(GAP, "path:3", rates=[1, 1, 0.5], counts="patients")
-    with pytest.raises(InvalidArgument, match="radius must be calibrated where patients count"):
-        simulate(problem, FedBatch(1.0, index="ucb", radius="safe"), horizon=10, trials=1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("index", ["kl", "ucb"])
 def test_every_index_learns_with_a_tiny_site(index):
@@ -207,7 +201,7 @@ def test_a_tiny_site_misleads_nobody_where_patients_count():
 def test_patients_count_by_default_and_sites_where_nobody_measures_rates():
     assert TERMS.counted == "patients" == TERMS.terms()["counts"]
     assert replace(TERMS, counts="patients") == TERMS
-    for policy in (GossipUCB(), FedUCB(1.0, horizon=100), FedBatch(1.0, index="ucb", radius="safe")):
+    for policy in (GossipUCB(), FedUCB(1.0, horizon=100)):
         terms = replace(TERMS, policy=policy)
         assert terms.counted == "sites" == terms.terms()["counts"]
         with pytest.raises(InvalidArgument, match="counts must be sites for"):

@@ -825,7 +825,7 @@ def test_an_honest_tree_passes(policy):
     [
         partial(FedBatch, 2.0),
         partial(FedBatch, 2.0, "ucb"),
-        partial(FedBatch, 2.0, "ucb", radius="safe"),
+        partial(FedBatch, 2.0, "ucb", radius="proved"),
         partial(FedBatch, 2.0, "kl"),
         partial(FedBatch, 0.5, catches_up=True),
         partial(FedUCB, 1.0),

@@ -21,7 +21,6 @@ POLICY = FedBatch(2.0, first_batch=3)
 TERMS = Federation("test", ARMS, 0.0, 1.0, POLICY, counts="sites")
 LIVE = [
     *(FedBatch(1.0, index=index) for index in ("thompson", "ucb", "kl")),
-    FedBatch(1.0, index="ucb", radius="safe"),
     FedUCB(1.0, horizon=100),
     GossipUCB(),
 ]
@@ -147,7 +146,7 @@ def test_the_most_sites_are_a_term():
 @pytest.mark.parametrize("policy", LIVE, ids=lambda policy: policy.label)
 @pytest.mark.parametrize("counts", ["sites", "patients"])
 def test_only_what_is_named_depends_on_how_many_there_are(policy, counts):
-    if counts == "patients" and (not isinstance(policy, FedBatch) or policy.radius == "safe"):
+    if counts == "patients" and not isinstance(policy, FedBatch):
         return
     one = terms_in_steps(policy, 1, 3, 0.0, 1.0, counts)
     for num_agents in range(2, 101):
@@ -179,7 +178,7 @@ def test_sites_that_come_and_go_change_no_release(policy):
     mechanism.count(5)
     fixed = Mechanism(policy, 5, 2, 0.0, 1.0)
     fixed.restore({k: mechanism.kept(k) for k in range(2)}, mechanism.ledger.marks if mechanism.ledger else {})
-    for name in ("deviation", "spread", "sampling", "noise", "safe_spread"):
+    for name in ("deviation", "spread", "sampling", "noise"):
         if name in policy.page().knows and policy.page().knows[name].is_kept:
             assert getattr(mechanism.me, name) == getattr(fixed.me, name)
 

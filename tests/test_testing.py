@@ -73,14 +73,13 @@ def test_the_tutorials_draws_are_fed_batchs(tutorial):
 PRIVATE = {
     "fed_batch": partial(FedBatch, 2.0),
     "fed_batch, ucb": partial(FedBatch, 2.0, "ucb"),
-    "fed_batch, safe": partial(FedBatch, 2.0, "ucb", radius="safe"),
     "fed_batch, kl": partial(FedBatch, 2.0, "kl"),
     "fed_ucb": partial(FedUCB, 1.0),
     "adap_ucb": partial(AdaPUCB, 1.0),
 }
 
 
-@pytest.mark.parametrize("case", groups.of_pages(PRIVATE, slow={"fed_batch, ucb", "fed_batch, safe", "fed_batch, kl"}))
+@pytest.mark.parametrize("case", groups.of_pages(PRIVATE, slow={"fed_batch, ucb", "fed_batch, kl"}))
 def test_private_policies_keep_their_epsilon(case):
     check_policy(PRIVATE[case](), seeds=[3], horizon=50)
 

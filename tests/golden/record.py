@@ -61,8 +61,6 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "batch_catching_up": partial(FedBatch, 1.0, catches_up=True),
     "batch_ucb": partial(FedBatch, 1.0, index="ucb"),
     "batch_ucb_inf": partial(FedBatch, inf, index="ucb", first_batch=2, growth=1.1),
-    "batch_safe": partial(FedBatch, 2.0, index="ucb", radius="safe"),
-    "batch_safe_catching_up": partial(FedBatch, 3.0, index="ucb", radius="safe", catches_up=True, first_batch=2),
     "batch_kl": partial(FedBatch, 1.0, index="kl"),
     "batch_kl_inf": partial(FedBatch, inf, index="kl"),
     "local_ucb": LocalUCB,
@@ -97,7 +95,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
             "horizon": 1400,
             "seed": 12,
         },
-        "gossip_ucb fed_ucb fed_ucb_tuned batch batch_inf batch_sigma batch_safe batch_kl batch_kl_inf adap_ucb",
+        "gossip_ucb fed_ucb fed_ucb_tuned batch batch_inf batch_sigma batch_kl batch_kl_inf adap_ucb",
     ),
     "gaussian_wide": (
         lambda: {
@@ -114,7 +112,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
             "horizon": 1500,
             "seed": 13,
         },
-        "gossip_ucb fed_ucb_tuned batch batch_first batch_ucb batch_safe batch_catching_up central_thompson "
+        "gossip_ucb fed_ucb_tuned batch batch_first batch_ucb batch_catching_up central_thompson "
         "central_alpha adap_ucb",
     ),
     "bernoulli": (  # arms so close that a small error changes a choice
@@ -124,7 +122,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
             "seed": 14,
             "checkpoints": [1, 2, 10, 100, 700],
         },
-        "gossip_ucb fed_ucb fed_ucb_tuned batch batch_first batch_ucb batch_safe_catching_up batch_kl local_ucb "
+        "gossip_ucb fed_ucb fed_ucb_tuned batch batch_first batch_ucb batch_kl local_ucb "
         "batch_catching_up central_ucb central_learning central_thompson_learning central_kl gse_present adap_ucb",
     ),
     "bernoulli_rates": (
@@ -158,7 +156,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
             "horizon": 1500,
             "seed": 16,
         },
-        "gossip_ucb fed_ucb batch batch_sigma batch_safe batch_kl_inf central_ucb central_kl dist_ucb",
+        "gossip_ucb fed_ucb batch batch_sigma batch_kl_inf central_ucb central_kl dist_ucb",
     ),
     "beta": (
         lambda: {
@@ -168,8 +166,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
             "horizon": 1300,
             "seed": 17,
         },
-        "gossip_ucb fed_ucb_tuned batch batch_ucb_inf batch_safe_catching_up central_learning coop_ucb2 fed1_ucb "
-        "gse_present adap_ucb_inf",
+        "gossip_ucb fed_ucb_tuned batch batch_ucb_inf central_learning coop_ucb2 fed1_ucb gse_present adap_ucb_inf",
     ),
     "beta_rates": (
         lambda: {
@@ -204,8 +201,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
             "seed": 19,
             "watch_radii": True,
         },
-        "gossip_ucb fed_ucb_tuned batch batch_safe batch_kl local_ucb central_ucb dist_ucb coop_ucb2 fed1_ucb gse "
-        "adap_ucb",
+        "gossip_ucb fed_ucb_tuned batch batch_kl local_ucb central_ucb dist_ucb coop_ucb2 fed1_ucb gse adap_ucb",
     ),
     "two_arms": (
         lambda: {
@@ -221,7 +217,7 @@ SIMULATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
             "horizon": 1500,
             "seed": 21,
         },
-        "gossip_ucb fed_ucb_tuned batch batch_safe coop_ucb2 gse",
+        "gossip_ucb fed_ucb_tuned batch coop_ucb2 gse",
     ),
     "five_arms_rates": (
         lambda: {
@@ -258,11 +254,11 @@ REPLAYS: dict[str, tuple[Callable[[], Tape], str]] = {
     ),
     "unit": (
         lambda: Tape.random(graph.complete(3), 3, 300, seed=3, reward_range=(0.0, 1.0)),
-        "fed_ucb_tuned batch batch_first batch_catching_up batch_safe batch_kl adap_ucb",
+        "fed_ucb_tuned batch batch_first batch_catching_up batch_kl adap_ucb",
     ),
     "wide": (
         lambda: replace(Tape.random(graph.ring(5), 3, 200, seed=4, reward_range=(-1.0, 3.0)), normals=None),
-        "gossip_ucb fed_ucb_tuned batch batch_ucb batch_safe",
+        "gossip_ucb fed_ucb_tuned batch batch_ucb",
     ),
     "wide_quiet": (  # normals without noise
         lambda: replace(Tape.random(graph.ring(5), 3, 200, seed=5, reward_range=(-1.0, 3.0)), noise=None),

@@ -333,8 +333,6 @@ def _random(policy: str, epsilon: float, source: Random) -> Scenario:
         index: Literal["thompson", "ucb", "kl"] = source.choice(["thompson", "ucb"])
         index = "kl" if (low, high) == (0.0, 1.0) and source.random() < 0.5 else index
         chosen = replace(chosen, index=index, first_batch=source.randint(1, 4), growth=source.choice([1.1, 1.25, 2.0]))
-        if index == "ucb" and source.random() < 0.5:
-            chosen = replace(chosen, radius="safe")
     window, pace = source.choice([0, 3, 6]), source.choice([1.0, DAY])
     terms = Federation(
         "audit",

@@ -29,7 +29,7 @@ from fedbandit.policies.protocol import (
     lagging_chance,
     uniform,
 )
-from fedbandit.rules import batch, gossip, private
+from fedbandit.rules import batch, gossip, private, proved
 from fedbandit.rules import radius as radii
 from fedbandit.rules.batch import break_even_decisions, break_even_epsilon
 from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lagging
@@ -42,9 +42,6 @@ __all__ = [
     "Terms",
     "add_release",
     "check_first_batch",
-    "keep_safe_radius",
-    "recount_safe_radius",
-    "safe_radius",
     "too_few_patients",
     "trust",
     "warn_of_few_patients",
@@ -63,9 +60,7 @@ KNOWS = Fields(
     square=Number[ARMS],  # sum of 1/(v^2 m)
     deviation=Number[ARMS],  # of theta; where patients count, of x_mean
     worth=Number[ARMS],  # how many rewards theta is worth; where patients count, x_mean
-    safe_spread=Number[ARMS],  # the safe radius, but for the time
-    slope=Number[ARMS],  # the tail of its noise: slope log t + level
-    level=Number[ARMS],
+    largest=Number[ARMS],  # coefficient of a noise in x_mean
     share=Number,  # in the average over agents
     spread=Number[ARMS].transient,  # the standard deviation of theta: Thompson sampling draws with it
     rewards=Number[ARMS].transient,  # how many rewards theta is worth, for the divergence
@@ -87,9 +82,6 @@ class Terms(NamedTuple):
     by_rate: int  # whether agents count by their rate
     share: float  # the agent's weight; by rate, before it is measured
     averaging: float  # variance of theta / variance of an agent's own mean, after mixing: 1 / N
-    sampling_constant: float
-    scale: float
-    offset: float
     epsilon: float
     epsilon_per_release: float
     noise_scale: float
@@ -101,6 +93,7 @@ class Terms(NamedTuple):
     width: float  # of the declared range, which begins at 0 where the index is by divergence
     most_variance: float  # of one reward
     least_variance: float
+    most_releases: int  # of an arm, by the schedule of batches
 
 
 def start(me: Any, terms: Terms) -> None:
@@ -147,13 +140,13 @@ def decide_by_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> 
     return highest(me.belief)
 
 
-def decide_by_safe_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
-    """The highest theta + safe radius."""
+def decide_by_proved_radius(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
+    """The highest theta + proved radius."""
     arm = _first(me, terms, seen, draws)
     if arm >= 0:
         return arm
     for k in range(len(me.belief)):
-        me.belief[k] = me.theta[k] + safe_radius(me, terms, seen, now, k)
+        me.belief[k] = me.theta[k] + proved_radius(me, terms, seen, now, k)
     return highest(me.belief)
 
 
@@ -181,20 +174,13 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> Non
         add_release(me, terms, arm, size, noisy_sum)
 
 
-def observe_with_safe_radius(me: Any, terms: Terms, arm: int, reward: float, noise: float) -> None:
-    """The same, and what the safe radius needs of a release."""
-    size, noisy_sum = private.collect(me, terms, arm, reward, noise)
-    if size > 0:
-        add_release(me, terms, arm, size, noisy_sum)
-        keep_safe_radius(me, terms, arm, size)
-
-
 def add_release(me: Any, terms: Terms, arm: int, size: int, noisy_sum: float) -> None:
     """Weigh a release by inverse variance, and keep what the indices need of the variance of the mean."""
     variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
     me.precision[arm] += 1.0 / variance
     me.square[arm] += batch.release_square(size, variance)
     weight = batch.last_weight(me.precision[arm], variance)
+    me.largest[arm] = proved.largest_coefficient(terms.noise_scale, weight, size)
     me.x_mean[arm] = batch.weighted_mean(me.x_mean[arm], noisy_sum / size, weight)
     me.releases[arm] += 1
     me.batch_end[arm] = me.n[arm] + batch.batch_size(me.n[arm], terms.first_batch, terms.growth)
@@ -210,12 +196,6 @@ def recount(me: Any, terms: Terms, arm: int) -> None:
     variance = terms.averaging * batch.mean_variance(precision, square, terms.most_variance, learnt)
     me.deviation[arm] = radii.deviation(variance)
     me.worth[arm] = me.released[arm] / terms.averaging
-
-
-def recount_with_safe_radius(me: Any, terms: Terms, arm: int) -> None:
-    """The same, and the safe radius."""
-    recount(me, terms, arm)
-    recount_safe_radius(me, terms, arm)
 
 
 def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
@@ -302,26 +282,42 @@ def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     return radii.calibrated_radius(me.spread[arm], FACTOR, now.root_log_t)
 
 
-def keep_safe_radius(me: Any, terms: Any, arm: int, size: int) -> None:
-    """After a release: the paper's C for the effective number of rewards in the mean, and the tail of the noise."""
-    variance = batch.release_variance(size, terms.most_variance, terms.noise_variance)
-    weight = batch.last_weight(me.precision[arm], variance)
-    recount_safe_radius(me, terms, arm)
-    tail = radii.batch_tail(terms.noise_scale * weight / size, me.releases[arm], me.n[arm])
-    me.slope[arm], me.level[arm] = tail
+# ---------------------------------------------------------------- the proved radius, on releases (docs/theorem.md)
 
 
-def recount_safe_radius(me: Any, terms: Any, arm: int) -> None:
-    """The part that depends on the number of agents."""
-    equivalent = batch.equivalent_rewards(me.precision[arm], me.square[arm])
-    me.safe_spread[arm] = radii.gossip_spread(equivalent, terms.num_agents, terms.sampling_constant)
-
-
-def safe_radius(me: Any, terms: Any, seen: Any, now: Now, arm: int) -> float:
-    """The paper's C with a proved bound on the noise."""
-    return radii.clean_radius(me.safe_spread[arm], now.root_log_t, terms.scale, terms.offset) + radii.noise_tail(
-        me.slope[arm], me.level[arm], now.log_t
+def published_for_proof(me: Any, terms: Terms, arm: int) -> tuple[float, float, float, float, float, float]:
+    """A row of ``rules.proved``: nothing before the first release."""
+    if me.releases[arm] == 0:
+        return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    share, precision = me.share, me.precision[arm]
+    noise = proved.noise_of_mean(precision, me.square[arm], terms.most_variance)
+    return (
+        share * me.x_mean[arm],
+        share,
+        float(me.releases[arm]),
+        share * share / precision,
+        share * share * noise,
+        share * me.largest[arm],
     )
+
+
+def combine_for_proof(terms: Terms, rows: Any, versions: Any) -> tuple[float, float, float, float, float, float]:
+    """The estimate of a board, and what its radius needs."""
+    return proved.seen_from_rows(rows, terms.low, terms.high, terms.most_releases)
+
+
+def believe_board(me: Any, terms: Terms, seen: Any, arm: int) -> None:
+    """An arm is unknown while the board has no release of it."""
+    unknown = not seen.variance[arm] > 0.0
+    me.num_unknown += int(unknown) - me.unknown[arm]
+    me.unknown[arm] = unknown
+    me.theta[arm] = seen.theta[arm]
+
+
+def proved_radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
+    """Holds on every board at once with probability 1 - 1/t in each direction, however it came about (Theorem 1)."""
+    level = now.log_t + seen.price[arm]
+    return proved.board_radius(seen.missing[arm], seen.variance[arm], seen.noise[arm], seen.largest[arm], level)
 
 
 def thompson_margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
@@ -363,8 +359,16 @@ THOMPSON = Page(
     chance=drawn_chance,
 )
 RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
-_SAFE = RADIUS._replace(recount=recount_with_safe_radius, trust=None)  # its proof needs the agent's own releases
-SAFE = _SAFE._replace(decide=decide_by_safe_radius, observe=observe_with_safe_radius, radius=safe_radius)
+PROVED = RADIUS._replace(
+    averaged=("theta", "missing", "variance", "noise", "largest", "price"),
+    decide=decide_by_proved_radius,
+    published=published_for_proof,
+    combine=combine_for_proof,
+    reweigh=None,
+    trust=None,
+    believe=believe_board,
+    radius=proved_radius,
+)
 DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_margin)
 
 
@@ -418,22 +422,24 @@ class FedBatch:
     * ``index``: ``"thompson"`` draws theta + sqrt(V / N) z, V the variance of the agent's own mean; ``"ucb"`` takes
       theta + radius; ``"kl"`` the largest mean that the divergence d_eps does not rule out (rewards with a range).
       Where patients count, the agent's share of them stands for 1 / N.
-    * ``radius``, for ``"ucb"``: ``"calibrated"`` is sqrt(2 log t V / N), without a theorem; ``"safe"`` is the paper's C
-      with a proved bound on the noise.
+    * ``radius``, for ``"ucb"``: ``"calibrated"`` is sqrt(2 log t V / N), without a theorem; ``"proved"`` holds on every
+      network, graph and order of messages (docs/theorem.md), where the problem has ``gossip="releases"``.
     * ``first_batch``: rewards in the first batch of an arm; default: 12 / epsilon, or fewer where one agent's
-      ``expected_decisions`` are few (``rules.batch.first_size``). A run warns if they cannot suffice.
-    * ``growth``: a batch makes the number of released rewards grow by this factor.
+      ``expected_decisions`` are few (``rules.batch.first_size``). A run warns if they cannot suffice. With the proved
+      radius: 24 + 24 / epsilon.
+    * ``growth``: a batch makes the number of released rewards grow by this factor; default: 1.25, and 2 with the proved
+      radius.
     * ``sigma``: the standard deviation of one reward, if known. Otherwise it is learnt (docs/fedbatch.md).
-    * ``catches_up=True`` adds the paper's consistency rule, for comparison and for the proof of the safe radius.
+    * ``catches_up=True`` adds the paper's consistency rule, for comparison.
     * ``assume_sensitivity``: for rewards without a range, pretend that one moves a sum by at most this much, as the
       paper does with Gaussian ones. Epsilon then does not hold; a run warns.
     """
 
     epsilon: float
     index: Index = "thompson"
-    radius: Literal["calibrated", "safe"] = "calibrated"
+    radius: Literal["calibrated", "proved"] = "calibrated"
     first_batch: int | None = None
-    growth: float = batch.BATCH_GROWTH
+    growth: float | None = None
     sigma: float | None = None
     catches_up: bool = False
     assume_sensitivity: float | None = None
@@ -445,12 +451,16 @@ class FedBatch:
         """Check the parameters."""
         object.__setattr__(self, "epsilon", number_above("epsilon", self.epsilon, 0.0, allow_inf=True))
         protocol.checked_index(self.index)
-        if self.radius not in ("calibrated", "safe"):
-            raise InvalidArgument("radius", self.radius, "one of calibrated, safe")
-        if self.radius == "safe" and self.index != "ucb":
+        if self.radius not in ("calibrated", "proved"):
+            raise InvalidArgument("radius", self.radius, "one of calibrated, proved")
+        if self.radius == "proved" and self.index != "ucb":
             raise InvalidArgument("radius", self.radius, "calibrated unless index is ucb, the only index with a radius")
+        if self.radius == "proved" and self.sigma is not None:
+            raise InvalidArgument("sigma", self.sigma, "left out: the proved radius goes by the range of rewards")
         check_first_batch(self)
-        object.__setattr__(self, "growth", number_between("growth", self.growth, 1.0, 1e6))
+        if self.growth is not None:
+            least = proved.LEAST_GROWTH if self.radius == "proved" else 1.0
+            object.__setattr__(self, "growth", number_between("growth", self.growth, least, 1e6))
         for name in ("sigma", "assume_sensitivity"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number_above(name, getattr(self, name), 0.0))
@@ -459,13 +469,13 @@ class FedBatch:
     @property
     def label(self) -> str:
         """The name in figures and tables."""
-        safe = ", safe radius" if self.radius == "safe" else ""
+        radius = ", proved radius" if self.radius == "proved" else ""
         lag = ", catching up" if self.catches_up else ""
-        return f"FedBatch {INDICES[self.index]}{safe}{lag}, eps={self.epsilon:g}"
+        return f"FedBatch {INDICES[self.index]}{radius}{lag}, eps={self.epsilon:g}"
 
     def page(self) -> Page:
         """The page of the index."""
-        by_radius = SAFE if self.radius == "safe" else RADIUS
+        by_radius = PROVED if self.radius == "proved" else RADIUS
         page = {"thompson": THOMPSON, "ucb": by_radius, "kl": DIVERGENCE}[self.index]
         return page._replace(announced=announced) if self.catches_up else page
 
@@ -473,10 +483,34 @@ class FedBatch:
         """Refuse rewards that the epsilon or the index cannot handle."""
         if self.index == "kl":
             protocol.needs_unit_range(self, setting)
-        if self.radius == "safe" and setting.counts == "patients" and not setting.in_step:
-            raise InvalidArgument("radius", self.radius, "calibrated where patients count: its proof knows the weights")
+        if self.radius == "proved":
+            self._check_proof(setting)
         protocol.check_sensitivity(self, setting)
         warn_of_few_patients(self.expected_decisions, self.epsilon, setting)
+
+    def _check_proof(self, setting: Setting) -> None:
+        """Refuse a setting that the theorem does not cover."""
+        hint = "docs/theorem.md says what is proved."
+        if setting.gossip != "releases":
+            accepted = (
+                'calibrated unless the problem has gossip="releases": the proof is about what agents have released'
+            )
+            raise InvalidArgument("radius", self.radius, accepted, hint)
+        if setting.counts == "patients" and not setting.in_step:
+            accepted = "calibrated where patients count and rates differ: the proof knows the weights beforehand"
+            raise InvalidArgument("radius", self.radius, accepted, hint)
+        if not setting.bounded:
+            accepted = "calibrated for rewards that do not stay in a range by themselves: clamping moves their means"
+            raise InvalidArgument("radius", self.radius, accepted, hint)
+
+    def _schedule(self, setting: Setting) -> tuple[int, float, int]:
+        """The first batch, the growth of batches, and with the proved radius the most releases that they allow."""
+        if self.radius != "proved":
+            first = self.first_batch or batch.first_size(self.expected_decisions, self.epsilon, setting.num_arms)
+            return first, float(self.growth or batch.BATCH_GROWTH), 0
+        first = self.first_batch or proved.first_size(self.expected_decisions, self.epsilon, setting.num_arms)
+        growth = float(self.growth or proved.GROWTH)
+        return first, growth, proved.most_releases(first, growth, proved.MOST_PULLS)
 
     def terms(self, setting: Setting) -> Terms:
         """Numbers that follow from the parameters and the setting."""
@@ -484,25 +518,26 @@ class FedBatch:
         low, high, most, least = protocol.reward_bounds(setting, self.epsilon)
         if self.sigma is not None:
             most = least = (self.sigma * setting.unit) ** 2
-        by_rate = setting.counts == "patients"
+        if self.radius == "proved":
+            most = batch.largest_reward_variance(low, high)  # a smaller variance is no bound on tails
+        by_rate = setting.counts == "patients" and self.radius != "proved"
+        first_batch, growth, most_releases = self._schedule(setting)
         return Terms(
             num_agents=setting.num_agents,
             catches_up=int(self.catches_up),
             by_rate=int(by_rate),
             share=gossip.first_rate(setting.in_step) if by_rate else setting.share,
             averaging=1.0 if by_rate else setting.sum_of_squares,
-            sampling_constant=setting.mean_square_share,
-            scale=setting.scale,
-            offset=radii.remaining_bias(setting.num_agents),
             epsilon=self.epsilon,
             epsilon_per_release=self.epsilon,
             noise_scale=scale,
             noise_variance=batch.laplace_variance(scale),
-            first_batch=self.first_batch or batch.first_size(self.expected_decisions, self.epsilon, setting.num_arms),
-            growth=float(self.growth),
+            first_batch=first_batch,
+            growth=growth,
             low=low,
             high=high,
             width=setting.high - setting.low,
             most_variance=most,
             least_variance=least,
+            most_releases=most_releases,
         )

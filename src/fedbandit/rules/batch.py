@@ -14,7 +14,6 @@ __all__ = [
     "break_even_decisions",
     "break_even_epsilon",
     "default_first_batch",
-    "equivalent_rewards",
     "first_size",
     "laplace_variance",
     "largest_reward_variance",
@@ -113,13 +112,8 @@ def release_variance(size: int, reward_variance: float, noise_variance: float) -
 
 
 def release_square(size: int, variance: float) -> float:
-    """1 / (v^2 m): summed over releases, what ``mean_variance`` and ``equivalent_rewards`` need."""
+    """1 / (v^2 m): summed over releases, what ``mean_variance`` needs."""
     return 1.0 / (variance * variance * size)
-
-
-def equivalent_rewards(precision: float, square: float) -> float:
-    """The effective number of equally weighted rewards in the weighted mean: (sum 1/v)^2 / sum(1/(v^2 m))."""
-    return precision * precision / square
 
 
 def learnt_reward_variance(x_mean: float, variance: float, low: float, high: float, least: float, most: float) -> float:

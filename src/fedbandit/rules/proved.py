@@ -13,7 +13,7 @@ coefficient; s_j is its weight in the average that counts. A row of zeros was no
 from collections.abc import Sequence
 from math import ceil, inf, lgamma, log, sqrt
 
-from fedbandit.rules.batch import MAX_BATCH, batch_size
+from fedbandit.rules.batch import LEAST_FIRST_BATCH, MAX_BATCH, batch_size
 
 VALUE, SHARE, RELEASES, VARIANCE, NOISE, LARGEST = range(6)
 """What stands where in a row; ``seen_from_rows`` says what becomes of it."""
@@ -23,13 +23,25 @@ GROWTH = 2.0
 """The default factor by which a batch increases the number of released rewards: fewer releases, fewer vectors."""
 
 
-def first_batch_for(epsilon: float) -> int:
-    """The default first batch, 24 + 24 / epsilon: what comes earlier is too wide to tell arms apart.
+LEAST_GROWTH = 1.05
+"""With slower growth there are too many numbers of releases to pay for."""
+
+MOST_PULLS = 10**9 + 1
+"""Of an arm by one agent, in the longest run: one at t = 0, and one in each round."""
+
+
+def first_size(expected_decisions: int | None, epsilon: float, num_arms: int) -> int:
+    """The first batch, 24 + 24 / epsilon: an earlier release is too wide to tell arms apart.
+
+    Or T / (4 M) if that is smaller, as in ``batch.first_size``, where so few decisions are expected.
 
     Of 12, 24, 32, 48, 64 and 96 the best for ten agents and epsilon 1 was 64, with 48 within a standard error; 48 was
     the best of 24, 48 and 96 for epsilon 3, and 96 of 48, 96, 160 and 320 for epsilon 0.3.
     """
-    return min(ceil(24.0 + 24.0 / epsilon), MAX_BATCH)
+    size = min(ceil(24.0 + 24.0 / epsilon), MAX_BATCH)
+    if expected_decisions is None:
+        return size
+    return ceil(min(size, max(expected_decisions / (4.0 * num_arms), LEAST_FIRST_BATCH)))
 
 
 def most_releases(first_batch: int, growth: float, pulls: int) -> int:

@@ -13,7 +13,6 @@ __all__ = [
     "CALIBRATED_ALPHA",
     "NOISE_CONSTANT",
     "alpha1",
-    "batch_tail",
     "calibrated_factor",
     "calibrated_radius",
     "clean_radius",
@@ -29,16 +28,12 @@ __all__ = [
     "is_beaten",
     "local_scale",
     "local_spread",
-    "noise_tail",
     "private_noise",
     "private_radius",
     "pulls_per_phase",
     "remaining_bias",
     "scaled_radius",
     "shared_deviation",
-    "tail_level",
-    "tail_slope",
-    "tail_tilt",
 ]
 
 CALIBRATED_ALPHA = 2.0
@@ -160,51 +155,6 @@ def gse_mixing(num_agents: int, complete: bool, horizon: int, presence: float) -
 def is_beaten(theta: float, radius: float, best_lower: float) -> bool:
     """Successive elimination: drop an arm whose upper bound is below another's lower bound."""
     return theta + radius < best_lower
-
-
-def tail_tilt(num_releases: int, level: float) -> float:
-    """The s in (0, 1) that minimises (level - E log(1 - s^2)) / s, by bisection on its derivative.
-
-    The tail bound below holds for every s; this only chooses the best one.
-    """
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        s = (low + high) / 2.0
-        rest = 1.0 - s * s
-        if num_releases * (2.0 * s * s / rest + log(rest)) < level:
-            low = s
-        else:
-            high = s
-    return (low + high) / 2.0
-
-
-def tail_slope(largest: float, tilt: float) -> float:
-    """The growth of the noise's tail B(E, 2 log t) per log t, times the largest coefficient of a noise in the mean.
-
-    B(E, l) = (l - E log(1 - s^2)) / s: the sum of E independent Laplace noises of scale at most ``largest``
-    exceeds ``largest`` B(E, l) with probability at most e^-l (Chernoff; the proof is in docs/fedbatch.md).
-    """
-    return 2.0 * largest / tilt
-
-
-def tail_level(largest: float, num_releases: int, tilt: float) -> float:
-    """The part of ``largest`` B(E, 2 log t) that does not change with t: see ``tail_slope``."""
-    return -largest * num_releases * log(1.0 - tilt * tilt) / tilt
-
-
-def batch_tail(largest: float, num_releases: int, n: int) -> tuple[float, float]:
-    """Slope and level of the tail of the noise in a mean of releases, of n rewards in all.
-
-    ``largest`` is the newest noise's coefficient: batches grow, and with them the share of one reward. The tilt depends
-    only on the number of releases, like the sizes: a choice by time would depend on the noise.
-    """
-    tilt = tail_tilt(num_releases, 2.0 * log(max(n, 2)))
-    return tail_slope(largest, tilt), tail_level(largest, num_releases, tilt)
-
-
-def noise_tail(slope: float, level: float, log_t: float) -> float:
-    """``largest`` B(E, 2 log t), from its two parts."""
-    return slope * log_t + level
 
 
 def clean_radius(spread: float, root_log_t: float, scale: float, offset: float) -> float:

@@ -229,7 +229,7 @@ class Federation:
             return
         counts, default = checked_counts("counts", self.counts), self._default_counts
         if (counts, default) == ("patients", "sites"):
-            hint = "Only fed_batch measures how many patients a site has; its safe radius is proved for known weights."
+            hint = "Only fed_batch measures how many patients a site has."
             raise InvalidArgument("counts", counts, f"sites for {kind_of(self.policy)} with these parameters", hint)
         object.__setattr__(self, "counts", None if counts == default else counts)  # equal terms are equal
 
@@ -265,8 +265,7 @@ class Federation:
 
     @property
     def _default_counts(self) -> Counts:
-        can_weigh = isinstance(self.policy, FedBatch) and self.policy.radius != "safe"
-        return "patients" if can_weigh else "sites"
+        return "patients" if isinstance(self.policy, FedBatch) else "sites"
 
     @property
     def counted(self) -> Counts:
@@ -296,6 +295,9 @@ class Federation:
             if policy.horizon is None:
                 raise InvalidArgument("policy.horizon", None, "given: the tree is made for so many decisions of an arm")
             return
+        if policy.radius == "proved":
+            hint = "Its proof is about releases that are passed on as they are; live sites average over their links."
+            raise InvalidArgument("policy.radius", policy.radius, "calibrated at a live site", hint)
         if policy.catches_up:
             raise InvalidArgument("policy.catches_up", True, "False: live sites do not act in step")
         if policy.index == "kl" and (self.low, self.high) != (0.0, 1.0):

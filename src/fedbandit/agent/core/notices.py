@@ -309,8 +309,6 @@ def warnings_of_terms(terms: Federation) -> tuple[str, ...]:
             said.append(f"{kind} is not private: neighbours can compute rewards.")
     if isinstance(policy, GossipUCB):
         said.append("gossip_ucb is not private: neighbours can compute every reward. fed_batch is.")
-    if isinstance(policy, FedBatch) and policy.radius == "safe":
-        said.append("the safe radius is proved for sites that act in step; here it is a wide radius without a theorem.")
     if terms.catches_up:
         said.append(
             f"the consistency rule of {kind} makes a slow site chase a fast one's counts: use it only where all "
