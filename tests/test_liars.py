@@ -344,7 +344,7 @@ def test_sites_that_are_invented_make_nobody_surer_than_its_operator_allows(term
     """All honest sites know alike: errors fall with the root of N, and of the bound where N is beyond it."""
     network = mixed(replace(terms, max_agents=None))
     site = network.site("a")
-    honest, radius, drawn = site.errors, site.radius, terms is not SAFE  # Thompson's radius is the deviation
+    honest, radius = site.errors, site.radius  # Thompson's radius is the deviation
     site.limit_sites(5)
     assert (site.errors, site.radius) == (honest, radius), "N is not beyond it: nothing changes"
     assert not any("most_sites" in text for text in warnings(network).values())
@@ -354,10 +354,7 @@ def test_sites_that_are_invented_make_nobody_surer_than_its_operator_allows(term
     for most, root in ((None, sqrt(5 / 97)), (20, sqrt(5 / 20)), (5, 1.0), (100, sqrt(5 / 97))):
         site.limit_sites(most)
         assert site.errors == pytest.approx([root * it for it in honest], rel=1e-3)
-        if drawn:
-            assert site.radius == pytest.approx([sqrt(5 / 97) * it for it in radius], rel=1e-3), "the index keeps N"
-        else:
-            assert min(new / old for new, old in zip(site.radius, radius, strict=True)) > 4.0, "it grows with N"
+        assert site.radius == pytest.approx([sqrt(5 / 97) * it for it in radius], rel=1e-3), "the index keeps N"
     site.limit_sites(5)
     assert "over all 97 sites" in site.answer.words or "over all patients of 97 sites" in site.answer.words
     said = [it for it in site.warnings() if "97 sites are counted, where most_sites in this site's file is 5" in it]

@@ -311,13 +311,13 @@ def believe_board(me: Any, terms: Terms, seen: Any, arm: int) -> None:
     unknown = not seen.variance[arm] > 0.0
     me.num_unknown += int(unknown) - me.unknown[arm]
     me.unknown[arm] = unknown
-    me.theta[arm] = seen.theta[arm]
+    me.theta[arm] = seen.centre[arm]
 
 
 def proved_radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
     """Holds on every board at once with probability 1 - 1/t in each direction, however it came about (Theorem 1)."""
     level = now.log_t + seen.price[arm]
-    return proved.board_radius(seen.missing[arm], seen.variance[arm], seen.noise[arm], seen.largest[arm], level)
+    return proved.board_radius(seen.missing[arm], seen.variance[arm], seen.noise[arm], seen.coefficient[arm], level)
 
 
 def thompson_margin(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:
@@ -360,7 +360,7 @@ THOMPSON = Page(
 )
 RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
 PROVED = RADIUS._replace(
-    averaged=("theta", "missing", "variance", "noise", "largest", "price"),
+    averaged=("centre", "missing", "variance", "noise", "coefficient", "price"),
     decide=decide_by_proved_radius,
     published=published_for_proof,
     combine=combine_for_proof,
@@ -492,9 +492,7 @@ class FedBatch:
         """Refuse a setting that the theorem does not cover."""
         hint = "docs/theorem.md says what is proved."
         if setting.gossip != "releases":
-            accepted = (
-                'calibrated unless the problem has gossip="releases": the proof is about what agents have released'
-            )
+            accepted = 'calibrated unless the problem has gossip="releases": the proof is about releases'
             raise InvalidArgument("radius", self.radius, accepted, hint)
         if setting.counts == "patients" and not setting.in_step:
             accepted = "calibrated where patients count and rates differ: the proof knows the weights beforehand"
