@@ -332,8 +332,11 @@ def test_misses_of_the_proved_radius_are_counted(monkeypatch):
 
 
 @pytest.mark.slow
-def test_ten_agents_lose_less_than_300():
-    """N = M = 10 on a path, T = 10^6: 242 +- 16 on 40 instances in a prototype; 6 instances are within 300 + 3 sd."""
+def test_ten_agents_lose_far_less_than_with_the_radius_of_the_paper():
+    """N = M = 10 on a path, T = 10^6, six instances: Gossip_UCB loses 14,609 there. Instances differ by an sd of 100.
+
+    Docs have 235 for 100 instances: 420 is more than 4 standard errors of six above it.
+    """
     problems = [Problem.random(10, 10, "path", seed=s, rewards="bernoulli", gossip="releases") for s in range(6)]
     result = simulate(problems, FedBatch(1.0, "ucb", "proved"), 10**6, 6, seed=1)
     assert result.summary()["regret"].iloc[0] < 420
