@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from fedbandit import FedBatch, InvalidArgument, Problem, Tape, replay, simulate
 from fedbandit.agent.core.federation import Federation
 from fedbandit.engine.layout import setting_of
+from fedbandit.policies import MAX_HORIZON
 from fedbandit.policies.fed_batch import proved_radius
+from fedbandit.policies.plain import new_me
 from fedbandit.rules import batch, proved
 from fedbandit.world import graph
 from plain_engine import PlainEngine
@@ -127,6 +129,7 @@ def test_the_tail_by_simulation():
 
 @pytest.mark.parametrize(("first", "growth"), SCHEDULES)
 def test_no_agent_has_more_releases_than_the_schedule_allows(first, growth):
+    assert proved.MOST_PULLS == MAX_HORIZON + 1, "one at t = 0, and one in each round of the longest run"
     for pulls in (0, first - 1, first, 100, 12_345, 10**9):
         most = proved.most_releases(first, growth, pulls)
         assert proved.released_after(most, first, growth) <= pulls < proved.released_after(most + 1, first, growth)
@@ -185,6 +188,39 @@ def test_the_mean_of_an_agent_that_was_not_heard_may_be_anywhere(agents):
     assert price == price_of([e for e, *_ in agents], 40)
     if not any(e for e, *_ in agents):
         assert proved.board_radius(missing, variance, 0.0, largest, 5.0) == missing == 2.0
+
+
+def drawn(bits, mean):
+    """Either end of [-1, 2]."""
+    return 2.0 if bits < 2.0**64 * (mean + 1) / 3 else -1.0
+
+
+def test_what_an_agent_publishes_is_what_the_proof_says_of_its_counts():
+    """With a weight of its own and a range of width 3; a smaller known variance of rewards is no bound on tails."""
+    epsilon, first, growth, width, share = 0.7, 3, 1.5, 3.0, 3 * 0.7
+    options = {"variance": 0.01, "reward_range": (-1.0, 2.0), "bounded": True, "gossip": "releases"}
+    problem = Problem.own(drawn, np.full((3, 2), 0.5), "path:3", weights=[0.7, 0.2, 0.1], **options)
+    policy = FedBatch(epsilon, "ucb", "proved", first_batch=first, growth=growth)
+    page, terms = policy.page(), policy.terms(setting_of(problem, 100))
+    me = new_me(page, terms, 2)
+    source, sums, count = np.random.default_rng(4), [0.0], 0
+    for _ in range(60):
+        reward, noise = source.choice([-1.0, 2.0]), source.laplace(0, width / epsilon)
+        noise *= page.noise_due(me, terms, 1) > 0
+        page.observe(me, terms, 1, reward, noise)
+        sums[-1] += reward + noise
+        found, expected = page.published(me, terms, 1), (0.0,) * 6
+        if me.n[1] == sum(sizes_of(count + 1, first, growth)):
+            count += 1
+            sums.append(0.0)
+        if count:
+            sizes, weights, precision = mean_of_releases(count, first, growth, epsilon)
+            x = weights @ (np.array(sums[:count]) / sizes)
+            draws = share * weights * width / (epsilon * sizes)
+            noise_part = 2 * (draws**2).sum()
+            expected = (share * x, share, count, (share * width) ** 2 / precision, noise_part, draws.max())
+        assert found == pytest.approx(expected)
+    assert count == 7
 
 
 # ---------------------------------------------------------------- the algorithm, word for word
@@ -353,12 +389,29 @@ def test_ten_agents_lose_far_less_than_with_the_radius_of_the_paper():
             {"gossip": "releases", "rates": [1.0, 0.5, 1.0], "counts": "patients"},
             "radius must be calibrated where patients count and rates differ",
         ),
+        (
+            {"gossip": "releases", "delays": "fixed:20", "reward_window": 20},
+            "radius must be calibrated where means change, or a default may count for a late reward",
+        ),
     ],
 )
 def test_settings_that_the_theorem_does_not_cover_are_refused(options, message):
     problem = Problem.random(3, 2, "path", seed=1, rewards="bernoulli", **options)
     with pytest.raises(InvalidArgument, match=message):
         simulate(problem, FedBatch(1.0, "ucb", "proved"), 10, 1)
+
+
+def test_means_that_change_are_refused():
+    means = [np.full((3, 2), mean) for mean in (0.2, 0.9)]
+    problem = Problem.changing([(0, means[0]), (50, means[1])], "path:3", "bernoulli", gossip="releases")
+    with pytest.raises(InvalidArgument, match="radius must be calibrated where means change"):
+        simulate(problem, FedBatch(1.0, "ucb", "proved"), 100, 1)
+
+
+def test_a_window_within_which_every_reward_comes_is_not_refused():
+    options = {"delays": "fixed:19", "reward_window": 20, "gossip": "releases"}
+    problem = Problem.random(3, 2, "path", seed=1, rewards="bernoulli", **options)
+    simulate(problem, FedBatch(1.0, "ucb", "proved"), 10, 1)
 
 
 def test_rewards_that_leave_their_range_are_refused():

@@ -225,6 +225,7 @@ def setting_of(problem: Problem, horizon: int, agent: int = 0) -> Setting:
         rewards=problem.rewards.name,
         counts=problem.counts,
         at_once=not problem.is_late,
+        keeps_means=not (problem.changes or problem.may_miss_window),
         gossip=problem.gossip,
     )
 

@@ -500,6 +500,9 @@ class FedBatch:
         if not setting.bounded:
             accepted = "calibrated for rewards that do not stay in a range by themselves: clamping moves their means"
             raise InvalidArgument("radius", self.radius, accepted, hint)
+        if not setting.keeps_means:
+            accepted = "calibrated where means change, or a default may count for a late reward: that moves the mean"
+            raise InvalidArgument("radius", self.radius, accepted, hint)
 
     def _schedule(self, setting: Setting) -> tuple[int, float, int]:
         """The first batch, the growth of batches, and with the proved radius the most releases that they allow."""

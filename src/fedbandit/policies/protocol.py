@@ -129,6 +129,8 @@ class Setting(NamedTuple):
     * ``rewards``: the kind of rewards, for messages
     * ``counts``: whether sites count alike (or by given weights), or by their patients, that is by their rates
     * ``at_once``: a reward counts before the agent's next decision; otherwise it may come later
+    * ``keeps_means``: what counts of an arm has the same means throughout: they do not change, and no default counts
+      instead of a late reward
     * ``has_shares``: decisions may be given by shares of arms, and not by the policy
     * ``gossip``: what links exchange: averages, or what each agent has published itself
     """
@@ -151,6 +153,7 @@ class Setting(NamedTuple):
     rewards: str
     counts: Counts = "sites"
     at_once: bool = True
+    keeps_means: bool = True
     has_shares: bool = False
     gossip: Gossip = "averages"
 

@@ -363,6 +363,12 @@ class Problem:
         return self.delays is not None or self.reward_window > 0
 
     @property
+    def may_miss_window(self) -> bool:
+        """Whether a reward may come too late, so that the default counts instead."""
+        longest = max((each.longest for each in self.delays or ()), default=0)
+        return 0 < self.reward_window <= longest
+
+    @property
     def family(self) -> str:
         """The kind of rewards."""
         return self.rewards.kind
