@@ -17,6 +17,7 @@ import pytest
 from fedbandit import AdaPUCB, FedBatch, FedUCB, Problem
 from fedbandit.engine.layout import setting_of
 from fedbandit.policies.registry import WrongPage
+from fedbandit.rules import private
 from fedbandit.testing.admission import admit, check_epsilon
 from fedbandit.world import graph
 
@@ -441,6 +442,68 @@ LEAKS = {
         "the terms compute",
         None,
     ),
+    "terms that list other numbers than their fields": (
+        "    share: float\n",
+        "    share: float\n\n    def __iter__(self):\n        return iter((1.0, 3, -1e9, 1e9, 1.0, 1.0))\n\n",
+        "the terms compute __iter__",
+        None,
+    ),
+    "terms that all equal each other": (
+        "    share: float\n",
+        "    share: float\n\n    def __eq__(self, other):\n        return True\n\n    def __hash__(self):\n"
+        "        return 1\n\n",
+        "the terms compute __eq__, __hash__",
+        None,
+    ),
+    "a field of the terms that reads another": (
+        "def start(",
+        "Terms.low = Terms.share\n\n\ndef start(",
+        "the terms compute low",
+        None,
+    ),
+    "fields of the terms in another order": (
+        "def start(",
+        "Terms._fields = ('share', 'num_agents', 'high', 'low', 'noise_scale', 'epsilon_per_release')\n\n\ndef start(",
+        "the terms compute high, low",
+        None,
+    ),
+    "terms that describe themselves": (
+        "def start(",
+        "Terms._asdict = lambda it: {'noise_scale': 1.0}\n\n\ndef start(",
+        "the terms compute _asdict",
+        None,
+    ),
+    "other terms for some agents": (
+        "def start(",
+        "class Others(NamedTuple):\n    share: float\n    num_agents: int\n    noise_scale: float\n    high: float\n"
+        "    low: float\n    epsilon_per_release: float\n\n\ndef start(",
+        "terms(setting) returns another class for some agents",
+        None,
+        "        return Terms(",
+        "        if setting.degree == 2:\n            return Others(1.0, 3, scale, 1.0, 0.0, 1.0)\n"
+        "        return Terms(",
+    ),
+    # The claim.
+    "an epsilon that is a text": (
+        "    return (terms.share * me.x_mean[arm],)\n",
+        "    return (me.total[arm],)\n",
+        "It claims epsilon=1",
+        None,
+        "    epsilon: float = 1.0\n",
+        "    epsilon: str = '1.0'\n",
+        "self.epsilon",
+        "float(self.epsilon)",
+    ),
+    "an epsilon that is not a number": (
+        "    return (terms.share * me.x_mean[arm],)\n",
+        "    return (me.total[arm],)\n",
+        "epsilon is nan: it must be a number",
+        None,
+        "    epsilon: float = 1.0\n",
+        "    epsilon: float = inf - inf\n",
+        "self.epsilon",
+        "1.0",
+    ),
     # The fields of the rule.
     "the sum is read": (*shown("x = me.total[arm]"), RAW, 0),
     "the sum as a condition": (*after("if me.total[arm]:", "    me.last = 1.0"), RAW, 1),
@@ -599,7 +662,48 @@ LEAKS = {
         "start, in widen, writes it.low: only what me holds may change",
         1,
     ),
+    "fields that answer for others": (
+        "PAGE = Page(\n    knows=Fields(",
+        "class Sly(Fields):\n    def get(self, name):\n        return dict.get(self, name)\n\n\n"
+        "PAGE = Page(\n    knows=Sly(",
+        "knows is a Sly",
+        None,
+    ),
+    "a field that equals every other": (
+        "PAGE = Page(",
+        "class Sly(type(Number)):\n    def __eq__(self, other):\n        return True\n\n    __hash__ = None\n\n\n"
+        "PAGE = Page(",
+        "knows.n is",
+        None,
+        "n=Count[ARMS],",
+        "n=Sly('count', (ARMS,), False),",
+    ),
     # Calls that the check could take for others, and code that it cannot read.
+    "a name that a class changes": (
+        PUBLISH + PUBLISHED,
+        "def __peek(it, k):\n    return 0.0\n\n\ndef _Box__peek(it, k):\n    return it.total[k]\n\n\n"
+        "class Box:\n    def published(me, terms, arm):\n        return (__peek(me, arm),)\n\n\n"
+        "published = Box.published\n",
+        "published has no source that this check can read",
+        None,
+    ),
+    "a reward under a name that a class changes": (
+        OBSERVE,
+        "__reward = 1.0\n\n\nclass Box:\n    def observe(me, terms, arm, __reward, noise):\n"
+        "        x = private.collect(me, terms, arm, __reward, noise)\n        me.last = __reward\n\n\n" + OBSERVE,
+        "observe has no source that this check can read",
+        None,
+        "observe=observe",
+        "observe=Box.observe",
+    ),
+    "a function that says it is of the package": (  # and so is compiled without checks of its indices
+        PUBLISH,
+        "def peek(it, k):\n    return it.x_mean[k]\n\n\npeek.__module__ = 'fedbandit.policies.gse'\n\n\n"
+        + PUBLISH
+        + "    if me.n[arm] > 150:\n        return (peek(me, -40),)\n",
+        "published, in peek, says that it is of fedbandit.policies.gse, and is not",
+        None,
+    ),
     "an argument before a slash": (
         *helper("def second(x, /, y):\n    return y", "me.last = second(0.0, 1.0)"),
         "in second, has arguments after a star or before a slash",
@@ -787,8 +891,8 @@ def test_a_leak_is_refused_at_its_line(policy, leak):
     text = BATCH
     if len(more) == 1:  # a further function
         text = text.replace("PAGE = Page(", f"{more[0]}\n\nPAGE = Page(")
-    elif more:
-        text = text.replace(*more)
+    for before, instead in zip(more[::2], more[1::2], strict=False):
+        text = text.replace(before, instead)
     if "believe" in new:
         text = text.replace("    radius=None,\n", "    radius=None,\n    believe=believe,\n")
     found, line = policy(text, old, new)
@@ -842,3 +946,29 @@ def test_code_that_is_not_its_source_is_refused(policy):
     module.published.__code__ = (lambda me, terms, arm: (me.total[arm],)).__code__
     with pytest.raises(WrongPage, match="no source that this check can read"):
         admit(found, SETTING)
+
+
+def test_a_rule_with_other_code_is_refused(policy, monkeypatch):
+    found, _ = policy(
+        BATCH, OBSERVE, "def collect(me, terms, arm, reward, noise):\n    return 1, reward\n\n\n" + OBSERVE
+    )
+    own = sys.modules[type(found).__module__].collect
+    monkeypatch.setattr(private.collect, "__code__", own.__code__)
+    with pytest.raises(WrongPage, match="has other code than that of fedbandit"):
+        admit(found, SETTING)
+
+
+def test_a_page_is_read_again_if_only_its_fields_differ(policy):
+    page = (
+        "FedBatch(self.epsilon).page()._replace(knows=Fields(**{name: field.transient if self.forgets and name == 'n'"
+    )
+    text = BATCH.replace(
+        "        return PAGE", f"        return {page} else field for name, field in KNOWN.items()}}))"
+    )
+    text = text.replace("        scale =", "        return FedBatch(self.epsilon).terms(setting)\n        scale =")
+    text = text.replace("    epsilon: float = 1.0\n", "    epsilon: float = 1.0\n    forgets: bool = False\n")
+    known = "KNOWN = {name: field for name, field in FedBatch(1.0).page().knows.items() if name != 'tried'}"
+    found, _ = policy(text, "SIZE = 10\n", f"SIZE = 10\nfrom fedbandit import FedBatch\n{known}\n")
+    admit(found, SETTING)
+    with pytest.raises(WrongPage, match="needs n=Count"):
+        admit(type(found)(1.0, True), SETTING)

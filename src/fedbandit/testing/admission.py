@@ -3,7 +3,8 @@
 What was found of a page is kept: asking again costs next to nothing.
 """
 
-from math import inf, sqrt
+from collections.abc import Sequence
+from math import inf, nan, sqrt
 from statistics import NormalDist
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -47,8 +48,11 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
     reached = reached_by(kind, page, type(policy).__module__)
     some = setting._replace(num_arms=min(setting.num_arms, MOST_ARMS))
     terms, fixed = _call(kind, "terms", policy.terms, some), _call(kind, "terms", policy.terms, setting)
-    check_terms(kind, page, terms)
-    check_terms(kind, page, fixed)
+    all_terms = [terms, fixed, *(_call(kind, "terms", policy.terms, other) for other in others)]
+    for each in all_terms:
+        check_terms(kind, page, each)
+        if type(each) is not type(terms):
+            raise WrongPage(kind, "terms(setting) returns another class for some agents: give all the same fields")
     if terms != policy.terms(some):
         raise WrongPage(kind, "terms(setting) returns other numbers each time: they must follow from the parameters")
     _check_claim(kind, policy, page, setting)
@@ -60,7 +64,7 @@ def admit(policy: Policy, setting: Setting, *others: Setting) -> Admitted:
         has_tree = read_page(kind, page, terms, claimed_epsilon(policy))
         dry_run(kind, page, terms, some)
         _admitted[verdict] = has_tree
-    _check_costs(kind, policy, _admitted[verdict], {fixed, *map(policy.terms, others)}, setting)
+    _check_costs(kind, policy, _admitted[verdict], all_terms[1:], setting)
     return Admitted(page, reached.digest, dict(reached.digests))
 
 
@@ -69,10 +73,10 @@ def check_epsilon(policy: Policy, setting: Setting) -> None:
     kind, page, terms = kind_of(policy), page_on(policy.page(), setting.gossip), policy.terms(setting)
     if claimed_epsilon(policy) < inf:
         has_tree = read_page(kind, page, terms, claimed_epsilon(policy))
-        _check_costs(kind, policy, has_tree, {terms}, setting)
+        _check_costs(kind, policy, has_tree, [terms], setting)
 
 
-def _check_costs(kind: str, policy: Policy, has_tree: bool, all_terms: set[Any], setting: Setting) -> None:
+def _check_costs(kind: str, policy: Policy, has_tree: bool, all_terms: Sequence[Any], setting: Setting) -> None:
     epsilon = claimed_epsilon(policy)
     if epsilon < inf and setting.has_range:  # else a sensitivity is assumed, and epsilon does not hold
         for terms in all_terms:
@@ -110,8 +114,14 @@ def small(setting: Setting) -> Setting:
 
 def claimed_epsilon(policy: Policy) -> float:
     """The privacy that a policy claims for one reward: its ``epsilon``, if it has a finite one; else infinity."""
-    epsilon = getattr(policy, "epsilon", inf)
-    return float(epsilon) if isinstance(epsilon, (int, float)) else inf
+    epsilon: Any = getattr(policy, "epsilon", None)
+    try:
+        claimed = inf if epsilon is None else float(epsilon)  # also of NumPy, or a Decimal
+    except (TypeError, ValueError):
+        claimed = nan
+    if claimed != claimed:
+        raise WrongPage(kind_of(policy), f"epsilon is {epsilon!r}: it must be a number, or infinite without a claim")
+    return claimed
 
 
 def _call(kind: str, name: str, method: Any, *arguments: Any) -> Any:

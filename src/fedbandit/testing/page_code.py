@@ -102,6 +102,9 @@ class Reached(NamedTuple):
     digest: str
 
 
+_GETTER = cast(Any, type(vars(Reached)["digest"]))  # of a field of a NamedTuple
+
+
 # ---------------------------------------------------------------- the parts of a page
 
 
@@ -109,7 +112,7 @@ def check_parts(kind: str, page: Any) -> None:
     """Refuse a page whose fields, names or functions are not as ``protocol.Page`` says."""
     if type(page) is not Page:
         raise WrongPage(kind, f"page() must return a Page, not {page!r}")
-    if not isinstance(page.knows, Fields):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if type(page.knows) is not Fields:
         raise WrongPage(kind, f"knows is a {type(page.knows).__name__}: write Fields(n=Count[ARMS], ...)")
     for name, field in page.knows.items():
         _check_field(kind, name, field)
@@ -157,9 +160,9 @@ def _check_on_releases(kind: str, page: Page, other: Any) -> None:
 
 
 def _check_field(kind: str, name: str, field: Any) -> None:
-    if not isinstance(field, Field):
+    if type(field) is not Field:
         raise WrongPage(kind, f"knows.{name} is {field!r}: write Count, Number or Flag, or a row such as Number[ARMS]")
-    if name in ("n_max", "padding") or not name.isidentifier():
+    if type(name) is not str or name in ("n_max", "padding") or not name.isidentifier():
         raise WrongPage(kind, f"knows must not name {name!r}: the engine uses that name")
     for size in field.shape:
         if size != ARMS and (type(size) is not int or size < 1):
@@ -187,12 +190,12 @@ def _check_function(kind: str, name: str, function: Any) -> None:
 def check_terms(kind: str, page: Page, terms: Any) -> None:
     """Refuse terms that are not a NamedTuple of whole numbers and floats, or lack the scale of noise."""
     made = cast("type[Any]", type(terms))
-    if made.__bases__ != (tuple,) or not hasattr(terms, "_fields"):
+    if made.__bases__ != (tuple,) or type(made) is not type or not hasattr(terms, "_fields"):
         raise WrongPage(kind, f"terms(setting) must return a NamedTuple of numbers, not {terms!r}")
-    inside: dict[str, Any] = dict(vars(made))
-    own = [name for name, value in inside.items() if callable(value) and not hasattr(Reached, name)]
-    own += [name for name in terms._fields if type(inside[name]) is not type(vars(Reached)["digest"])]
-    if own or "__getattribute__" in inside:
+    own = [name for name, value in vars(made).items() if _is_defined(name, value)]
+    entries = _entries(terms)
+    own += [name for name, value in zip(made._fields, entries, strict=False) if getattr(terms, name) is not value]
+    if own or len(made._fields) != len(entries):
         raise WrongPage(kind, f"the terms compute {', '.join(own) or 'their fields'}: a NamedTuple of numbers has none")
     values: dict[str, Any] = terms._asdict()
     if not values:
@@ -213,6 +216,20 @@ def check_terms(kind: str, page: Page, terms: Any) -> None:
         )
 
 
+def _entries(terms: Any) -> tuple[Any, ...]:
+    """What engines take: the terms in order, whatever their class says."""
+    return tuple(cast(Any, tuple).__iter__(terms))
+
+
+def _is_defined(name: str, value: Any) -> bool:
+    """Whether a NamedTuple has something of its author's, beside its fields: a method, a property."""
+    usual = vars(Reached).get(name)
+    if not hasattr(value, "__get__") or isinstance(value, _GETTER) or name == "__new__":
+        return False
+    code, usual_code = (getattr(getattr(it, "__func__", it), "__code__", None) for it in (value, usual))
+    return code is None or code != usual_code
+
+
 # ---------------------------------------------------------------- the code of its functions
 
 
@@ -230,7 +247,7 @@ def reached_by(kind: str, page: Page, home: str) -> Reached:
         repr((page.averaged, page.network, page.columns)),
         *(f"{name} {_named(function)} {own.get(function, '')}" for name, function in parts if function is not None),
     ]
-    return Reached(functions, own, hashlib.sha256("\n".join(whole).encode()).hexdigest() if own else "")
+    return Reached(functions, own, hashlib.sha256("\n".join(whole).encode()).hexdigest())
 
 
 def _collect(
@@ -275,14 +292,19 @@ def _source_of(code: CodeType) -> ast.FunctionDef | None:
 
 @lru_cache(64)
 def _functions_in(text: str) -> tuple[dict[tuple[str, int], ast.FunctionDef], set[CodeType]]:
-    """The functions of a module by name and line, decorated ones left out, and their compiled code."""
+    """The functions of a module by name and line, and their compiled code.
+
+    Decorated ones are left out, and those in a class, where ``__x`` is another name than it says.
+    """
     tree = ast.parse(text)
     waiting, codes = [compile(tree, "", "exec", dont_inherit=True)], set[CodeType]()
     while waiting:
         inner = [constant for constant in waiting.pop().co_consts if isinstance(constant, CodeType)]
         codes.update(inner)
         waiting += inner
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not node.decorator_list]
+    in_classes = {inner for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for inner in ast.walk(node)}
+    plain = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not node.decorator_list)
+    found = [node for node in plain if node not in in_classes]
     return {(node.name, node.lineno): node for node in found}, codes
 
 
@@ -335,10 +357,13 @@ class _Function:
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             if type(default) not in (int, float, bool):
                 self.refuse(None, f"has the default {default!r}, {_STATE}")
+        if str(function.__module__).partition(".")[0] == PACKAGE and not _is_ours(function):
+            self.refuse(None, f"says that it is of {function.__module__}, and is not")
         tree = source_of(function)
         if tree is None or type(function.__globals__) is not dict or type(function.__builtins__) is not dict:
             if self.is_private:
-                self.refuse(None, "has no source that this check can read, or other code than its source")
+                words = "has no source that this check can read, or other code than its source"
+                self.refuse(None, f"{words}: define it at the top of a module, without a decorator")
             return  # typed at a prompt: only a dry run tells
         if tree.args.posonlyargs or tree.args.kwonlyargs or tree.args.vararg or tree.args.kwarg:
             self.refuse(tree, "has arguments after a star or before a slash: name them plainly")
@@ -517,9 +542,15 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
 
 def _is_formula(function: FunctionType) -> bool:
     """Whether a function is one of ``rules`` or of the protocol, which need not be read if they are given numbers."""
+    name = str(function.__module__)
+    return (name == protocol.__name__ or name.startswith(f"{rules.__name__}.")) and _is_ours(function)
+
+
+def _is_ours(function: FunctionType) -> bool:
+    """Whether a function is of the module that it names: its globals are, and its code is of that file."""
     module = sys.modules.get(str(function.__module__))
-    is_ours = module is protocol or str(function.__module__).startswith(f"{rules.__name__}.")
-    return is_ours and module is not None and function.__globals__ is vars(module)
+    is_inside = module is not None and function.__globals__ is vars(module)
+    return is_inside and function.__code__.co_filename == getattr(module, "__file__", None)
 
 
 def _returns_something(node: ast.AST) -> bool:
@@ -604,6 +635,8 @@ def _check_claim(kind: str, page: Page, claim: str) -> None:
 def _check_rule(kind: str, page: Page, terms: Any, used: Any, claim: str) -> None:
     """Refuse a page that asks for noise otherwise than its rule, or lacks what the rule needs."""
     rule, name = RULES[used], f"private.{used.__name__}"
+    if not all(map(_is_ours, (used, rule.due, rule.interval))):
+        raise WrongPage(kind, f"{name} has other code than that of fedbandit.{claim}")
     for part, wanted in (("noise_due", rule.due), ("interval", rule.interval)):
         if getattr(page, part) is not wanted:
             raise WrongPage(kind, f"{part} must be private.{wanted.__name__}, since observe uses {name}.{claim}")
