@@ -9,19 +9,21 @@ Can it fail? A leak that is not refused fails here; so does an honest variant th
 import importlib
 import itertools
 import os
+import re
 import sys
 from functools import partial
 
 import pytest
 
-from fedbandit import AdaPUCB, FedBatch, FedUCB, Problem
+from fedbandit import AdaPUCB, FedBatch, FedUCB, Problem, simulate
 from fedbandit.engine.layout import setting_of
 from fedbandit.policies.registry import WrongPage
 from fedbandit.rules import private
 from fedbandit.testing.admission import admit, check_epsilon
 from fedbandit.world import graph
 
-SETTING = setting_of(Problem.random(3, 8, graph.path(3), 0, reward_range=(0.0, 1.0)), 1000)
+PROBLEM = Problem.random(3, 8, graph.path(3), 0, reward_range=(0.0, 1.0))
+SETTING = setting_of(PROBLEM, 1000)
 
 BATCH = """
 import math
@@ -972,3 +974,25 @@ def test_a_page_is_read_again_if_only_its_fields_differ(policy):
     admit(found, SETTING)
     with pytest.raises(WrongPage, match="needs n=Count"):
         admit(type(found)(1.0, True), SETTING)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            PUBLISHED,
+            "    if me.n[arm] > 150:\n        return (prefix_noise(me.x_mean, 1 << 20),)\n",
+            "reads me.x_mean[20]",
+        ),
+        (DECIDED, "    if me.n[0] > 150:\n        return fewest_pulls(me.n, me.short)\n", "reads me.short[1]"),
+    ],
+)
+def test_formulas_that_are_handed_a_wrong_index_stop_in_compiled_code(policy, old, new, words):
+    """Beyond a row lie the raw sums, and formulas of the package count on valid indices."""
+    text = BATCH.replace("import clamp\n", "import clamp, prefix_noise\n").replace(
+        "    last=", "    short=Count[1],\n    last="
+    )
+    found, _ = policy(text, old, new + old)
+    admit(found, SETTING)
+    with pytest.raises(WrongPage, match=re.escape(words)):
+        simulate(PROBLEM, found, horizon=3000, trials=1)

@@ -13,8 +13,8 @@ from contextlib import suppress
 from copy import copy
 from functools import cache
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
-from typing import Any, TypeVar
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from llvmlite import ir
@@ -35,6 +35,7 @@ __all__ = [
     "compile_inner",
     "compile_rare",
     "compile_small",
+    "guarded",
     "is_ours",
     "leave_out",
     "not_negative",
@@ -129,6 +130,8 @@ _OWN: Any = {**INLINE, "boundscheck": True, "error_model": "python"}
 """Options of a user's functions: an index beyond a row and a division by zero stop the run, as in plain Python."""
 
 _known: set[FunctionType] = set()
+_left_out: set[FunctionType] = set()
+_guarded: dict[FunctionType, FunctionType] = {}
 
 
 def compile_small(function: _Function) -> _Function:
@@ -213,8 +216,8 @@ def compilable(function: Any) -> None:
 
 
 def is_ours(function: FunctionType) -> bool:
-    """Whether a function belongs to this package: it is then compiled without checks."""
-    return function.__module__.partition(".")[0] == _PACKAGE
+    """Whether a function belongs to this package, and is no guarded copy: it is then compiled without checks."""
+    return function.__module__.partition(".")[0] == _PACKAGE and function not in _guarded.values()
 
 
 def allow(function: FunctionType, overload: Any, **options: Any) -> None:
@@ -228,6 +231,36 @@ def allow(function: FunctionType, overload: Any, **options: Any) -> None:
 def leave_out(function: FunctionType) -> None:
     """Never compile this function: engines have their own version of it."""
     _known.add(function)
+    _left_out.add(function)
+
+
+def guarded(function: FunctionType) -> FunctionType:
+    """A copy of a function in which every index is checked, also in functions of this package that it calls.
+
+    Those count on valid indices. A user's page may hand them others, and beyond a row lie the agent's raw rewards.
+    """
+    if function not in _guarded:
+        space = dict(function.__globals__)
+        code = function.__code__.replace(co_consts=(*function.__code__.co_consts, "guarded"))  # its digest differs
+        copied = FunctionType(code, space, function.__name__, function.__defaults__, function.__closure__)
+        copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
+        for path, used in globals_of(function):
+            if isinstance(used, FunctionType) and used not in _left_out:
+                _put(space, path.split("."), guarded(used))
+        _guarded[function] = copied
+    return _guarded[function]
+
+
+def _put(space: dict[str, Any], path: list[str], value: FunctionType) -> None:
+    """Give a global name, or an attribute of a module, another value, in a copy of that module."""
+    name, *rest = path
+    if not rest:
+        space[name] = value
+    elif isinstance(space[name], ModuleType):
+        copied = ModuleType(space[name].__name__)
+        vars(copied).update(vars(cast(ModuleType, space[name])))
+        _put(vars(copied), rest, value)
+        space[name] = copied
 
 
 @_extending.overload_method(types.Integer, "bit_length", strict=False, jit_options=INLINE)

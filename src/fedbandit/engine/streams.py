@@ -360,6 +360,8 @@ def _highest_draw(means: Any, spreads: Any, draws: Any) -> Any:
         return None
 
     def choose(means: Any, spreads: Any, draws: Any) -> Any:
+        if len(spreads) < len(means):
+            raise IndexError
         if draws.tape.has_normals:
             return np.int64(highest_drawn(means, spreads, draws.tape.normals[draws.clock - 1, draws.agent]))
         # The arm of the agent's last decision is likely to win again. Which other draws may reach the least that its

@@ -4,8 +4,9 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from math import inf
 from types import FunctionType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument, instance, true_or_false, whole_number
 from fedbandit.engine import cpu
 from fedbandit.engine.accounting import STATISTICS, Keep, Truth, checked_keep
+from fedbandit.engine.compiled import guarded
 from fedbandit.engine.late_rewards import LATE_NETWORKS, rounds_of_waiting
 from fedbandit.engine.layout import links_of, settings_of, shares_of, terms_of, world_of
 from fedbandit.engine.loop import MANY, compiled_rounds
@@ -25,7 +27,7 @@ from fedbandit.policies.registry import WrongPage, check_kind, digest_of, is_bui
 from fedbandit.shares import Shares
 from fedbandit.simulation.own_functions import functions_in_words, in_words, refuse_changed_code, try_functions
 from fedbandit.simulation.result import Result, result_of
-from fedbandit.testing.admission import Admitted, admit
+from fedbandit.testing.admission import Admitted, admit, claimed_epsilon
 from fedbandit.world.graph import Contacts
 from fedbandit.world.problem import Problem
 
@@ -247,7 +249,12 @@ def compiled_policy(
     if shares is not None and page.meet is not None:
         hint = f"Agents of {label_of(policy)} count on each other's pulls: leave out shares."
         raise InvalidArgument("shares", shares, f"left out for {label_of(policy)}", hint)
-    spec = specialise(page, problem.rewards, kind, watches, own.digest, waits > 0, shares, has_releases)
+    played = page
+    if own.digest and claimed_epsilon(policy) < inf:
+        parts: dict[str, Any] = page._asdict()
+        copies = {name: guarded(part) for name, part in parts.items() if isinstance(part, FunctionType)}
+        played = page._replace(**cast("dict[str, Any]", copies))
+    spec = specialise(played, problem.rewards, kind, watches, own.digest, waits > 0, shares, has_releases)
     play_rounds = compiled_rounds(spec, problem.num_agents >= MANY)
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
