@@ -360,6 +360,7 @@ def digest_of(function: FunctionType, covered: tuple[str, ...] = _COVERED) -> st
                 digest.update(f"function {known[id(value)]}".encode())
             else:
                 known[id(value)] = len(known)
+                add(name_of(str(value.__module__)))  # stored code imports it: a copy under another name is another
                 add(value.__code__)
                 cells = [cell.cell_contents for cell in value.__closure__ or ()]
                 for part in (value.__defaults__, value.__kwdefaults__, *cells):
