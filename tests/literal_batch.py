@@ -177,6 +177,86 @@ def fed_batch(tape, epsilon, first, growth, index, last_only=False, catches_up=F
     return {name: np.array(rows) for name, rows in history.items()}
 
 
+def random_effects(sites, s2, total, squares):
+    """The mean over all sites from ``sites``, (mean, its variance, weight) of those known, and its variance.
+
+    Sites that are missing have means that vary by tau^2 around the others' (DerSimonian and Laird), with a prior.
+    """
+    x, v, w = np.array(sites).T
+    prior = s2 / 3
+    a = prior / (prior + v)
+    centre = (a * x).sum() / a.sum()
+    q = (a * (x - centre) ** 2).sum()
+    expected_without = (a * v).sum() - (a * a * v).sum() / a.sum()
+    per_tau2 = a.sum() - (a * a).sum() / a.sum()
+    tau2 = max(0.0, (3 * prior + q - expected_without) / (3 + per_tau2))
+    share, known = w / total, w / w.sum()
+    missing = squares / total**2 - (share**2).sum()
+    return (known * x).sum(), (known**2 * v).sum() + tau2 * (((known - share) ** 2).sum() + missing)
+
+
+def fed_batch_on_releases(tape, epsilon, first, growth, index):
+    """Arms, own means and theta (0 where nothing is known) of every round; agents count alike."""
+    horizon, num_agents, num_arms = tape.horizon, tape.graph.num_agents, tape.rewards.shape[2]
+    sites = [Site(num_arms, num_agents, epsilon, *tape.reward_range, first, growth, index) for _ in range(num_agents)]
+    boards = [{} for _ in sites]  # by agent: when it last released, and (mean, its variance) of each arm, or None
+    n = np.zeros((num_agents, num_arms), int)
+    history = {"arms": [], "theta": [], "x_mean": []}
+
+    def observe(t, i, k):
+        n[i, k] += 1
+        return sites[i].observe(k, tape.rewards[t, i, k], lambda end: tape.noise[end, i, k])
+
+    def release(t, i):
+        site = sites[i]
+        boards[i][i] = t, [(site.mean(k), site.variance(k)) if site.releases[k] else None for k in range(num_arms)]
+
+    def judged(i, k):
+        """Theta and its variance; None if nobody's release is known here."""
+        known = [(*rows[k], 1.0) for _, (_, rows) in sorted(boards[i].items()) if rows[k] is not None]
+        return random_effects(known, sites[i].s2, num_agents, num_agents) if known else None
+
+    def chosen(t, i):
+        judgements = [judged(i, k) for k in range(num_arms)]
+        unknown = [k for k in range(num_arms) if judgements[k] is None]
+        if unknown:
+            return min(unknown, key=lambda k: n[i, k])
+        belief = []
+        for k, (theta, variance) in enumerate(judgements):
+            if sites[i].releases[k]:
+                variance = min(variance, sites[i].variance(k) / num_agents)
+            factor = tape.normals[t - 1, i, k] if index == "thompson" else math.sqrt(2 * math.log(t))
+            belief.append(theta + math.sqrt(variance) * factor)
+        return belief.index(max(belief))
+
+    def keep():
+        rows = [[judged(i, k) or (0, 0) for k in range(num_arms)] for i in range(num_agents)]
+        history["theta"].append([[theta for theta, _ in row] for row in rows])
+        history["x_mean"].append([[s.mean(k) if s.releases[k] else 0.0 for k in range(num_arms)] for s in sites])
+
+    for i in range(num_agents):
+        full = [observe(0, i, k) for k in range(num_arms)]
+        if any(full):
+            release(0, i)
+    keep()
+    for t in range(1, horizon + 1):
+        arms = [chosen(t, i) for i in range(num_agents)]
+        released = [observe(t, i, k) for i, k in enumerate(arms)]
+        one, other = tape.edges[t - 1]
+        newest = {}
+        for end in (one, other):
+            for j, row in boards[end].items():
+                if j not in newest or newest[j][0] < row[0]:
+                    newest[j] = row
+        boards[one], boards[other] = dict(newest), dict(newest)
+        for i in range(num_agents):
+            if released[i]:
+                release(t, i)
+        history["arms"].append(arms)
+        keep()
+    return {name: np.array(rows) for name, rows in history.items()}
+
+
 def metropolis(graph):
     degree = [len(agents) for agents in graph.neighbours]
     w = np.zeros((graph.num_agents, graph.num_agents))

@@ -34,6 +34,7 @@ from fedbandit.rules import radius as radii
 from fedbandit.rules.batch import break_even_decisions, break_even_epsilon
 from fedbandit.rules.choose import count_lagging, fewest_pulls, highest, nth_lagging
 from fedbandit.rules.kl import kl_index, lasting_kl_index
+from fedbandit.rules.releases import random_effects
 
 __all__ = [
     "FedBatch",
@@ -267,6 +268,46 @@ def trust(me: Any, terms: Any, seen: Any, arm: int, others: Others) -> None:
     me.spread[arm], me.rewards[arm] = radii.deviation(variance), 1.0 / fewness
 
 
+# ---------------------------------------------------------------- where releases spread
+
+
+def published_release(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
+    """The agent's own mean, the variance of that, 0 before the first release, and its weight."""
+    variance = me.deviation[arm] * me.deviation[arm] / terms.averaging
+    return me.x_mean[arm], (variance if me.releases[arm] > 0 else 0.0), me.share
+
+
+def combine(terms: Terms, rows: Any, versions: Any) -> tuple[float, ...]:
+    """Theta and its variance from all releases that are known here."""
+    total = 0.0 if terms.by_rate else float(terms.num_agents)
+    prior = terms.most_variance / batch.PRIOR_REWARDS
+    return random_effects(rows, versions, total, terms.averaging * total * total, prior)
+
+
+def believe_releases(me: Any, terms: Terms, seen: Any, arm: int) -> None:
+    """An arm is known as soon as anybody's release of it is; its spread says how well.
+
+    The variance of theta is known exactly. Once the agent has released the arm itself, its spread is at most what it
+    was where averages spread, V_i / N: more would be an uncertainty that only others can remove, for which a fast agent
+    would explore for ever (docs/fedbatch.md).
+    """
+    weight = seen.weight[arm]
+    unknown = weight <= 0.0
+    me.num_unknown += int(unknown) - me.unknown[arm]
+    me.unknown[arm] = unknown
+    me.winner_until = 0.0
+    if unknown:
+        if terms.by_rate:  # no index chooses it
+            me.theta[arm], me.spread[arm], me.rewards[arm] = terms.low, 0.0, 1.0 / gossip.LEAST_SHARE
+        return
+    own, variance = me.deviation[arm] * me.deviation[arm], seen.sampling[arm] + seen.missing[arm]
+    if me.releases[arm] > 0:
+        share = gossip.share_of_all(me.share, weight, terms.num_agents) if terms.by_rate else 1.0
+        variance = min(variance, share * own)
+    me.theta[arm] = seen.mean[arm]
+    me.spread[arm], me.rewards[arm] = radii.deviation(variance), me.worth[arm] * own / variance
+
+
 def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
     """Theta."""
     return me.theta[arm]
@@ -358,6 +399,14 @@ THOMPSON = Page(
     margin=thompson_margin,
     chance=drawn_chance,
 )
+ON_RELEASES: Any = {
+    "averaged": ("mean", "sampling", "missing", "weight"),
+    "columns": ("mean", "variance", "weight"),
+    "published": published_release,
+    "combine": combine,
+    "believe": believe_releases,
+    "trust": None,
+}
 RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
 PROVED = RADIUS._replace(
     averaged=("centre", "missing", "variance", "noise", "coefficient", "price"),
@@ -477,7 +526,8 @@ class FedBatch:
         """The page of the index."""
         by_radius = PROVED if self.radius == "proved" else RADIUS
         page = {"thompson": THOMPSON, "ucb": by_radius, "kl": DIVERGENCE}[self.index]
-        return page._replace(announced=announced) if self.catches_up else page
+        page = page._replace(announced=announced) if self.catches_up else page
+        return page if self.radius == "proved" else page._replace(on_releases=page._replace(**ON_RELEASES))
 
     def check(self, setting: Setting) -> None:
         """Refuse rewards that the epsilon or the index cannot handle."""
