@@ -1,8 +1,11 @@
 """What this package changes in Numba: the key of compiled code on disk, and the square root of its own code alone."""
 
 import math
+import os
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numba
@@ -86,3 +89,21 @@ def test_the_square_root_of_others_is_numbas_own():
         assert ours(x) == theirs(x) == math.sqrt(x)
     assert "llvm.sqrt" in next(iter(ours.inspect_llvm().values()))
     assert "llvm.sqrt" not in next(iter(theirs.inspect_llvm().values()))
+
+
+def test_code_from_several_processes_runs_in_one(tmp_path):
+    """Each driver calls its own functions: Numba names those of other numbers of arms alike in different processes."""
+    code = (
+        "import sys, numpy as np; from fedbandit import FedBatch, Problem, simulate\n"
+        "for arms in map(int, sys.argv[1:]):\n"
+        "    problem = Problem.bernoulli(np.linspace(0.2, 0.8, 3 * arms).reshape(3, arms), 'path:3')\n"
+        "    print(simulate(problem, FedBatch(1.0), 500, 2, threads=1).regret.values.sum())\n"
+    )
+
+    def played(*arms):
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+        command = [sys.executable, "-c", code, *map(str, arms)]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+
+    alone = played(5) + played(10)
+    assert played(5, 10) == alone

@@ -74,6 +74,22 @@ class _InlinedLibrary(_CodeLibrary):
         return SimpleNamespace(set_env=lambda name, env: None)  # pyright: ignore[reportUnknownLambdaType]
 
 
+class _DriverLibrary(_CodeLibrary):
+    """The code of a driver, with all that it calls.
+
+    Numba names what a driver calls by its types, and a type of records by a number that counts within a process. So
+    code from two processes may have one name for two functions, for other numbers of arms; loaded into a third, both
+    drivers would call the first of them. Here a driver keeps what it calls to itself.
+    """
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage.name in ("linkonce_any", "linkonce_odr"):
+                function.linkage = "internal"
+        base: Any = super()
+        base._optimize_final_module()
+
+
 def _root(x: float) -> float:
     """The processor's square root, by which ``_OurTarget`` replaces that of the C library."""
     raise NotImplementedError  # compiled only
@@ -108,6 +124,15 @@ class _InlinedCompiler(_OurCompiler):
 
     def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
         super().__init__(typing, target, _InlinedLibrary(target.codegen(), "inlined"), *rest)
+
+
+class _DriverCompiler(_Compiler):
+    """For loops over rounds."""
+
+    def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
+        own = _DriverLibrary(target.codegen(), "rounds")
+        own.enable_object_caching()
+        super().__init__(typing, target, own, *rest)
 
 
 NOT_AN_ARM = "decide must return a whole number, the arm"
@@ -184,7 +209,7 @@ def compile_driver(function: _Function) -> _Function:
 
     LLVM's superword vectoriser, which Numba leaves off, computes the beliefs of several arms at once.
     """
-    driver: Any = _jit(nogil=True, error_model="numpy", _nrt=False)(function)
+    driver: Any = _jit(nogil=True, error_model="numpy", _nrt=False, pipeline_class=_DriverCompiler)(function)
     with suppress(RuntimeError):  # no folder can be written to: every process compiles for itself
         driver._cache = _KeyedCache(function)
     compile_as_usual = driver.compile
