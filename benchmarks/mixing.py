@@ -1,5 +1,6 @@
 """What mixing costs: regret against the number of sites on paths and rings, averages against releases.
 
+``python benchmarks/mixing.py --others`` prints the table of other instances: graphs that mix, and sites of other sizes.
 ``python benchmarks/mixing.py docs/images/mixing.png`` prints the table of docs/fedbatch.md and draws its figure. The
 sites of one half see arm 0 at its best, those of the other half arm 1, in the order of the graph: what a site hears
 from its neighbours misleads it until it has heard from the far end. One edge gossips in a round. "Everything pooled"
@@ -47,6 +48,66 @@ def rows(trials: int) -> Iterator[tuple[str, int, np.ndarray]]:
             yield name, num_agents, result.regret.isel(time=-1, policy=0).mean("agent").values
 
 
+TINY = [1.0, 1.0, 0.001]
+
+
+def tiny(trial: int, own: bool, counts: str) -> np.ndarray:
+    """Two arms with a gap of 0.05 in the average that counts; own means lie within 0.2 of it."""
+    means = np.tile([0.525, 0.475], (3, 1))
+    weights = np.array(TINY if counts == "patients" else [1.0] * 3)
+    off = np.random.default_rng(trial).uniform(-0.2, 0.2, (3, 2)) * own
+    return np.clip(means + off - (weights[:, None] / weights.sum() * off).sum(axis=0), 0.0, 1.0)
+
+
+def others() -> Iterator[tuple[str, int, int, Any]]:
+    """Name, horizon, how many agents are large, and a function of what links exchange that makes the problems."""
+
+    def drawn(num_agents: int, arms: int, on: str, trials: int, **options: Any) -> Any:
+        return lambda gossip: [
+            Problem.random(num_agents, arms, on, seed=s, rewards="bernoulli", gossip=gossip, **options)
+            for s in range(trials)
+        ]
+
+    yield "random means, ten arms, path of 10", 100_000, 10, drawn(10, 10, "path", 100)
+    yield "random means, ten arms, ring of 20", 100_000, 20, drawn(20, 10, "ring", 20)
+    yield (
+        "random means, five arms, path of 10, five sites at 1:10",
+        50_000,
+        10,
+        drawn(10, 5, "path", 40, rates=[1, 0.1] * 5),
+    )
+    same = np.tile([0.56, 0.5, 0.5, 0.5], (3, 1))
+    yield (
+        "same means, four arms, three sites",
+        60_000,
+        3,
+        lambda gossip: [Problem.bernoulli(same, "complete:3", gossip=gossip)] * 300,
+    )
+    for counts in ("sites", "patients"):
+        for own in (False, True):
+
+            def made(gossip: Any, counts: Any = counts, own: bool = own) -> list[Problem]:
+                return [
+                    Problem.bernoulli(tiny(s, own, counts), "complete:3", rates=TINY, counts=counts, gossip=gossip)
+                    for s in range(100)
+                ]
+
+            yield f"rates 1, 1, 0.001, {'own' if own else 'same'} means, {counts} count", 100_000, 2, made
+
+
+def print_others() -> None:
+    """Mean and standard error over trials of the regret of a large site, and the mean of the worst 1 % of trials."""
+    print("| | averages | worst 1 % | releases | worst 1 % |\n|---|---|---|---|---|")
+    for name, horizon, large, made in others():
+        cells: list[str] = []
+        for gossip in ("averages", "releases"):
+            result = simulate(made(gossip), FedBatch(epsilon=1.0), horizon, len(made(gossip)), 1, [horizon])
+            regret = np.sort(result.regret.isel(time=-1, policy=0).values[:, :large].mean(axis=1))
+            error = regret.std() / len(regret) ** 0.5
+            cells += [f"{regret.mean():.1f} ± {error:.1f}", f"{regret[-max(1, len(regret) // 100) :].mean():,.0f}"]
+        print(f"| {name} |", " | ".join(cells), "|", flush=True)
+
+
 def draw(found: dict[str, dict[int, np.ndarray]], target: str) -> None:
     """Both axes logarithmic; a band from the least to the largest trial."""
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
@@ -77,8 +138,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figure", nargs="?", help="where to save it")
     parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--others", action="store_true", help="print the table of other instances instead")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    if given.others:
+        print_others()
+        return
     found: dict[str, dict[int, np.ndarray]] = {}
     for name, num_agents, regret in rows(given.trials):
         found.setdefault(name, {})[num_agents] = regret

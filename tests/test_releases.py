@@ -4,6 +4,7 @@ Literal versions are in ``literal.py`` and ``literal_batch.py``.
 """
 
 from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 from math import inf
 
@@ -34,9 +35,12 @@ from fedbandit import (
 )
 from fedbandit.engine import layout
 from fedbandit.engine.layout import setting_of
+from fedbandit.experiments.experiment import ExperimentError, read_sweep
 from fedbandit.policies.protocol import page_on
+from fedbandit.policies.registry import WrongPage
 from fedbandit.rules.releases import between_sites, mean_of_heard, random_effects, take_newer
 from fedbandit.simulation.run import compiled_policy
+from fedbandit.testing import check_policy
 from fedbandit.world import graph
 from plain_engine import PlainEngine
 
@@ -385,3 +389,108 @@ def test_a_result_says_what_links_exchanged():
     assert found[1]["gossip"] == "releases"
     with pytest.raises(InvalidArgument, match="of one kind"):
         simulate(problems, GossipUCB(), 10, 2)
+
+
+# ---------------------------------------------------------------- own pages, files
+
+
+OWN = """
+from dataclasses import dataclass
+from typing import NamedTuple
+from fedbandit.policies.protocol import ARMS, Count, Fields, Number, Page
+from fedbandit.rules.choose import highest
+
+class Terms(NamedTuple):
+    share: float
+
+def decide(me, terms, seen, now, draws):
+    return highest(seen.theta)
+
+def careful(me, terms, seen, now, draws):
+    return highest(seen.theta) if seen.heard[0] > 0.7 else 0
+
+def observe(me, terms, arm, reward, noise):
+    me.n[arm] += 1
+    me.x_mean[arm] += (reward - me.x_mean[arm]) / me.n[arm]
+
+def published(me, terms, arm):
+    return (terms.share * me.x_mean[arm],)
+
+def estimate(me, terms, seen, arm):
+    return seen.theta[arm]
+
+def combine(terms, rows, versions):
+    total, heard = 0.0, 0
+    for j in range(len(versions)):
+        if versions[j] > 0:
+            total += rows[j][0]
+            heard += 1
+    RETURN
+
+PAGE = Page(
+    knows=Fields(n=Count[ARMS], x_mean=Number[ARMS]), averaged=("theta",), network="gossip", decide=decide,
+    observe=observe, published=published, estimate=estimate, radius=None, on_releases=ON_RELEASES,
+)
+
+@dataclass(frozen=True)
+class Own:
+    def page(self):
+        return PAGE
+    def terms(self, setting):
+        return Terms(setting.share)
+"""
+CAREFUL = '{"averaged": ("theta", "heard"), "columns": ("theta",), "combine": combine, "decide": careful}'
+RIGHT = "return total / max(heard, 1), heard / len(versions)"
+
+
+def own_policy(folder, monkeypatch, name, on_releases=CAREFUL, returned=RIGHT):
+    (folder / f"{name}.py").write_text(OWN.replace("ON_RELEASES", on_releases).replace("RETURN", returned))
+    monkeypatch.syspath_prepend(folder)
+    return import_module(name).Own()
+
+
+def test_an_own_page_reads_releases_its_own_way(tmp_path, monkeypatch):
+    policy = own_policy(tmp_path, monkeypatch, "own_releases")
+    check_policy(policy, graph=graph.path(4))
+    tape = tape_on(graph.path(4), 5)
+    trace = replay(tape, policy)
+    heard = trace.gossiped[:, :, 3:]
+    assert (trace.arms[(heard[:-1, :, 0] <= 0.7)] == 0).all()
+    assert (heard[0] == 0.25).all()
+    assert (heard[-1] == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("own_short", {"returned": "return (total,)"}, "combine returns .*one number for each of theta, heard"),
+        ("own_far", {"returned": "return rows[9][0], 0.0"}, "combine reads rows.9., beyond its row"),
+        ("own_other", {"on_releases": '{"knows": None}'}, "on_releases must be a dict of other fields"),
+        ("own_columns", {"on_releases": '{"columns": ("x",)}'}, "columns stand without combine"),
+    ],
+)
+def test_wrong_pages_for_releases_are_refused_in_words(tmp_path, monkeypatch, name, changes, words):
+    policy = own_policy(tmp_path, monkeypatch, name, **changes)
+    with pytest.raises(WrongPage, match=words):
+        simulate(Problem.random(3, 3, "path", gossip="releases"), policy, 20, 1)
+
+
+def test_a_page_made_from_another_keeps_its_own_functions():
+    """A page with another ``decide`` has it where releases spread, too."""
+    page = FedBatch(1.0).page()._replace(decide=GossipUCB().page().decide)
+    assert page_on(page, "releases").decide is page.decide
+    assert page_on(page, "releases").combine is not None
+    assert page_on(page, "averages") is page
+
+
+def test_experiment_files_sweep_over_gossip(tmp_path):
+    (tmp_path / "it.toml").write_text(
+        'graph = "path:3"\nhorizon = 100\ntrials = 2\n[problem]\nrewards = "bernoulli"\nnum_arms = 3\n'
+        'gossip = ["averages", "releases"]\n[[policies]]\nkind = "fed_batch"\nepsilon = 1.0\n'
+    )
+    found = read_sweep(tmp_path / "it.toml")
+    assert [each.problem.gossip for each in found] == ["averages", "releases"]
+    assert [each.swept for each in found] == [{"problem.gossip": "averages"}, {"problem.gossip": "releases"}]
+    (tmp_path / "it.toml").write_text((tmp_path / "it.toml").read_text().replace('["averages", "releases"]', '"all"'))
+    with pytest.raises(ExperimentError, match="gossip must be averages or releases"):
+        read_sweep(tmp_path / "it.toml")

@@ -379,6 +379,14 @@ def drawn_chance(me: Any, terms: Any, seen: Any, now: Now, arm: int) -> float:
     return highest_chance(me.theta, me.spread, arm)
 
 
+ON_RELEASES = {
+    "averaged": ("mean", "sampling", "missing", "weight"),
+    "columns": ("mean", "variance", "weight"),
+    "published": published_release,
+    "combine": combine,
+    "believe": believe_releases,
+    "trust": None,
+}
 THOMPSON = Page(
     knows=KNOWS,
     averaged=("value", "weight"),
@@ -398,15 +406,8 @@ THOMPSON = Page(
     radius=radius,
     margin=thompson_margin,
     chance=drawn_chance,
+    on_releases=ON_RELEASES,
 )
-ON_RELEASES: Any = {
-    "averaged": ("mean", "sampling", "missing", "weight"),
-    "columns": ("mean", "variance", "weight"),
-    "published": published_release,
-    "combine": combine,
-    "believe": believe_releases,
-    "trust": None,
-}
 RADIUS = THOMPSON._replace(decide=decide_by_radius, margin=None)
 PROVED = RADIUS._replace(
     averaged=("centre", "missing", "variance", "noise", "coefficient", "price"),
@@ -417,6 +418,7 @@ PROVED = RADIUS._replace(
     trust=None,
     believe=believe_board,
     radius=proved_radius,
+    on_releases=None,
 )
 DIVERGENCE = THOMPSON._replace(decide=decide_by_divergence, margin=divergence_margin)
 
@@ -526,8 +528,7 @@ class FedBatch:
         """The page of the index."""
         by_radius = PROVED if self.radius == "proved" else RADIUS
         page = {"thompson": THOMPSON, "ucb": by_radius, "kl": DIVERGENCE}[self.index]
-        page = page._replace(announced=announced) if self.catches_up else page
-        return page if self.radius == "proved" else page._replace(on_releases=page._replace(**ON_RELEASES))
+        return page._replace(announced=announced) if self.catches_up else page
 
     def check(self, setting: Setting) -> None:
         """Refuse rewards that the epsilon or the index cannot handle."""

@@ -11,7 +11,7 @@ When rewards come at once, as in the paper, ``tried`` and the page's own ``n`` a
 """
 
 import warnings
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, log, sqrt
@@ -218,7 +218,7 @@ class Page(NamedTuple):
       only, after a decision that has used a draw, where ``me`` is as ``decide`` left it
     * ``meet(agents, terms, seen, edges, present)``: what agents do to each other besides averaging, over the edges
       whose entry in ``present`` is not 0; returns the number of messages that each agent has sent for it
-    * ``on_releases``: the page to play instead where releases spread; ``None``: this one
+    * ``on_releases``: what else the page is where releases spread: other functions and names, by their field
     * ``combine(terms, rows, versions)``, where releases spread: what the agent sees of an arm, a number for each name
       in ``averaged``. ``rows[j]`` is what agent j has published of it, ``versions[j]`` is 0 if it was not heard.
       ``None``: the mean over the agents heard.
@@ -245,7 +245,7 @@ class Page(NamedTuple):
     unknown: Callable[..., bool] | None = None
     meet: Callable[..., int] | None = None
     chance: Callable[..., float] | None = None
-    on_releases: "Page | None" = None
+    on_releases: Mapping[str, Any] | None = None
     combine: Callable[..., tuple[float, ...]] | None = None
     columns: tuple[str, ...] = ()
 
@@ -257,7 +257,7 @@ class Page(NamedTuple):
 
 def page_on(page: Page, gossip: Gossip) -> Page:
     """The page to play where links exchange averages, or releases."""
-    return page.on_releases if gossip == "releases" and page.on_releases is not None else page
+    return page if gossip == "averages" else page._replace(**{**(page.on_releases or {}), "on_releases": None})
 
 
 class Policy(Protocol):

@@ -29,7 +29,7 @@ from fedbandit import rules
 from fedbandit.checks import closest
 from fedbandit.policies import protocol
 from fedbandit.policies.fed_batch import Others
-from fedbandit.policies.protocol import ARMS, LEVELS, Count, Field, Fields, Network, Now, Number, Page, Setting
+from fedbandit.policies.protocol import ARMS, LEVELS, Count, Field, Fields, Network, Now, Number, Page, Setting, page_on
 from fedbandit.policies.registry import PACKAGE, WrongPage, builtin_of, digest_of, globals_of, is_own_code
 from fedbandit.rules import private
 
@@ -55,6 +55,7 @@ ARGUMENTS = {
 }
 """The arguments of a page's functions."""
 
+_SAME_EVERYWHERE = {"knows", "network", "on_releases"}
 _NEEDED = ("decide", "observe", "published", "estimate")
 _NO_IO = "a page has no input or output"
 _RANDOM = "a page has no randomness of its own: use uniform(draws) or fill_with_normals(row, draws) in decide"
@@ -142,7 +143,7 @@ def check_parts(kind: str, page: Any) -> None:
     if page.columns and page.combine is None:
         raise WrongPage(kind, "columns stand without combine, which makes what is seen of them")
     if page.on_releases is not None:
-        _check_on_releases(kind, page, page.on_releases)
+        _check_on_releases(kind, page)
 
 
 def _check_names(kind: str, field: str, names: Any) -> None:
@@ -152,11 +153,14 @@ def _check_names(kind: str, field: str, names: Any) -> None:
         raise WrongPage(kind, f"{field} names something twice: {', '.join(cast('tuple[str, ...]', names))}")
 
 
-def _check_on_releases(kind: str, page: Page, other: Any) -> None:
-    """The page to play where releases spread."""
-    check_parts(kind, other)
-    if page.network != "gossip" or other.network != "gossip" or other.on_releases is not None:
-        raise WrongPage(kind, "on_releases is for a page whose network is 'gossip', and is such a page without another")
+def _check_on_releases(kind: str, page: Page) -> None:
+    """What else the page is where releases spread."""
+    given: Any = page.on_releases
+    if not isinstance(given, dict) or not set(cast("dict[Any, Any]", given)) <= {*Page._fields} - _SAME_EVERYWHERE:
+        raise WrongPage(kind, "on_releases must be a dict of other fields of the page, such as {'believe': believe}")
+    if page.network != "gossip":
+        raise WrongPage(kind, f"on_releases is for a page whose network is 'gossip', not {page.network!r}")
+    check_parts(kind, page_on(page, "releases"))
 
 
 def _check_field(kind: str, name: str, field: Any) -> None:
