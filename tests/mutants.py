@@ -82,7 +82,11 @@ POLICIES = [  # FedBatch and other authors' policies, as defined
     bug("an older release replaces a newer one", "is_newer",
         "test_boards_merge_in_any_order_and_any_number_of_times", swap={"offered > held": "offered < held"}),
     bug("a release makes several hops in a round", "_exchange_present",
-        "test_links_of_one_round_make_no_second_hop", swap={"versions[j, origin]": "newest[j]"}),
+        "test_links_of_one_round_make_no_second_hop",
+        swap={
+            "is_newer(versions[i, origin], newest[j])": "is_newer(newest[i], newest[j])",
+            "sources[j], newest[j] = i, versions[i, origin]": "sources[j], newest[j] = i, newest[i]",
+        }),
     bug("an agent that was not heard counts as zero", "mean_of_heard",
         "test_what_is_seen_is_the_mean_of_those_heard",
         swap={"heard == len(versions)": "heard >= 0", "float(heard)": "float(len(versions))"}),
