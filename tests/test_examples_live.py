@@ -216,8 +216,8 @@ def test_the_shop(tmp_path, clock):
                 assert browser.buy(bought) == (200, "<!doctype html><title>Shop</title>Thank you!")
             assert browser.buy("1-99") == (404, "<!doctype html><title>Shop</title>This offer is over.")
             clock[0] += 1800.0
+            agent.call(lambda driver: driver.site.do(lambda site: site.settle(clock[0])))  # as once a second
             assert browser.buy(late)[0] == 200
-            agent.call(lambda driver: driver.site.do(lambda site: site.settle(clock[0])))
             rows = {row[0]: row[4:7] for row in agent.rows()["decision"]}  # counted, late, rewarded
         finally:
             process.terminate()
