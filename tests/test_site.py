@@ -629,7 +629,7 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
     raw = sqlite3.connect(path)
     raw.execute("PRAGMA user_version = 1")
     raw.close()
-    with pytest.raises(JournalError, match="schema is 1, this version of the agent reads 7"):
+    with pytest.raises(JournalError, match="schema is 1, this version of the agent reads 8"):
         open_journal(path)
     path.write_bytes(b"something else entirely" * 100)
     with pytest.raises(JournalError, match="not a database"):
