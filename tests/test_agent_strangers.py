@@ -77,9 +77,16 @@ def door(north):
     return door
 
 
-def still_serves(north, door):
+def still_serves(north, door, dials=1):
+    """``dials``: how often the neighbour may dial, as a link does whose handshake was pushed out of a crowd."""
     before = exchanges(north, "north", "east")
-    door.exchange()
+    for left in reversed(range(dials)):
+        try:
+            door.exchange()
+            break
+        except grpc.RpcError as error:
+            if left == 0 or error.code() != grpc.StatusCode.UNAVAILABLE:
+                raise
     assert exchanges(north, "north", "east") == before + 1
     assert len(decide_and_reward(north, "north", 1)) == 1
 
@@ -130,7 +137,7 @@ class TestNobodyGetsIn:
                 wait_until(lambda: all(call.done() for call in calls))
                 return {call.code() for call in calls}
 
-        told = grpc.StatusCode.PERMISSION_DENIED in ends(6, lambda: still_serves(north, door))
+        told = grpc.StatusCode.PERMISSION_DENIED in ends(6, lambda: still_serves(north, door, dials=3))
         assert state(north, "north")["refused"]["not a neighbour"] >= before + 6
         # Handshake and reason have three seconds: a machine that is too busy for that closes without one.
         assert told or grpc.StatusCode.PERMISSION_DENIED in ends(1)
