@@ -107,3 +107,23 @@ def test_code_from_several_processes_runs_in_one(tmp_path):
 
     alone = played(5) + played(10)
     assert played(5, 10) == alone
+
+
+OWN_DRAW = """
+from fedbandit import FedBatch, Problem, simulate
+space = {"__name__": "example"}
+COIN = "def coin(bits, mean): return 1.0 if uniform(bits) < mean else 0.0"
+exec("from fedbandit.engine.streams import uniform\\n" + COIN, space)
+problem = Problem.own(space["coin"], [[0.2, 0.7]], "complete:1", reward_range=(0, 1), variance=0.25, bounded=True)
+print(float(simulate(problem, FedBatch(1.0), 50, 1, seed=1).regret.sum()))
+"""
+
+
+def test_code_of_no_module_is_compiled_anew(tmp_path):
+    """As in a notebook: what stored code would import is not there in the next process."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    runs = [
+        subprocess.run([sys.executable, "-c", OWN_DRAW], env=environment, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    assert runs[0].stdout == runs[1].stdout != ""

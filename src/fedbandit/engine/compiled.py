@@ -203,6 +203,14 @@ class _KeyedCache(_FunctionCache):
         )
         return key
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Stored code imports its modules. Where one is gone, or never was (``exec``), it is compiled anew."""
+        base: Any = super()
+        try:
+            return base.load_overload(sig, target_context)
+        except ModuleNotFoundError:
+            return None
+
 
 def compile_driver(function: _Function) -> _Function:
     """Compile a loop over rounds: cached on disk, and other Python threads run beside it.
