@@ -379,7 +379,7 @@ def test_the_version():
             "policies.protocol",
             "privacy",
         ),
-        *("privacy.ledger", "privacy.mechanism", "privacy.noise", "world.rewards", "shares", "testing", "theory"),
+        *("privacy.ledger", "privacy.mechanism", "privacy.noise", "testing", "theory"),
     ],
 )
 def test_dir_has_no_imported_names(name):

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from fedbandit.checks import InvalidArgument, closest, finite_number, whole_number
 from fedbandit.rules.choose import sum_of_floors
 
-__all__ = ["Shares"]
-
 
 @dataclass(frozen=True)
 class Shares:
@@ -61,7 +59,3 @@ class Shares:
             accepted = f"one of the arms: {', '.join(arms)}"
             raise InvalidArgument("control", self.control, accepted, closest(str(self.control), arms))
         return arms.index(self.control)
-
-
-def __dir__() -> list[str]:
-    return __all__

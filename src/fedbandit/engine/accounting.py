@@ -15,23 +15,6 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument
 from fedbandit.engine.layout import World
 
-__all__ = [
-    "STATISTICS",
-    "Keep",
-    "Reading",
-    "ReadingEnd",
-    "Record",
-    "RegretAccounting",
-    "Segment",
-    "Truth",
-    "checked_keep",
-    "named",
-    "new_record",
-    "segments_of",
-    "spread_of",
-    "statistics",
-]
-
 _MOST_NUMBERS_AT_ONCE = 1_000_000
 
 

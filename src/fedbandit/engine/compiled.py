@@ -24,24 +24,6 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from fedbandit.policies.registry import digest_of, globals_of
 
-__all__ = [
-    "INLINE",
-    "NOT_AN_ARM",
-    "allow",
-    "as_arm",
-    "by_value",
-    "compilable",
-    "compile_driver",
-    "compile_inner",
-    "compile_rare",
-    "compile_small",
-    "guarded",
-    "is_ours",
-    "leave_out",
-    "not_negative",
-    "row_like",
-]
-
 _Compiler: Any = compiler.Compiler
 _CPUContext: Any = cpu.CPUContext
 _CodeLibrary: Any = codegen.JITCodeLibrary

@@ -26,8 +26,6 @@ from fedbandit.engine.threads import Team, stop, team_of
 from fedbandit.policies.protocol import Page
 from fedbandit.shares import Shares
 
-__all__ = ["CompiledPolicy", "run_trials", "usable_cores"]
-
 _MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 100_000_000
 """Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
 

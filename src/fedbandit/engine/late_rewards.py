@@ -19,20 +19,6 @@ from fedbandit.engine.streams import draw, uniform
 from fedbandit.world.delays import ByOutcome, Delays
 from fedbandit.world.problem import Problem
 
-__all__ = [
-    "LATE_NETWORKS",
-    "Lateness",
-    "Waiting",
-    "add_late_news",
-    "first_due",
-    "lateness_of",
-    "new_waiting",
-    "next_due",
-    "note",
-    "put",
-    "rounds_of_waiting",
-]
-
 MOST_BYTES = 2**30
 _BYTES_PER_ROUND = 24  # of one agent
 

@@ -23,22 +23,6 @@ from fedbandit.shares import Shares
 from fedbandit.world.graph import Contacts, Schedule
 from fedbandit.world.problem import Problem
 
-__all__ = [
-    "LinkArrays",
-    "Population",
-    "TapeArrays",
-    "World",
-    "links_of",
-    "new_population",
-    "no_tape",
-    "setting_of",
-    "settings_of",
-    "shares_of",
-    "terms_of",
-    "with_own_scratch",
-    "world_of",
-]
-
 _KINDS = {"count": "i4", "number": "f8", "flag": "u1"}  # Numba has no nested arrays of booleans
 
 

@@ -16,21 +16,6 @@ from fedbandit.engine.threads import barrier, stopped, total_of
 from fedbandit.policies.registry import digest_of
 from fedbandit.rules.gossip import average, metropolis_weight
 
-__all__ = [
-    "LINKS",
-    "LinkKind",
-    "Matching",
-    "average_links_by_chance",
-    "average_matching",
-    "average_one_link",
-    "average_present_links",
-    "divides",
-    "links_by",
-    "mark_by_chance",
-    "new_matching",
-]
-
-
 compilable(average)
 
 # ---------------------------------------------------------------- a random maximal matching

@@ -16,8 +16,6 @@ from fedbandit.engine.threads import barrier, stopped
 from fedbandit.policies.order import Arrangement, rounds_of
 from fedbandit.policies.protocol import time_of
 
-__all__ = ["MANY", "compiled_rounds"]
-
 MANY = 2_000
 """With fewer agents all of them stay in the processor's cache."""
 

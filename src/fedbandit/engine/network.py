@@ -10,8 +10,6 @@ import numpy as np
 from fedbandit.engine.compiled import by_value, compilable, compile_inner, row_like
 from fedbandit.rules.gossip import heard, with_news
 
-__all__ = ["add_news", "hear_n_max", "hear_present_links", "hear_shown", "pool", "see_shown"]
-
 for _rule in (heard, with_news):
     compilable(_rule)
 

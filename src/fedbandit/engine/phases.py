@@ -23,8 +23,6 @@ from fedbandit.rules.choose import fewest_pulls
 from fedbandit.shares import Shares
 from fedbandit.world.rewards import Family
 
-__all__ = ["Specialisation", "phases_of", "specialise"]
-
 
 @dataclass(frozen=True)
 class Specialisation:

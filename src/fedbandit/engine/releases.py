@@ -23,8 +23,6 @@ from fedbandit.engine.links import (
 from fedbandit.engine.streams import whole_below
 from fedbandit.rules.releases import is_newer, mean_of_heard, take_newer
 
-__all__ = ["Releases", "check_size", "new_releases", "pass_on_by", "publish", "see_mean"]
-
 MOST_BYTES = 8 * 2**30  # of one trial
 
 for _rule in (is_newer, mean_of_heard, take_newer):

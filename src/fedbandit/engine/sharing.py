@@ -15,8 +15,6 @@ from fedbandit.policies.protocol import Page
 from fedbandit.rules.choose import BY_INDEX, CONTROL, given_by_share
 from fedbandit.shares import Shares
 
-__all__ = ["Sharing", "arm_by_share", "keep_fresh", "narrow", "new_sharing", "unobserved_others", "widen"]
-
 compilable(given_by_share)
 
 

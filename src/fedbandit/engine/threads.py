@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from fedbandit.engine.compiled import compile_rare, leave_out
 
-__all__ = ["Team", "barrier", "for_team", "single_thread", "stop", "stopped", "team_of", "total_of"]
-
 _extending: Any = extending
 _WORD = ir.IntType(64)
 _SPINS, _MICROSECONDS = 2_000, 20

@@ -29,8 +29,6 @@ from fedbandit.rules.choose import fewest_pulls, highest
 from fedbandit.rules.gossip import is_known, ratio
 from fedbandit.rules.radius import CALIBRATED_ALPHA, calibrated_factor, calibrated_radius, deviation
 
-__all__ = ["PAGE", "AdaPUCB", "Terms"]
-
 FIRST_EPISODE, GROWTH = 1, 2.0
 
 FACTOR = calibrated_factor(CALIBRATED_ALPHA)

@@ -24,8 +24,6 @@ from fedbandit.rules.choose import highest
 from fedbandit.rules.kl import NO_NOISE, highest_kl_index
 from fedbandit.rules.radius import CALIBRATED_ALPHA, calibrated_factor, calibrated_radius, deviation
 
-__all__ = ["CentralUCB", "Terms"]
-
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum

@@ -8,8 +8,6 @@ from fedbandit.rules.choose import highest
 from fedbandit.rules.gossip import ratio
 from fedbandit.rules.radius import coop_radius
 
-__all__ = ["PAGE", "CoopUCB2", "Terms"]
-
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum

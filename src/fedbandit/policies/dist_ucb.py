@@ -18,8 +18,6 @@ from fedbandit.policies.protocol import (
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.radius import dist_spread, scaled_radius
 
-__all__ = ["PAGE", "DistUCB", "Terms"]
-
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum

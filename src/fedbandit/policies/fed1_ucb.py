@@ -8,8 +8,6 @@ from fedbandit.policies.protocol import ARMS, Count, Fields, Flag, Now, Number, 
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.radius import elimination_radius, is_beaten, pulls_per_phase
 
-__all__ = ["PAGE", "Fed1UCB", "Terms"]
-
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum

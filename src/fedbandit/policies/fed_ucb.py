@@ -34,8 +34,6 @@ from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.mean import epsilon_per_node
 from fedbandit.rules.radius import NOISE_CONSTANT, gossip_sampling, private_noise, private_radius
 
-__all__ = ["MAX_HORIZON", "PAGE", "FedUCB", "Terms"]
-
 MAX_HORIZON = 10**9
 
 KNOWS = Fields(

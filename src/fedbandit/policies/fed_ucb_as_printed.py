@@ -15,8 +15,6 @@ from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.mean import paper_epsilon_per_node, time_tree_add, time_tree_first_new
 from fedbandit.rules.radius import gossip_sampling, private_noise, private_radius
 
-__all__ = ["PAGE", "Terms", "terms_of"]
-
 KNOWS = Fields(
     t=Count,  # the agent's time
     n=Count[ARMS],  # rewards of each arm

@@ -18,8 +18,6 @@ from fedbandit.policies.protocol import (
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
 from fedbandit.rules.radius import clean_radius, gossip_spread, remaining_bias
 
-__all__ = ["PAGE", "GossipUCB", "Terms", "terms_of"]
-
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum

@@ -21,8 +21,6 @@ from fedbandit.policies.protocol import (
 from fedbandit.rules.choose import fewest_pulls
 from fedbandit.rules.radius import gse_delay, gse_mixing, gse_radius, is_beaten
 
-__all__ = ["GSE", "PAGE", "Terms"]
-
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum

@@ -8,8 +8,6 @@ from fedbandit.policies.protocol import ARMS, Count, Fields, Now, Number, Page, 
 from fedbandit.rules.choose import highest
 from fedbandit.rules.radius import CALIBRATED_ALPHA, local_scale, local_spread, scaled_radius
 
-__all__ = ["PAGE", "LocalUCB", "Terms"]
-
 KNOWS = Fields(
     n=Count[ARMS],  # rewards of each arm
     total=Number[ARMS],  # their sum

@@ -9,8 +9,6 @@ memory lies, is an engine's own business: an ``Arrangement``.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["Arrangement", "Phases", "rounds_of"]
-
 
 class Phases(NamedTuple):
     """What happens in a round, in its order; ``i`` is one agent. ``None``: it does not happen.

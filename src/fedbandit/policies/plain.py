@@ -11,21 +11,6 @@ from typing import Any, cast
 from fedbandit.checks import InvalidArgument, finite_number, whole_number
 from fedbandit.policies.protocol import ARMS, Field, Page
 
-__all__ = [
-    "NO_ARM",
-    "Me",
-    "Seen",
-    "carried",
-    "carry",
-    "kept",
-    "kept_names",
-    "narrowed",
-    "new_me",
-    "new_seen",
-    "restore",
-    "widen",
-]
-
 NO_ARM = -1
 """The arm number under which single numbers are stored."""
 

@@ -16,8 +16,6 @@ from fedbandit.policies.registry import PACKAGE, WrongPage, check_kind, is_built
 from fedbandit.testing.dry_run import AGENTS, dry_run
 from fedbandit.testing.page_code import ARGUMENTS, Reached, check_cost, check_parts, check_terms, reached_by, read_page
 
-__all__ = ["Admitted", "admit", "check_choices", "check_epsilon", "claimed_epsilon", "small"]
-
 ARMS, MOST_ARMS = 3, 20
 
 _admitted: dict[Any, bool] = {}  # whether a private page has a tree

@@ -22,8 +22,6 @@ from fedbandit.rules.gossip import average, heard, metropolis_weight, with_news
 from fedbandit.rules.releases import is_newer, mean_of_heard
 from fedbandit.testing.page_code import known_names, unknown_name
 
-__all__ = ["AGENTS", "GOLDEN", "ROUNDS", "DryRun", "Script", "Shown", "dry_run", "even_script"]
-
 AGENTS, ROUNDS = 3, 40
 EDGES = [(0, 1), (0, 2), (1, 2)]
 GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, spread evenly

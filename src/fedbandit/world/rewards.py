@@ -31,21 +31,6 @@ from fedbandit.checks import LARGEST, InvalidArgument, number_above, true_or_fal
 from fedbandit.rules.batch import largest_reward_variance
 from fedbandit.world.tables import UserTable, is_table, rows_of
 
-__all__ = [
-    "FAMILIES",
-    "Bernoulli",
-    "Beta",
-    "Empirical",
-    "Family",
-    "Gaussian",
-    "Own",
-    "Range",
-    "Samples",
-    "StudentT",
-    "empirical_of",
-]
-
-
 Range = tuple[float, float]
 
 
@@ -484,7 +469,3 @@ def _numbered(column: str, values: list[str], places: list[str]) -> tuple[tuple[
     if missing:
         raise bad(max(distinct, key=int), f"numbered from 0 without gaps; there is no {min(missing)}")
     return (), np.array([numbers[value] for value in values], np.int64)
-
-
-def __dir__() -> list[str]:
-    return __all__

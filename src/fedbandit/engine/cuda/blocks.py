@@ -36,9 +36,6 @@ from fedbandit.engine.sharing import Sharing
 from fedbandit.engine.streams import EDGES, stream
 from fedbandit.engine.threads import barrier
 
-__all__ = ["OpenTrials", "open_kernel", "open_launcher"]
-
-
 _cuda: Any = cuda
 
 

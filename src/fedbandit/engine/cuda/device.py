@@ -24,29 +24,6 @@ from fedbandit.policies.order import Arrangement, rounds_of
 from fedbandit.policies.protocol import Now, time_of
 from fedbandit.policies.registry import globals_of
 
-__all__ = [
-    "NOT_FINITE",
-    "TABLES",
-    "BlockTeam",
-    "GpuWorld",
-    "GridTeam",
-    "Readings",
-    "RoundTimes",
-    "WarpTeam",
-    "WorldOnGpu",
-    "block_team",
-    "expect_clock",
-    "fill_tables",
-    "grid_team",
-    "links_on_gpu",
-    "loop_of",
-    "on_gpu",
-    "scratch_of",
-    "tell_clock",
-    "world_on_gpu",
-]
-
-
 _cuda: Any = cuda
 NOT_FINITE = -3  # in place of a clock: the agent's averages are not numbers
 _PLAYING, _HAS_STOPPED = -1, -2

@@ -24,8 +24,6 @@ from fedbandit.engine.cuda.warp import fits_in_a_warp, warp_launcher
 from fedbandit.engine.layout import Population, new_population
 from fedbandit.policies.registry import WrongPage
 
-__all__ = ["description", "run_trials", "why_not"]
-
 _cuda: Any = cuda
 _MOST_PULLS_AT_ONCE, _MOST_ROUNDS_AT_ONCE = 10**10, 200_000  # of a kernel: about a second
 _KERNELS_AHEAD = 3  # started before the first of them has ended

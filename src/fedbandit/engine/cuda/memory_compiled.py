@@ -8,8 +8,6 @@ import numpy as np
 
 from fedbandit.engine.streams import ARRIVALS, DELAYS, NOISE, NORMALS, PICKS, REWARDS, SHARES, Streams, stream
 
-__all__ = ["agents_of", "as_bytes", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
-
 # They have no types.
 _cuda: Any = import_module("numba.cuda")
 types: Any = import_module("numba.cuda.types")

@@ -6,8 +6,6 @@ import numpy as np
 
 from fedbandit.engine.streams import ARRIVALS, DELAYS, NOISE, NORMALS, PICKS, REWARDS, SHARES, Streams, stream
 
-__all__ = ["agents_of", "as_bytes", "as_rows", "cuda_overload", "same_for_all", "shaped", "streams_of", "value_for_all"]
-
 
 class _SimulatedAgent:
     def __init__(self, parts: Any) -> None:

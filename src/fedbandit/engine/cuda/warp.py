@@ -38,9 +38,6 @@ from fedbandit.policies.registry import globals_of
 from fedbandit.rules import private
 from fedbandit.rules.gossip import heard
 
-__all__ = ["Trials", "WarpShape", "fits_in_a_warp", "warp_kernel", "warp_launcher"]
-
-
 _cuda: Any = cuda
 _record_of: Any = from_dtype
 _NO_PART = 2**20  # of a thread without an agent: beyond all columns
