@@ -315,7 +315,7 @@ def install():
     compiled.compile_driver = lambda function: function
     teams = _install_teams(threads)
     import fedbandit.simulation.run  # noqa: F401
-    from fedbandit.engine import cpu, layout, loop, streams
+    from fedbandit.engine import cpu, layout, streams
     from fedbandit.engine.cuda import engine
 
     versions = [
@@ -342,7 +342,7 @@ def install():
         versions.append((function, _on_gpu_only(function, function._CUDATypingContext__dispatcher)))
     for function, version in versions:
         _replace(function, version)
-    compiled_rounds = loop.compiled_rounds
+    compiled_rounds = cpu.compiled_rounds
     _replace(compiled_rounds, lambda spec, many=False: _with_overflow(compiled_rounds(spec), "raise"))
     layout._KINDS["flag"] = "i4"  # 0 - 1 is 255 for NumPy's bytes, and -1 for compiled ones
     cpu.new_population = lambda *given, new=layout.new_population: _with_records(new(*given))

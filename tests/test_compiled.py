@@ -6,11 +6,12 @@ import re
 import runpy
 import subprocess
 import sys
+from collections import namedtuple
 from pathlib import Path
 
 import numba
 
-from fedbandit.engine import compiled, loop
+from fedbandit.engine import compiled, cpu
 from fedbandit.engine.links import LINKS
 from fedbandit.engine.phases import specialise
 from fedbandit.policies import GossipUCB, LocalUCB
@@ -22,7 +23,7 @@ def key_of(policy, **changes):
     """What finds the compiled loop of a policy on disk; the loop is made anew, and nothing is compiled."""
     page = policy.page()._replace(**changes)
     spec = specialise(page, rewards.Gaussian(1.0), LINKS["one"], watches=False)
-    return loop.compiled_rounds.__wrapped__(spec)._cache._key
+    return cpu.compiled_rounds.__wrapped__(spec)._cache._key
 
 
 def test_a_loop_is_found_again_by_its_code():
@@ -30,7 +31,7 @@ def test_a_loop_is_found_again_by_its_code():
     assert key_of(GossipUCB()) != key_of(LocalUCB())
     assert (
         key_of(GossipUCB())
-        != loop.compiled_rounds.__wrapped__(
+        != cpu.compiled_rounds.__wrapped__(
             specialise(GossipUCB().page(), rewards.Gaussian(1.0), LINKS["matching"], watches=False)
         )._cache._key
     )
@@ -70,12 +71,22 @@ def test_what_no_loop_reaches_compiles_nothing_anew():
         decide.__code__ = code
 
 
+def test_names_of_fields_are_part_of_the_key():
+    """Numba's own key has the class and the types of a named tuple: with two names exchanged they are the same."""
+
+    def fields_of(*names):
+        inner = namedtuple("Inner", names)
+        return compiled._fields_in([numba.typeof(1), numba.typeof(namedtuple("Outer", ["inner"])(inner(1.0, 2.0)))])
+
+    assert fields_of("means", "rates") != fields_of("rates", "means")
+
+
 def test_every_file_that_extends_numba_is_part_of_the_key():
     """Compiled code does not name an overload or an intrinsic: their files count as a whole."""
     engine = Path(compiled.__file__).parent
     mark = re.compile(r"^@\w*(overload|intrinsic)|^@_extending", re.MULTILINE)
     extends = {path.stem for path in engine.glob("*.py") if mark.search(path.read_text())}
-    assert {"compiled", "loop", "streams", "threads"} <= extends <= set(compiled._EXTENSIONS)
+    assert {"compiled", "streams", "threads"} <= extends <= set(compiled._EXTENSIONS)
 
 
 def test_the_square_root_of_others_is_numbas_own():

@@ -221,7 +221,7 @@ def test_a_live_agent_is_light():
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"engine/{part}.py" for part in ("cpu", "links", "loop", "network", "phases")),
+        *(f"engine/{part}.py" for part in ("cpu", "links", "network", "phases")),
         *(f"agent/core/{part}.py" for part in ("bounds", "decisions", "notices", "player", "site")),
     ],
 )

@@ -32,6 +32,7 @@ _IndexFile: Any = caching.IndexDataCacheFile
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _jit: Any = njit
 _config: Any = config
+_NamedTuple: Any = types.BaseNamedTuple
 _extending: Any = extending
 _PACKAGE = __name__.partition(".")[0]
 _NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -176,7 +177,7 @@ class _KeyedCache(_FunctionCache):
 
         Two processes that save at once could give one number to two loops, and each would then run the other's.
         """
-        key = sig, codegen.magic_tuple(), self._key
+        key = sig, codegen.magic_tuple(), self._key, _fields_in(sig)
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
         self._cache_file = _IndexFile(
             cache_path=self._cache_path,
@@ -192,6 +193,11 @@ class _KeyedCache(_FunctionCache):
             return base.load_overload(sig, target_context)
         except ModuleNotFoundError:
             return None
+
+
+def _fields_in(kinds: Any) -> tuple[Any, ...]:
+    """The names of the fields of named tuples, which Numba's types do not count as their own."""
+    return tuple((kind.fields, _fields_in(kind)) for kind in kinds if isinstance(kind, _NamedTuple))
 
 
 def compile_driver(function: _Function) -> _Function:
@@ -308,6 +314,33 @@ def not_negative(typing: Any, index: Any) -> Any:
 
 
 @_extending.intrinsic
+def address_of(typing: Any, array: Any) -> Any:
+    """Where an array begins."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.ptrtoint(made.data, ir.IntType(64))
+
+    return types.int64(array), build
+
+
+@_extending.intrinsic
+def fetch_line(typing: Any, address: Any) -> Any:
+    """Ask for a line of memory ahead of its use."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        name = "llvm.prefetch.p0i8"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        place = builder.inttoptr(arguments[0], pointer)
+        builder.call(function, [place, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.none(types.int64), build
+
+
+@_extending.intrinsic
 def row_like(typing: Any, row: Any) -> Any:
     """A row of the same length on the stack, not filled in.
 
@@ -385,6 +418,4 @@ def _code_of_engine() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-_EXTENSIONS = (
-    *("compiled", "late_rewards", "links", "loop", "network", "phases", "releases", "sharing", "streams", "threads"),
-)
+_EXTENSIONS = (*("compiled", "late_rewards", "links", "network", "phases", "streams", "threads"),)

@@ -1,8 +1,12 @@
-"""The CPU engine: trials spread over threads, each played from checkpoint to checkpoint in compiled code."""
+"""The CPU engine: trials spread over threads, each played from checkpoint to checkpoint in compiled code.
+
+Its loop over rounds is the order of ``policies.order``, compiled and cached on disk.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from functools import cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -20,11 +24,23 @@ from fedbandit.engine.accounting import (
     new_record,
     segments_of,
 )
+from fedbandit.engine.compiled import address_of, compile_driver, compile_inner, fetch_line, not_negative
 from fedbandit.engine.layout import LinkArrays, new_population, no_tape, with_own_scratch
-from fedbandit.engine.phases import Specialisation
-from fedbandit.engine.threads import Team, stop, team_of
-from fedbandit.policies.protocol import Page
+from fedbandit.engine.links import divides
+from fedbandit.engine.phases import Specialisation, phases_of
+from fedbandit.engine.streams import EDGES, name_streams, stream
+from fedbandit.engine.threads import Team, barrier, stop, stopped, team_of
+from fedbandit.policies.order import Arrangement, rounds_of
+from fedbandit.policies.protocol import Page, time_of
 from fedbandit.shares import Shares
+
+MANY = 2_000
+"""With fewer agents all of them stay in the processor's cache."""
+
+_AHEAD = 6
+"""Agents by which memory is asked for ahead: about as long as it takes to come."""
+
+_LINE = 64  # bytes, of the cache
 
 _MOST_ROUNDS_AT_ONCE, _MOST_WORK_AT_ONCE = 65536, 100_000_000
 """Rounds, and rounds times agents times arms, between progress reports and checks for a stop."""
@@ -198,3 +214,89 @@ def _wait(pending: set[Future[None]], rounds_done: NDArray[np.int64], on_rounds:
         for future in done:
             future.result()
         on_rounds(int(rounds_done.sum()))
+
+
+# ---------------------------------------------------------------- the compiled loop
+
+
+@cache
+def compiled_rounds(spec: Specialisation, is_many: bool = False) -> Callable[..., None]:
+    """The compiled loop over rounds of a specialisation.
+
+    ``is_many``: for so many agents that they do not stay in the cache. Then n~ lies apart from records, an agent acts
+    as soon as it has learnt, while its record is at hand, and memory is asked for ahead of its use. For few agents all
+    that costs a third more instructions.
+    """
+    arrangement = Arrangement(
+        now_at=_now_at,
+        barrier=barrier,
+        stopped=stopped,
+        index=not_negative,
+        fetch=_fetch_ahead(spec.hears) if is_many else None,
+        is_apart=is_many,
+        all_exchange=not (spec.page.network == "pooled" or spec.has_releases) and divides(spec.links.average),
+    )
+    play, estimate = compile_inner(rounds_of(phases_of(spec, is_apart=is_many), arrangement)), spec.page.estimate
+
+    @compile_driver
+    def play_rounds(
+        first: int,
+        last: int,
+        seed: Any,
+        trial: Any,
+        population: Any,
+        world: Any,
+        links: Any,
+        tape: Any,
+        theta: Any,
+        arm_means: Any,
+        misses: Any,
+    ) -> None:
+        """Play rounds ``first`` to ``last`` of a trial, one thread of its team.
+
+        ``theta`` receives the final estimates; ``misses`` counts errors against ``arm_means`` larger than the radius.
+        """
+        team, agents, terms = links.team, population.agents, population.terms
+        if first == 0:
+            for j in range(team.first, team.last):
+                i = not_negative(j)
+                name_streams(seed, trial, population.streams[i], i)
+        edges = stream(seed, trial, EDGES, np.uint64(0), np.uint64(0))
+        play(first, last, edges, population, world, links, tape, arm_means, misses)
+        for j in range(team.first, team.last):
+            i = not_negative(j)
+            for k in range(theta.shape[1]):
+                theta[i, k] = estimate(agents[i], terms[i], agents[i], k)
+
+    return play_rounds
+
+
+@compile_inner
+def _now_at(world: Any, t: int, first: int) -> Any:
+    return time_of(t)
+
+
+# ---------------------------------------------------------------- memory ahead of its use
+
+# The processor foresees accesses in a row, and neither those to neighbours nor those that depend on the arm.
+
+
+def _fetch_ahead(hears: bool) -> Any:
+    @compile_inner
+    def fetch(population: Any, world: Any, links: Any, t: Any, i: Any) -> None:
+        """Ask for what a later agent will read when it acts: its record, its arms' means, and its neighbours' n~."""
+        i += _AHEAD
+        if i < links.team.last:
+            agents = population.agents
+            mine = address_of(agents) + i * agents.itemsize
+            for line in range(0, agents.itemsize, _LINE):
+                fetch_line(mine + line)
+            fetch_line(address_of(population.steps) + i * population.steps.itemsize)
+            means = address_of(world.means[i])
+            fetch_line(means)
+            fetch_line(means + _LINE)
+            if hears:
+                for e in range(links.first_neighbour[i], links.first_neighbour[i + 1]):
+                    fetch_line(address_of(population.shown.rows[t % 2, links.neighbours[e]]))
+
+    return fetch

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from fedbandit.checks import InvalidArgument
 from fedbandit.engine.late_rewards import Lateness, lateness_of, new_waiting
 from fedbandit.engine.links import LINKS, LinkKind, Matching, links_by, new_matching
-from fedbandit.engine.releases import new_releases
-from fedbandit.engine.sharing import new_sharing
 from fedbandit.engine.threads import single_thread
 from fedbandit.policies import Policy
+from fedbandit.policies.plain import carried
 from fedbandit.policies.protocol import ARMS, Count, LinkRule, Page, Setting
 from fedbandit.policies.registry import label_of
 from fedbandit.shares import Shares
@@ -74,6 +73,31 @@ class ShownCounts(NamedTuple):
     stirred: Any  # [2, N]: whether it has changed since the round before
 
 
+class Sharing(NamedTuple):
+    """The shares, and the agents in a world without the control arm; without one, empty."""
+
+    control: int  # -1: none
+    control_share: float
+    least_share: float
+    few: Any  # [N] records of what each agent knows there; scratch
+    few_bytes: Any  # [N, ...]: the same memory
+    fresh: Any  # like few_bytes: before the first round
+    all_bytes: Any  # [N, ...]: the memory of what agents know of all arms
+    places: Any  # [..., 2]: of each byte that is the same in both, its places in few_bytes and in all_bytes
+    unobserved: Any  # [N, M - 1]: scratch
+
+
+class Releases(NamedTuple):
+    """The boards of all agents: by who holds it, and whose it is."""
+
+    rows: Any  # [N, N, M C]: what is published of the first arm, then of the second, ...
+    versions: Any  # [N, N]
+    shares: Any  # [N]: N times each agent's weight
+    sources: Any  # [N], scratch: from whom an agent takes a row
+    newest: Any  # [N], scratch: its version
+    taken: Any  # [N, M C], scratch: the row
+
+
 class Population(NamedTuple):
     """All agents of one trial."""
 
@@ -88,7 +112,7 @@ class Population(NamedTuple):
     before: Any  # [N, M, ...]: what an agent published of each arm before it was reweighed; scratch
     waiting: Any  # Waiting: rewards that do not count yet
     sharing: Any  # Sharing: shares of arms
-    releases: Any  # Releases: what agents hold of each other, where releases spread; else 0
+    releases: Any  # Releases, where these spread; else 0
 
 
 def _dtype_of(page: Page, num_arms: int) -> np.dtype[Any]:
@@ -161,7 +185,74 @@ def _new_shown(num_agents: int, num_arms: int) -> ShownCounts:
 
 
 _MANY, _COUNTS_PER_LINE = 1_000, 16
+MOST_BYTES = 8 * 2**30  # of the releases of one trial
 _STREAMS_PER_ARM = ("rewards", "noise", "normals", "delays")
+
+
+def new_sharing(page: Page, agents: Any, dtype_of_few: np.dtype[Any], shares: Shares | None, num_arms: int) -> Sharing:
+    """``agents``: records of what each one knows. ``dtype_of_few``: the same with one arm less."""
+    control = -1 if shares is None else shares.control_among(num_arms)
+    few = np.zeros(len(agents) if control >= 0 else 0, dtype_of_few)
+    few_bytes = few.view(np.uint8).reshape(len(few), dtype_of_few.itemsize)
+    return Sharing(
+        control=control,
+        control_share=0.0 if shares is None else shares.control_share,
+        least_share=0.0 if shares is None else shares.least_share,
+        few=few,
+        few_bytes=few_bytes,
+        fresh=few_bytes.copy(),
+        all_bytes=agents.view(np.uint8).reshape(len(agents), agents.dtype.itemsize),
+        places=_places(page, dtype_of_few, agents.dtype, control, num_arms),
+        unobserved=np.zeros((len(few), num_arms - 1), np.uint8),
+    )
+
+
+def _places(page: Page, few: np.dtype[Any], whole: np.dtype[Any], control: int, num_arms: int) -> Any:
+    """Where the bytes of carried fields, averages and n~ lie in both records."""
+    if control < 0:
+        return np.zeros((0, 2), np.int64)
+    pairs: list[tuple[int, int]] = []
+    for name in (*page.averaged, "n_max", *carried(page)):
+        size, here, there = few[name].itemsize, _offset(few, name), _offset(whole, name)
+        if size == whole[name].itemsize:  # not a row with an entry for each arm
+            pairs += [(here + b, there + b) for b in range(size)]
+            continue
+        each = whole[name].itemsize // num_arms
+        for k in range(num_arms - 1):
+            arm = k + int(k >= control)
+            pairs += [(here + k * each + b, there + arm * each + b) for b in range(each)]
+    return np.array(pairs, np.int64)
+
+
+def _offset(record: np.dtype[Any], name: str) -> int:
+    fields: Any = record.fields
+    return fields[name][1]
+
+
+def new_releases(shares: NDArray[np.float64], num_arms: int, columns: int) -> Releases:
+    """Boards on which nobody has published anything."""
+    num_agents, width = len(shares), num_arms * columns
+    return Releases(
+        rows=np.zeros((num_agents, num_agents, width)),
+        versions=np.zeros((num_agents, num_agents), np.int32),
+        shares=shares,
+        sources=np.zeros(num_agents, np.int64),
+        newest=np.zeros(num_agents, np.int32),
+        taken=np.zeros((num_agents, width)),
+    )
+
+
+def check_size(num_agents: int, num_arms: int, columns: int) -> None:
+    """Refuse boards that no memory holds."""
+    size = 8 * num_agents**2 * num_arms * columns
+    if size > MOST_BYTES:
+        raise InvalidArgument(
+            "gossip",
+            "releases",
+            "averages for so many agents and arms",
+            f"Each agent holds what every agent has published: {num_agents:,}^2 agents x {num_arms:,} arms x {columns} "
+            f"numbers of 8 bytes are {size / 2**30:,.0f} GiB in each trial, more than {MOST_BYTES / 2**30:.0f}.",
+        )
 
 
 # ---------------------------------------------------------------- from a problem

@@ -1,16 +1,27 @@
-"""What agents hear of each other, in compiled code: n~, news of averages, and pooled sums.
+"""What agents hear of each other, in compiled code: n~, news of averages, pooled sums, and releases.
 
 The network owns the averages: a page never touches a neighbour. Formulas are in ``fedbandit.rules``.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fedbandit.engine.compiled import by_value, compilable, compile_inner, row_like
+from fedbandit.engine.compiled import by_value, compilable, compile_inner, compile_rare, row_like
+from fedbandit.engine.links import (
+    LinkKind,
+    average_links_by_chance,
+    average_matching,
+    average_one_link,
+    average_present_links,
+    mark_by_chance,
+)
+from fedbandit.engine.streams import whole_below
 from fedbandit.rules.gossip import heard, with_news
+from fedbandit.rules.releases import is_newer, mean_of_heard, take_newer
 
-for _rule in (heard, with_news):
+for _rule in (heard, with_news, is_newer, mean_of_heard, take_newer):
     compilable(_rule)
 
 
@@ -132,3 +143,124 @@ def _pool_arm(published: Any, believe: Any, population: Any, num_arms: int, arm:
         for c in range(len(totals)):
             averages[j, c * num_arms + arm] = totals[c]
         believe(agents[j], by_value(terms[j]), agents[j], arm)
+
+
+# ---------------------------------------------------------------- releases, where these spread instead of averages
+
+
+@compile_inner
+def publish(releases: Any, i: int, first: Any, values: Any) -> bool:
+    """Enter what an agent publishes of an arm, from the column ``first`` on, in its own row; whether it has changed."""
+    row, has_changed = releases.rows[i, i], False
+    for c in range(len(values)):
+        if row[first + c] != values[c]:
+            row[first + c] = values[c]
+            has_changed = True
+    return has_changed
+
+
+@compile_inner
+def see_mean(releases: Any, i: int, first: Any, seen: Any) -> None:
+    """Fill in what an agent sees of an arm, whose columns begin at ``first``."""
+    rows = releases.rows[i, :, first : first + len(seen)]
+    mean_of_heard(rows, releases.versions[i], releases.shares, seen)
+
+
+# Links act on what was known before the round, and those of one round at once: nothing makes two hops in it.
+
+
+@compile_inner
+def _exchange_ends(releases: Any, steps: Any, i: Any, j: Any) -> None:
+    """Both ends of a link take over what is newer at the other: no other link touches them in this round."""
+    rows, versions = releases.rows, releases.versions
+    steps[i].messages += 1
+    steps[j].messages += 1
+    if take_newer(versions[i], rows[i], versions[j], rows[j]):
+        steps[i].mixed = 1
+    if take_newer(versions[j], rows[j], versions[i], rows[i]):
+        steps[j].mixed = 1
+
+
+def _pass_on_one_link(population: Any, links: Any, tape: Any, t: int, bits: Any) -> None:
+    """Over one random edge."""
+    edges = links.edges
+    if tape.on:
+        _exchange_ends(
+            population.releases, population.steps, np.uint32(tape.edges[t - 1, 0]), np.uint32(tape.edges[t - 1, 1])
+        )
+    elif len(edges) > 0:
+        e = whole_below(bits, len(edges))
+        _exchange_ends(population.releases, population.steps, edges[e, 0], edges[e, 1])
+
+
+@compile_rare
+def _exchange_pairs(releases: Any, links: Any, steps: Any) -> None:
+    choice, is_free = links.matching.choice, links.matching.is_free
+    for i in range(len(choice)):
+        if is_free[i] == 0 and i < choice[i]:
+            j = choice[i]
+            steps[i].messages -= 1  # counted when the pair was found
+            steps[j].messages -= 1
+            steps[i].mixed = 0
+            steps[j].mixed = 0
+            _exchange_ends(releases, steps, np.uint32(i), j)
+
+
+def _pass_on_matching(population: Any, links: Any, tape: Any, t: int, bits: Any) -> None:
+    """Over a random maximal matching: of averages without columns only the pairs are found."""
+    average_matching(population.averages, 0, links, population.steps, tape, t, bits)
+    _exchange_pairs(population.releases, links, population.steps)
+
+
+@compile_rare
+def _exchange_present(releases: Any, links: Any, steps: Any) -> None:
+    """All present links at once: whose row travels is found from versions that do not change meanwhile."""
+    (rows, versions, _, sources, newest, taken), edges = releases, links.edges
+    for e in range(len(links.present)):
+        if links.present[e]:
+            steps[edges[e, 0]].messages += 1
+            steps[edges[e, 1]].messages += 1
+    for origin in range(len(versions)):
+        for i in range(len(versions)):
+            sources[i], newest[i] = i, versions[i, origin]
+        for e in range(len(links.present)):
+            if links.present[e]:
+                i, j = edges[e, 0], edges[e, 1]
+                if is_newer(versions[j, origin], newest[i]):
+                    sources[i], newest[i] = j, versions[j, origin]
+                if is_newer(versions[i, origin], newest[j]):
+                    sources[j], newest[j] = i, versions[i, origin]
+        for i in range(len(versions)):
+            if sources[i] != i:
+                for c in range(taken.shape[1]):
+                    taken[i, c] = rows[sources[i], origin, c]
+        for i in range(len(versions)):
+            if sources[i] != i:
+                for c in range(taken.shape[1]):
+                    rows[i, origin, c] = taken[i, c]
+                versions[i, origin] = newest[i]
+                steps[i].mixed = 1
+
+
+def _pass_on_present_links(population: Any, links: Any, tape: Any, t: int, bits: Any) -> None:
+    """Over all present edges."""
+    _exchange_present(population.releases, links, population.steps)
+
+
+def _pass_on_links_by_chance(population: Any, links: Any, tape: Any, t: int, bits: Any) -> None:
+    """Every edge is present with some probability."""
+    mark_by_chance(links, t, bits)
+    _exchange_present(population.releases, links, population.steps)
+
+
+_BY_AVERAGE: dict[Callable[..., None], Callable[..., None]] = {
+    average_one_link: _pass_on_one_link,
+    average_matching: _pass_on_matching,
+    average_links_by_chance: _pass_on_links_by_chance,
+    average_present_links: _pass_on_present_links,
+}
+
+
+def pass_on_by(kind: LinkKind) -> Callable[..., None]:
+    """``pass_on(population, links, tape, t, bits)``: releases instead of averages over links of a kind."""
+    return _BY_AVERAGE[kind.average]

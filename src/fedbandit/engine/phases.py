@@ -13,13 +13,21 @@ import numpy as np
 from fedbandit.engine.compiled import as_arm, by_value, compilable, compile_inner, row_like
 from fedbandit.engine.late_rewards import add_late_news, first_due, next_due, note, put
 from fedbandit.engine.links import LinkKind
-from fedbandit.engine.network import add_news, hear_n_max, hear_present_links, hear_shown, pool, see_shown
-from fedbandit.engine.releases import pass_on_by, publish, see_mean
-from fedbandit.engine.sharing import arm_by_share, keep_fresh, narrow, unobserved_others, widen
+from fedbandit.engine.network import (
+    add_news,
+    hear_n_max,
+    hear_present_links,
+    hear_shown,
+    pass_on_by,
+    pool,
+    publish,
+    see_mean,
+    see_shown,
+)
 from fedbandit.engine.streams import SimulatedDraws, draw, draw_noise, draw_of, uniform
 from fedbandit.policies.order import Phases
 from fedbandit.policies.protocol import Page, time_of
-from fedbandit.rules.choose import fewest_pulls
+from fedbandit.rules.choose import BY_INDEX, CONTROL, fewest_pulls, given_by_share
 from fedbandit.shares import Shares
 from fedbandit.world.rewards import Family
 
@@ -114,7 +122,7 @@ def _nothing_unknown(me: Any, arm: Any) -> bool:
     return False
 
 
-for _function in (time_of, fewest_pulls, _believe_nothing, _nothing_unknown):
+for _function in (time_of, fewest_pulls, given_by_share, _believe_nothing, _nothing_unknown):
     compilable(_function)
 
 
@@ -521,3 +529,56 @@ def _count_late_rewards(spec: Specialisation, take: Any) -> Any:
             place = next_due(waiting, i, place)
 
     return count_late_rewards
+
+
+# ---------------------------------------------------------------- shares of arms
+
+# The index never chooses the control arm: the page is asked in a world without it. What an agent knows there is a
+# record with one arm less, filled as ``policies.plain.narrowed`` fills lists: kept fields are copied, byte by byte, and
+# transient ones derived anew.
+
+
+@compile_inner
+def keep_fresh(sharing: Any, i: int) -> None:
+    """Remember an agent's record as it is, after the page's ``start``."""
+    for b in range(sharing.fresh.shape[1]):
+        sharing.fresh[i, b] = sharing.few_bytes[i, b]
+
+
+@compile_inner
+def narrow(sharing: Any, i: int) -> None:
+    """Fill an agent's record without the control arm; what is transient stays as before the first round."""
+    for b in range(sharing.fresh.shape[1]):
+        sharing.few_bytes[i, b] = sharing.fresh[i, b]
+    for c in range(len(sharing.places)):
+        sharing.few_bytes[i, sharing.places[c, 0]] = sharing.all_bytes[i, sharing.places[c, 1]]
+
+
+@compile_inner
+def widen(sharing: Any, i: int) -> None:
+    """Put back what a decision may have changed."""
+    for c in range(len(sharing.places)):
+        sharing.all_bytes[i, sharing.places[c, 1]] = sharing.few_bytes[i, sharing.places[c, 0]]
+
+
+@compile_inner
+def unobserved_others(sharing: Any, i: int, unobserved: Any) -> int:
+    """Fill in whether no reward has counted of the arms but the control arm; of how many."""
+    count = 0
+    for k in range(sharing.unobserved.shape[1]):
+        sharing.unobserved[i, k] = unobserved[k + int(k >= sharing.control)]
+        count += sharing.unobserved[i, k]
+    return count
+
+
+@compile_inner
+def arm_by_share(sharing: Any, streams: Any, tape: Any, i: int, clock: Any, num_arms: int, said: Any) -> Any:
+    """The arm of a decision for which the index has ``said`` one."""
+    u = tape.shares[clock - 1, i] if tape.on else uniform(draw(streams.shares, np.uint64(clock)))
+    others = num_arms - 1 if sharing.control >= 0 else num_arms
+    given = given_by_share(u, sharing.control_share, sharing.least_share, others)
+    if given == CONTROL:
+        return np.uint64(sharing.control)
+    if given == BY_INDEX:
+        return said
+    return np.uint64(given + int(0 <= sharing.control <= given))

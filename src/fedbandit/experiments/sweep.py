@@ -25,8 +25,7 @@ import numpy as np
 import xarray as xr
 
 from fedbandit.checks import FileError, InvalidArgument
-from fedbandit.engine.cpu import usable_cores
-from fedbandit.engine.loop import MANY
+from fedbandit.engine.cpu import MANY, usable_cores
 from fedbandit.experiments.experiment import Experiment
 from fedbandit.simulation.parts import SOURCES, Part, first_problem, merge, ranges
 from fedbandit.simulation.result import Result, describe, read_result

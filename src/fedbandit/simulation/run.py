@@ -16,10 +16,8 @@ from fedbandit.engine import cpu
 from fedbandit.engine.accounting import STATISTICS, Keep, Truth, checked_keep
 from fedbandit.engine.compiled import guarded
 from fedbandit.engine.late_rewards import LATE_NETWORKS, rounds_of_waiting
-from fedbandit.engine.layout import links_of, settings_of, shares_of, terms_of, world_of
-from fedbandit.engine.loop import MANY, compiled_rounds
+from fedbandit.engine.layout import check_size, links_of, settings_of, shares_of, terms_of, world_of
 from fedbandit.engine.phases import specialise
-from fedbandit.engine.releases import check_size
 from fedbandit.extras import missing
 from fedbandit.policies import MAX_HORIZON, Policy
 from fedbandit.policies.protocol import Page, Setting, page_on
@@ -255,7 +253,7 @@ def compiled_policy(
         copies = {name: guarded(part) for name, part in parts.items() if isinstance(part, FunctionType)}
         played = page._replace(**cast("dict[str, Any]", copies))
     spec = specialise(played, problem.rewards, kind, watches, own.digest, waits > 0, shares, has_releases)
-    play_rounds = compiled_rounds(spec, problem.num_agents >= MANY)
+    play_rounds = cpu.compiled_rounds(spec, problem.num_agents >= cpu.MANY)
     if own.digest:
         play_rounds = in_words(kind_of(policy), page, known[0], policy.terms(known[0]), play_rounds)
     elif functions:

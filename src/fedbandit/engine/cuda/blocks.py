@@ -29,10 +29,9 @@ from fedbandit.engine.cuda.device import (
 )
 from fedbandit.engine.cuda.memory import as_bytes, as_rows, streams_of
 from fedbandit.engine.late_rewards import Waiting
-from fedbandit.engine.layout import LinkArrays, Population, ShownCounts, new_population, no_tape
+from fedbandit.engine.layout import LinkArrays, Population, Sharing, ShownCounts, new_population, no_tape
 from fedbandit.engine.links import Matching
 from fedbandit.engine.phases import Specialisation
-from fedbandit.engine.sharing import Sharing
 from fedbandit.engine.streams import EDGES, stream
 from fedbandit.engine.threads import barrier
 
