@@ -315,6 +315,9 @@ def install():
     compiled.compile_driver = lambda function: function
     teams = _install_teams(threads)
     import fedbandit.simulation.run  # noqa: F401
+    import simulated_memory
+
+    sys.modules["fedbandit.engine.cuda.memory"] = simulated_memory  # in place of extensions of a compiler
     from fedbandit.engine import cpu, layout, streams
     from fedbandit.engine.cuda import engine
 
