@@ -252,6 +252,7 @@ def test_text_of_a_result(result):
     lines = repr(result).splitlines()
     assert lines[0] == "Result: 4 agents, 3 arms, 200 rounds, 3 trials; regret per agent:"
     assert lines[1].startswith("  <i>mine</i>: ")
+    assert "worst" not in lines[1], "of 3 trials"
     assert "aggregates over agents" in repr(simulate(PROBLEM, GossipUCB(), 50, 2, keep="aggregates"))
     assert "±" not in repr(simulate(PROBLEM, GossipUCB(), 50, 1)), "one trial has no standard error"
 
@@ -497,7 +498,7 @@ def test_mistakes_are_named(call, message):
 def test_a_damaged_file_is_named(tmp_path):
     path = simulate(PROBLEM, FedBatch(1.0), 10, 1).save(tmp_path / "result.nc")
     whole = path.read_bytes()
-    for start in range(0, len(whole), 4500):  # not where the length of a name is: HDF5 would first fill 4 GB with zeros
+    for start in range(0, len(whole), 4500):
         path.write_bytes(whole[:start] + bytes(255 - it for it in whole[start : start + 500]) + whole[start + 500 :])
         with suppress(InvalidArgument):  # some bytes hold nothing that matters
             load(path)
@@ -514,6 +515,32 @@ def test_a_file_that_claims_more_than_it_holds_is_not_read(tmp_path):
         file.create_dataset("more", shape=(10**13,), dtype="f8", chunks=(1000,))
     with pytest.raises(InvalidArgument, match="more numbers than its bytes can hold"):
         load(path)
+
+
+def test_the_text_of_many_trials_says_how_bad_the_worst_are():
+    """The mean over the worst 1 % of trials: of 20 the worst one, of 250 the two worst."""
+    result = simulate(PROBLEM, GossipUCB(), 30, 250)
+    final = np.sort(result.mean_regret.isel(time=-1).values[0])
+    assert result.summary()["worst_percent"].item() == pytest.approx(final[-2:].mean())
+    assert repr(result).splitlines()[1].endswith(f", worst 1 %: {final[-2:].mean():.1f}")
+    few = Result(result.dataset.isel(trial=slice(20)))
+    assert repr(few).endswith(f", worst 1 %: {few.mean_regret.isel(time=-1).values.max():.1f}")
+
+
+def test_a_text_that_is_longer_than_the_file_is_not_read(tmp_path):
+    """HDF5 filled up to 4 GB with zeros before it looked for the text. Lengths elsewhere are under its checksums."""
+    path = simulate(PROBLEM, [FedBatch(1.0), GossipUCB()], 10, 1).save(tmp_path / "result.nc")
+    with h5py.File(path) as file:
+        starts = [file["policy"].id.get_offset() + 16 * k for k in range(2)]
+    whole = path.read_bytes()
+    for start in starts:
+        assert int.from_bytes(whole[start : start + 4], "little") < 40, "it must find the length of a label"
+        for place in range(1, 4):
+            damaged = bytearray(whole)
+            damaged[start + place] ^= 0xFF
+            path.write_bytes(damaged)
+            with pytest.raises(InvalidArgument, match="a text that is longer than the file"):
+                load(path)
 
 
 def test_large_graphs_of_networkx():

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MOST_ROWS, MOST_COLUMNS = 12, 10
 """Larger tables are cut."""
 
+_FEW_TRIALS = 20
+"""With fewer of them, nothing is said of the worst."""
+
 _DRAWN = 40
 """Up to so many agents a graph is drawn, and lambda_2 is computed for it."""
 
@@ -58,10 +61,11 @@ def _extent(result: "Result") -> str:
 
 
 def result_text(self: "Result") -> str:
-    """A line about the run and one per policy: its regret with the standard error."""
+    """A line about the run and one per policy: its regret with the standard error, and that of the worst trials."""
     rows = [
         f"  {label}: {_with_error(row['regret'], row['std_error'])}"
-        for label, row in self.summary()[["regret", "std_error"]].iterrows()
+        + (f", worst 1 %: {_with_error(row['worst_percent'])}" if self.dataset.sizes["trial"] >= _FEW_TRIALS else "")
+        for label, row in self.summary().iterrows()
     ]
     return "\n".join([f"Result: {_extent(self)}; regret per agent:", *rows])
 

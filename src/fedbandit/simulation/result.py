@@ -106,7 +106,8 @@ class Result:
     def summary(self) -> "pd.DataFrame":
         """One row per policy at the last time: regret per agent, its spread, and its costs.
 
-        ``worst_agent`` is the agent with the largest mean over trials; of aggregates, that of each trial, on average.
+        ``worst_percent`` is the mean over the worst 1 % of trials, one at least. ``worst_agent`` is the agent with the
+        largest mean over trials; of aggregates, that of each trial, on average.
         """
         import pandas as pd
 
@@ -121,11 +122,13 @@ class Result:
             per_trial.std("trial", ddof=1) / np.sqrt(num_trials) if num_trials > 1 else per_trial.mean("trial") * np.nan
         )
         worst = last["regret"].mean("trial").max("agent") if self.has_agents else last["regret_max"].mean("trial")
+        tail = np.sort(per_trial.values, axis=per_trial.get_axis_num("trial"))[..., -max(1, num_trials // 100) :]
         columns = {
             "regret": per_trial.mean("trial"),
             "std_error": error,
             "min": per_trial.min("trial"),
             "max": per_trial.max("trial"),
+            "worst_percent": per_trial.isel(trial=0).copy(data=tail.mean(axis=-1)),
             "worst_agent": worst,
             "best_arm_share": best_share.mean(over_all),
             "messages": last["messages"].mean(over_all),
@@ -174,24 +177,17 @@ class Result:
     def to_latex(self) -> str:
         """A booktabs table of regret per agent at the last time: a row per policy.
 
-        Its mean over trials, the standard error of that mean, and the mean of the worst 1 % of agents and trials; of
-        aggregates, of the worst agent of each trial.
+        Its mean over trials, the standard error of that mean, and the mean over the worst 1 % of trials.
         """
-        last = self.dataset.isel(time=-1)
-        worst = last["regret"] if self.has_agents else last["regret_max"]
-        table = self.summary()
         lines = [
             r"\begin{tabular}{lrrr}",
             r"\toprule",
             r"Policy & Regret & Std. error & Worst 1\,\% \\",
             r"\midrule",
         ]
-        for position, label in enumerate(self.policies):
-            row, all_of_it = table.iloc[position], np.sort(worst.isel(policy=position).values.ravel())
-            tail = all_of_it[-max(1, len(all_of_it) // 100) :].mean()
-            numbers = (row["regret"], row["std_error"], tail)
-            cells = ["--" if np.isnan(number) else f"{number:.1f}" for number in numbers]
-            lines.append(" & ".join(["".join(_LATEX.get(letter, letter) for letter in label), *cells]) + r" \\")
+        for label, row in self.summary()[["regret", "std_error", "worst_percent"]].iterrows():
+            cells = ["--" if np.isnan(number) else f"{number:.1f}" for number in row]
+            lines.append(" & ".join(["".join(_LATEX.get(letter, letter) for letter in str(label)), *cells]) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
     def _need_agents(self, what: str) -> None:
@@ -254,8 +250,7 @@ def read(path: str | os.PathLike[str]) -> xr.Dataset:
     if not Path(path).is_file():
         raise InvalidArgument("path", str(path), "a file written by Result.save")
     try:
-        if _claimed(path) > _LARGEST_RATIO * Path(path).stat().st_size:  # a damaged one might fill the memory
-            raise ValueError("It is damaged: it claims more numbers than its bytes can hold.")
+        _refuse_endless(Path(path))
         return xr.load_dataset(path, engine="h5netcdf")
     except (OSError, LookupError, ValueError, RuntimeError) as error:  # RuntimeError: of HDF5, for a damaged file
         raise InvalidArgument("path", str(path), "a file written by Result.save", str(error)) from None
@@ -264,10 +259,17 @@ def read(path: str | os.PathLike[str]) -> xr.Dataset:
 _LARGEST_RATIO = 1032  # of zlib
 
 
-def _claimed(path: str | os.PathLike[str]) -> int:
-    """The bytes of all arrays in a file, as it says, without reading them."""
+def _refuse_endless(path: Path) -> None:
+    """Refuse a damaged file that claims more than it can hold: HDF5 would fill the memory before it notices."""
+    size = path.stat().st_size
     with open_fast(path, "r") as file:
-        return sum(its.nbytes for its in file.values() if hasattr(its, "nbytes"))
+        arrays = [its for its in file.values() if hasattr(its, "nbytes")]
+        if sum(its.nbytes for its in arrays) > _LARGEST_RATIO * size:
+            raise ValueError("It is damaged: it claims more numbers than its bytes can hold.")
+        for texts in arrays:  # of each, the file has its length (4 bytes), and where it lies (12)
+            start = texts.id.get_offset() if texts.dtype == object else None
+            if start is not None and np.fromfile(path, "<u4", 4 * texts.size, offset=start)[::4].max() > size:
+                raise ValueError("It is damaged: it claims a text that is longer than the file.")
 
 
 def result_in(dataset: xr.Dataset, path: str | os.PathLike[str]) -> Result:
