@@ -406,7 +406,7 @@ WRONG = {
     ),
     "no tuple published": (
         change("return (terms.share * me.x_mean[arm],)", "return terms.share * me.x_mean[arm]"),
-        r"published returns 0.0 for arm 0, not a tuple of 1",
+        r"published returns [\d.]+ for arm 0, not a tuple of 1",
     ),
     "no such arm": (
         change("return highest(me.belief)", "return len(me.n)"),

@@ -851,6 +851,13 @@ HONEST = {
     "a loop over public numbers": after("me.last = 0.0", "for k in range(len(me.n)):", "    me.last += me.x_mean[k]"),
     "a branch by a release": (NEXT, "        me.batch_end[arm] += SIZE if me.x_mean[arm] > 0.5 else 2 * SIZE\n"),
     "a round robin by counts": (DECIDED, "    return fewest_pulls(me.n, me.n)\n"),
+    "the largest count": (DECIDED, "    return 0 if max(me.n) > 2 * min(me.n) else highest(seen.theta)\n"),
+    "a number of the terms that is called as the sum is": (
+        PUBLISHED,
+        "    return (terms.total * me.x_mean[arm],)\n",
+        "    share: float\n",
+        "    total: float\n",
+    ),
     "sums of counts": (DECIDED, "    return sum(me.n) % len(me.n)\n"),
     "an alias of a public row": after("row = me.x_mean", "row[arm] += 0.0"),
     "every tenth": (NEXT, "        me.batch_end[arm] = (me.n[arm] // SIZE + 1) * SIZE\n"),

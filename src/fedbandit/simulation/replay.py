@@ -206,7 +206,7 @@ def replay(tape: Tape, policy: Policy) -> Trace:
         has_normals=tape.normals is not None,
         normals=nothing if tape.normals is None else np.ascontiguousarray(tape.normals),
     )
-    columns = arms if page.network == "pooled" else len(page.averaged) * arms
+    columns = len(page.averaged) * arms
     trace = Trace(
         arms=np.zeros((horizon, agents), np.int64),
         theta=np.zeros((horizon + 1, agents, arms)),

@@ -6,20 +6,17 @@ Compiled code would do otherwise what these refuse, or not at all. The order of 
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
 from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn, cast
 
-from fedbandit.checks import Gossip
 from fedbandit.policies.order import Arrangement, Phases, rounds_of
 from fedbandit.policies.plain import Me, Seen
-from fedbandit.policies.protocol import ARMS, Count, Field, LinkRule, Number, Page, Setting, time_of
+from fedbandit.policies.protocol import ARMS, Count, Field, Number, Page, Setting, time_of
 from fedbandit.policies.registry import WrongPage
-from fedbandit.rules.gossip import average, heard, metropolis_weight, with_news
-from fedbandit.rules.releases import is_newer, mean_of_heard
 from fedbandit.testing.page_code import known_names, unknown_name
 
 AGENTS, ROUNDS = 3, 40
@@ -184,7 +181,6 @@ class Script:
     """
 
     reward: Callable[[int, int, int], float]
-    edge: Callable[[int], tuple[int, int]]
     pick: Callable[[int, int], float]
     normals: Callable[[int, int], list[float]]
     noise: Callable[[int, int, int], float]
@@ -199,7 +195,7 @@ class Shown(NamedTuple):
 
 
 class DryRun:
-    """All agents of a policy on a script, who count alike. ``rule``: the policy's own links."""
+    """All agents of a policy on a script. ``hear(run, t)`` lets the network show them what it does in round t."""
 
     def __init__(
         self,
@@ -209,34 +205,24 @@ class DryRun:
         num_arms: int,
         edges: Sequence[tuple[int, int]],
         script: Script,
-        rule: LinkRule | None = None,
-        gossip: Gossip = "averages",
+        hear: Callable[["DryRun", int], None],
     ) -> None:
         """Agents that know nothing yet."""
-        self.kind, self.page, self.script, self.rule, self.fixed = kind, page, script, rule, terms
+        self.kind, self.page, self.script, self.hear, self.fixed = kind, page, script, hear, terms
         self.agents, self.arms, self.edges = range(len(terms)), range(num_arms), _Edges(edges)
-        self.neighbours = [[j for pair in edges for j in pair if i in pair and j != i] for i in self.agents]
         self.known = [{name: _zeros(field.shape, num_arms) for name, field in page.knows.items()} for _ in terms]
-        self.averages = [{name: [0.0] * num_arms for name in page.averaged} for _ in terms]
-        self.n_max = [[1] * num_arms for _ in terms]
-        self.next_n_max = [row.copy() for row in self.n_max]
+        self.rows: list[dict[str, Any]] = [{name: [0.0] * num_arms for name in page.averaged} for _ in terms]
+        for row in self.rows:
+            row["n_max"] = [1] * num_arms
         self.arm = [0] * len(terms)  # of this round
-        self.before: list[tuple[float, ...]] = [()] * len(terms)  # what was published of it before
-        self.released, self.mixed = set[int](), set[int]()  # agents that have, in this round
-        rows: list[dict[str, Any]] = [{**self.averages[i], "n_max": self.n_max[i]} for i in self.agents]
+        self.released, self.mixed = set[int](), set[int]()  # agents that have released, or heard others, in this round
         shown = dict.fromkeys(page.averaged, Number) | {"n_max": Count}
         self.terms = [_Strict("terms", page, mine, mine._asdict()) for mine in terms]
         self.me = [_Strict("me", page, terms[i], self.known[i], page.knows, True) for i in self.agents]
-        self.seen = [_Strict("seen", page, terms[i], rows[i], shown) for i in self.agents]
-        self.met = [_Strict("seen", page, terms[i], rows[i], shown, True) for i in self.agents]
-        self.rows = rows
-        self.has_releases = gossip == "releases" and page.network == "gossip"
-        nothing = [[0.0] * len(page.published_names) for _ in self.arms]
-        self.boards = [[nothing for _ in terms] for _ in terms]  # by who holds it, whose it is, and arm
-        self.versions = [[0] * len(terms) for _ in terms]
-        exchange = None if page.network in ("alone", "server") else self._exchange
+        self.seen = [_Strict("seen", page, terms[i], self.rows[i], shown) for i in self.agents]
+        self.met = [_Strict("seen", page, terms[i], self.rows[i], shown, True) for i in self.agents]
         gather = None if page.meet is None else self._gather
-        phases = Phases(self._begin, self._act, self._learn, exchange, gather=gather)
+        phases = Phases(self._begin, self._act, self._learn, self._exchange, gather=gather)
         self._rounds = rounds_of(phases, Arrangement(now_at=_no_time))
 
     def play(self, rounds: int) -> list[Shown]:
@@ -274,6 +260,13 @@ class DryRun:
             raise self._wrong(name, value, wanted, arm)
         return value
 
+    def _numbers(self, name: str, names: tuple[str, ...], arm: int, *arguments: Any) -> tuple[float, ...]:
+        values = self._call(name, *arguments)
+        of_numbers = type(values) is tuple and all(type(x) in (int, float) and x == x for x in cast("Any", values))
+        if not of_numbers or len(cast("Any", values)) != len(names):
+            raise self._wrong(name, values, f"a tuple of {len(names)}, one number for each of {', '.join(names)}", arm)
+        return cast("tuple[float, ...]", values)
+
     # ---------------------------------------------------------------- phases of a round
 
     def _begin(self, _: Any, i: int) -> None:
@@ -281,42 +274,21 @@ class DryRun:
             self._call("start", self.me[i], self.terms[i])
 
     def _act(self, _: Any, world: Any, links: Any, tape: Any, t: int, now: Any, i: int) -> None:
-        if t == 0:  # Algorithm 1, line 1
-            for k in self.arms:
-                self._pull(0, i, k)
-                if not self.has_releases:
-                    self._add_news(i)
-            return
-        if self.page.announced is not None:
-            self._hear(i)
-        self._pull(t, i, self._decide(t, i))
-        if self.page.network == "consensus":
-            self._add_news(i)
+        for k in self.arms if t == 0 else [self._decide(t, i)]:  # Algorithm 1, line 1: at t = 0 every arm
+            self._pull(t, i, k)
 
     def _exchange(self, _: Any, links: Any, tape: Any, t: int, edges: Any) -> None:
-        if self.page.network == "pooled":
-            for k in self.arms if t == 0 else dict.fromkeys(self.arm):
-                self._pool(k)
-        elif t > 0 and self.has_releases:
-            self._pass_on(t)
-        elif t > 0:
-            self._mix(t)
+        self.hear(self, t)
 
     def _learn(self, _: Any, t: int, i: int) -> None:
         page = self.page
-        self.n_max[i][:] = self.next_n_max[i]
-        if t > 0 and page.network in ("gossip", "alone") and not self.has_releases:
-            self._add_news(i)
         if t > 0 and page.reweigh is not None and i in self.released:
-            self._reweigh(i, t)
-        if self.has_releases:
-            self._publish(i)
-            self._see_releases(i)
-        if page.believe is not None and page.network != "pooled":
-            if t == 0 or i in self.mixed:
-                self._believe(i, self.arms)
-            elif i in self.released or page.noise_due is None:
-                self._believe(i, [self.arm[i]])
+            self._call("reweigh", self.me[i], self.terms[i], float(t))
+            self.mixed.add(i)
+        if page.believe is not None:
+            is_new = t == 0 or i in self.mixed
+            for k in self.arms if is_new else [self.arm[i]] * (i in self.released or page.noise_due is None):
+                self._call("believe", self.me[i], self.terms[i], self.seen[i], k)
         self.released.discard(i)
         self.mixed.discard(i)
 
@@ -339,7 +311,7 @@ class DryRun:
     def _pull(self, t: int, i: int, arm: int) -> None:
         """Count the decision, then take its reward."""
         self.known[i]["tried"][arm] += 1
-        self.arm[i], self.before[i] = arm, self._published(i, arm)
+        self.arm[i] = arm
         due = 0 if self.page.noise_due is None else self._call("noise_due", self.me[i], self.terms[i], arm)
         ends = cast("tuple[Any, ...]", due if isinstance(due, tuple) else (due,))
         if any(type(end) is not int or end < 0 for end in ends) or len(ends) != (2 if isinstance(due, tuple) else 1):
@@ -358,39 +330,10 @@ class DryRun:
         self.released.add(i)
         return self.script.noise(end, i, arm) * self.fixed[i].noise_scale
 
-    def _published(self, i: int, arm: int) -> tuple[float, ...]:
-        values = cast("tuple[float, ...]", self._call("published", self.me[i], self.terms[i], arm))
-        self._check_numbers("published", values, self.page.published_names, arm)
-        return values
-
-    def _check_numbers(self, function: str, values: Any, names: tuple[str, ...], arm: int) -> None:
-        if (
-            type(values) is not tuple
-            or len(cast("tuple[Any, ...]", values)) != len(names)
-            or any(type(x) not in (int, float) or x != x for x in cast("tuple[Any, ...]", values))
-        ):
-            wanted = f"a tuple of {len(names)}, one number for each of {', '.join(names)}"
-            raise self._wrong(function, values, wanted, arm)
-
-    def _reweigh(self, i: int, t: int) -> None:
-        """After a release: the agent's weight, and what that changes of any arm."""
-        before = [self._published(i, k) for k in self.arms]
-        self._call("reweigh", self.me[i], self.terms[i], float(t))
-        if self.has_releases:
-            self.mixed.add(i)
-            return
-        for k in self.arms:
-            self._add(i, k, before[k], self._published(i, k))
-
-    def _believe(self, i: int, arms: Iterable[int]) -> None:
-        for k in arms:
-            self._call("believe", self.me[i], self.terms[i], self.seen[i], k)
-
     def _shown(self, t: int) -> Shown:
         """What can be seen after round t; calls the functions that no round calls, too."""
-        published = [[self._published(i, k) for k in self.arms] for i in self.agents]
         theta = [[self._estimate(i, k, self._now(t + 1, i)) for k in self.arms] for i in self.agents]
-        return Shown(list(self.arm) if t > 0 else [], published, theta)
+        return Shown(list(self.arm) if t > 0 else [], self.published(), theta)
 
     def _estimate(self, i: int, k: int, now: Any) -> float:
         given = self.me[i], self.terms[i], self.seen[i]
@@ -403,84 +346,51 @@ class DryRun:
 
     # ---------------------------------------------------------------- the network
 
-    def _add(self, i: int, arm: int, before: tuple[float, ...], after: tuple[float, ...]) -> None:
-        for c, row in enumerate(self.averages[i].values()):
-            row[arm] = with_news(row[arm], after[c], before[c])
+    def published(self) -> list[list[tuple[float, ...]]]:
+        """What every agent publishes of every arm."""
+        names = self.page.published_names
+        return [
+            [self._numbers("published", names, k, self.me[i], self.terms[i], k) for k in self.arms] for i in self.agents
+        ]
 
-    def _add_news(self, i: int) -> None:
-        self._add(i, self.arm[i], self.before[i], self._published(i, self.arm[i]))
+    def announced(self) -> list[list[int]]:
+        """What every agent announces of every arm."""
+        return [
+            [self._number("announced", k, self.me[i], self.terms[i], kinds=(int,)) for k in self.arms]
+            for i in self.agents
+        ]
 
-    def _hear(self, i: int) -> None:
-        """n~(t+1): the largest of the agent's own count before this round and its neighbours' n~(t)."""
-        for k in self.arms:
-            count = self._number("announced", k, self.me[i], self.terms[i], kinds=(int,))
-            for j in self.neighbours[i]:
-                count = heard(count, self.n_max[j][k])
-            self.next_n_max[i][k] = count
+    def combined(self, i: int, arm: int, rows: Sequence[Any]) -> tuple[float, ...]:
+        """What the page makes of the releases of all agents."""
+        versions = StrictRow("versions", Count, [1] * len(rows), False)
+        given = self.terms[i], StrictRow("rows", Number, [[*row] for row in rows], False), versions
+        return self._numbers("combine", self.page.averaged, arm, *given)
 
-    def _mix(self, t: int) -> None:
-        """Over one edge, or over all if the policy has links of its own."""
-        edges = [self.script.edge(t)] if self.rule is None else list(self.edges)
-        degree = [sum(i in edge for edge in edges) for i in self.agents]
-        for name in self.page.averaged:
-            rows = [averages[name] for averages in self.averages]
-            old = [row.copy() for row in rows]
-            for i, j in edges:
-                for k in self.arms:
-                    if self.rule is None:
-                        rows[i][k] = rows[j][k] = average(old[i][k], old[j][k])
-                        continue
-                    weight = self.rule.weight if self.rule.weight > 0.0 else metropolis_weight(degree[i], degree[j])
-                    step = weight * (old[j][k] - old[i][k])
-                    rows[i][k] += step
-                    rows[j][k] -= step
-        self.mixed |= {i for edge in edges for i in edge} if self.rule is None else set(self.agents)
 
-    def _pass_on(self, t: int) -> None:
-        """Over one edge, or over all if the policy has links of its own: releases that are newer at the other end."""
-        edges = [self.script.edge(t)] if self.rule is None else list(self.edges)
-        boards, versions = [board.copy() for board in self.boards], [row.copy() for row in self.versions]
-        for i, j in [*edges, *((j, i) for i, j in edges)]:
-            for origin in self.agents:
-                if is_newer(versions[j][origin], self.versions[i][origin]):
-                    self.versions[i][origin], self.boards[i][origin] = versions[j][origin], boards[j][origin]
-                    self.mixed.add(i)
-
-    def _publish(self, i: int) -> None:
-        """What the agent publishes of all arms, if that is new."""
-        rows = [[*map(float, self._published(i, k))] for k in self.arms]
-        if self.versions[i][i] == 0 or rows != self.boards[i][i]:
-            self.versions[i][i] += 1
-            self.boards[i][i] = rows
-
-    def _see_releases(self, i: int) -> None:
-        """What the agent sees of each arm."""
-        for k in self.arms:
-            rows, seen = [board[k] for board in self.boards[i]], [0.0] * len(self.page.averaged)
-            if self.page.combine is None:
-                mean_of_heard(rows, self.versions[i], [1.0] * len(rows), seen)
-            else:
-                versions = StrictRow("versions", Count, self.versions[i], False)
-                found = self._call("combine", self.terms[i], StrictRow("rows", Number, rows, False), versions)
-                self._check_numbers("combine", found, self.page.averaged, k)
-                seen = list(found)
-            for name, value in zip(self.page.averaged, seen, strict=True):
-                self.averages[i][name][k] = value
-
-    def _pool(self, arm: int) -> None:
-        parts = [self._published(i, arm) for i in self.agents]
-        for c, name in enumerate(self.page.averaged):
-            total = sum(part[c] for part in parts)
-            for averages in self.averages:
-                averages[name][arm] = total
-        if self.page.believe is not None:
-            for i in self.agents:
-                self._believe(i, [arm])
+def _hear_all(run: DryRun, t: int) -> None:
+    """Everyone hears everyone in every round."""
+    page, published = run.page, run.published()
+    if page.announced is not None:
+        announced = run.announced()
+        for row in run.rows:
+            row["n_max"][:] = map(max, *announced)
+    for i in run.agents:
+        for k in run.arms:
+            rows = [row[k] for row in published]
+            seen = [sum(column) / (1 if page.network == "pooled" else len(rows)) for column in zip(*rows, strict=True)]
+            if page.network in ("alone", "server"):
+                seen = rows[i]
+            elif page.combine is not None:
+                seen = run.combined(i, k, rows)
+            for name, value in zip(page.averaged, seen, strict=False):
+                if t == 0 or page.network != "server":  # where only meet changes them
+                    run.rows[i][name][k] = float(value)
+    run.mixed |= set(run.agents)
 
 
 def dry_run(kind: str, page: Page, terms: Any, setting: Setting, rounds: int = ROUNDS) -> tuple[DryRun, list[Shown]]:
     """Play a page some rounds, so that every function runs; what it shows in each."""
-    run = DryRun(kind, page, [terms] * AGENTS, setting.num_arms, EDGES, even_script(setting), gossip=setting.gossip)
+    run = DryRun(kind, page, [terms] * AGENTS, setting.num_arms, EDGES, even_script(setting), _hear_all)
     return run, run.play(rounds)
 
 
@@ -501,7 +411,6 @@ def even_script(setting: Setting) -> Script:
 
     return Script(
         reward=reward,
-        edge=lambda t: EDGES[t % len(EDGES)],
         pick=spread,
         normals=lambda t, i: [normal.inv_cdf(spread(t, i, k, 7)) for k in range(setting.num_arms)],
         noise=lambda end, i, k: normal.inv_cdf(spread(end, i, k, 5)),

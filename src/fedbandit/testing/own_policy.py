@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,8 @@ import numpy as np
 from fedbandit.checks import Gossip, InvalidArgument, instance, whole_number
 from fedbandit.engine.layout import setting_of
 from fedbandit.policies import Policy
-from fedbandit.policies.protocol import LinkRule
 from fedbandit.policies.registry import WrongPage, check_kind, kind_of, label_of
-from fedbandit.simulation.replay import Tape, replay
+from fedbandit.simulation.replay import Tape, Trace, replay
 from fedbandit.testing.admission import admit, check_epsilon
 from fedbandit.testing.dry_run import DryRun, Script, Shown
 from fedbandit.world.graph import Graph, path
@@ -71,13 +71,27 @@ def _check_on(
     check_epsilon(policy, settings[0])
     terms = [policy.terms(setting) for setting in settings]
     bring_links = getattr(policy, "links", None)
-    rule: LinkRule | None = None if bring_links is None else bring_links(settings[0])
-    if rule is not None and rule.presence < 1.0:
+    if bring_links is not None and bring_links(settings[0]).presence < 1.0:
         raise InvalidArgument("policy", label_of(policy), "one whose links are present in every round of a test")
     for seed in seeds:
         tape = replace(_tape(world, num_arms, horizon, seed, reward_range), gossip=gossip)
-        run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), rule, gossip)
-        _check_compiled(kind, policy, tape, run.play(horizon))
+        trace = replay(tape, policy)
+        hear = partial(_hear_as_compiled, tape, trace, bring_links is not None or page.network == "pooled")
+        run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), hear)
+        _check_compiled(kind, trace, run.play(horizon))
+
+
+def _hear_as_compiled(tape: Tape, trace: Trace, all_mix: bool, run: DryRun, t: int) -> None:
+    """What the network shows each agent is what it has shown it in compiled code; the page's own part is computed."""
+    if run.page.announced is not None:
+        run.announced()
+    if run.page.network != "server" or t == 0:
+        for i, row in enumerate(run.rows):
+            for name, values in zip(run.page.averaged, trace.gossiped[t, i].reshape(-1, len(run.arms)), strict=True):
+                row[name][:] = values.tolist()
+            row["n_max"][:] = trace.n_max[t + 1, i].tolist()
+    if t > 0 and run.page.network not in ("alone", "server"):
+        run.mixed |= set(run.agents if all_mix else tape.edges[t - 1].tolist())
 
 
 def _tape(world: Graph, num_arms: int, horizon: int, seed: int, reward_range: tuple[float, float]) -> Tape:
@@ -89,20 +103,18 @@ def _tape(world: Graph, num_arms: int, horizon: int, seed: int, reward_range: tu
 
 
 def _script(tape: Tape) -> Script:
-    rewards, picks, edges = tape.rewards.tolist(), tape.picks.tolist(), tape.edges.tolist()
+    rewards, picks = tape.rewards.tolist(), tape.picks.tolist()
     noise: Any = np.asarray(tape.noise).tolist()
     normals: Any = np.asarray(tape.normals).tolist()
     return Script(
         reward=lambda t, i, k: rewards[t][i][k],
-        edge=lambda t: (edges[t - 1][0], edges[t - 1][1]),
         pick=lambda t, i: picks[t - 1][i],
         normals=lambda t, i: normals[t - 1][i],
         noise=lambda end, i, k: noise[end][i][k],
     )
 
 
-def _check_compiled(kind: str, policy: Policy, tape: Tape, plain: list[Shown]) -> None:
-    trace = replay(tape, policy)
+def _check_compiled(kind: str, trace: Trace, plain: list[Shown]) -> None:
     for t, shown in enumerate(plain):
         for i, row in enumerate(shown.theta):
             if t > 0 and int(trace.arms[t - 1, i]) != shown.arms[i]:

@@ -452,7 +452,7 @@ class _Function:
     def _check_attribute(self, node: ast.Attribute) -> None:
         role = self.roles.get(node.value.id, "") if isinstance(node.value, ast.Name) else ""
         name, value = named(self.function, node)
-        if self.is_private and node.attr in _HIDDEN and not name:
+        if self.is_private and node.attr in _HIDDEN and not name and role in ("", "me"):
             self.refuse(node, f"uses {ast.unparse(node)}, which holds rewards that no noise hides yet")
         if role not in self.reading.known:
             if isinstance(named(self.function, node.value)[1], FunctionType):
@@ -490,7 +490,8 @@ class _Function:
         above: Any = self.above.get(node)
         if isinstance(above, ast.Subscript) and above.value is node and isinstance(above.ctx, ast.Load):
             return
-        if isinstance(above, ast.Call) and len(above.args) == 1 and named(self.function, above.func)[1] in (len, sum):
+        is_only = isinstance(above, ast.Call) and len(above.args) == 1 and not above.keywords
+        if is_only and named(self.function, above.func)[1] in (len, sum, min, max):
             return
         if not self._is_handed_on(node):
             name = ast.unparse(node)
