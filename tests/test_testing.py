@@ -244,6 +244,34 @@ def test_planted_leaks_are_accused(tmp_path, monkeypatch, leak):
         check_policy(policy, seeds=[3], horizon=50, graph=world)
 
 
+WRAPS = "me.n[arm] * 4611686018427387904 * 2 < 0"  # in compiled code, where whole numbers have 64 bits
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "    u = uniform(draws)",
+            f"    arm = 0\n    if {WRAPS}:\n        return 1\n    u = uniform(draws)",
+            "decide chooses arm",
+        ),
+        ("    return (terms", f"    if {WRAPS}:\n        return (-1.0,)\n    return (terms", "published gives other"),
+        (
+            "    return seen.theta[arm]",
+            f"    return -1.0 if {WRAPS} else seen.theta[arm]",
+            "estimate returns -1.0 in comp",
+        ),
+    ],
+)
+def test_what_compiled_code_does_otherwise_is_accused(tmp_path, monkeypatch, old, new, words):
+    assert old in MODULES["my_policies"]
+    (tmp_path / "wrapping.py").write_text(MODULES["my_policies"].replace(old, new, 1))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "wrapping", raising=False)
+    with pytest.raises(WrongPage, match=words):
+        check_policy(importlib.import_module("wrapping").EpsilonGreedy(), seeds=[3])
+
+
 def test_hidden_state_is_accused(tmp_path, monkeypatch):
     """A counter that hides in an attribute of a function."""
     text = MODULES["my_policies"].replace("def decide(", "def count():\n    return 0\n\ncount.calls = 0\n\ndef decide(")

@@ -78,7 +78,10 @@ def _check_on(
         trace = replay(tape, policy)
         hear = partial(_hear_as_compiled, tape, trace, bring_links is not None or page.network == "pooled")
         run = DryRun(kind, page, terms, num_arms, world.edges, _script(tape), hear)
-        _check_compiled(kind, trace, run.play(horizon))
+        plain = run.play(horizon)
+        _check_compiled(kind, trace, plain)
+        if page.network in ("gossip", "consensus", "alone") and gossip == "averages":
+            _check_published(kind, trace, plain)
 
 
 def _hear_as_compiled(tape: Tape, trace: Trace, all_mix: bool, run: DryRun, t: int) -> None:
@@ -132,6 +135,17 @@ def _check_compiled(kind: str, trace: Trace, plain: list[Shown]) -> None:
                         f"estimate returns {compiled!r} in compiled code and {theta!r} in plain Python (round {t}, "
                         f"agent {i}, arm {k})",
                     )
+
+
+def _check_published(kind: str, trace: Trace, plain: list[Shown]) -> None:
+    """Links move averages and never change their sum, which is that of what all agents publish."""
+    for t, shown in enumerate(plain):
+        published = np.array(shown.published)  # [agent, arm, name]
+        totals, room = published.sum(axis=0).T.ravel(), _CLOSE * (1.0 + np.abs(published).sum(axis=0).T.ravel())
+        for column in np.flatnonzero(np.abs(trace.gossiped[t].sum(axis=0) - totals) > room):
+            arm = int(column) % published.shape[1]
+            words = f"published gives other numbers in compiled code than in plain Python (arm {arm}, by round {t})"
+            raise WrongPage(kind, words)
 
 
 def __dir__() -> list[str]:

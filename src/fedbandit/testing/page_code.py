@@ -490,8 +490,8 @@ class _Function:
         above: Any = self.above.get(node)
         if isinstance(above, ast.Subscript) and above.value is node and isinstance(above.ctx, ast.Load):
             return
-        is_only = isinstance(above, ast.Call) and len(above.args) == 1 and not above.keywords
-        if is_only and named(self.function, above.func)[1] in (len, sum, min, max):
+        is_all = isinstance(above, ast.Call) and [*above.args, *above.keywords] == [node]
+        if is_all and named(self.function, cast(Any, above).func)[1] in (len, sum, min, max):
             return
         if not self._is_handed_on(node):
             name = ast.unparse(node)
