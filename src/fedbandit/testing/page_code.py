@@ -111,118 +111,102 @@ _GETTER = cast(Any, type(vars(Reached)["digest"]))  # of a field of a NamedTuple
 
 def check_parts(kind: str, page: Any) -> None:
     """Refuse a page whose fields, names or functions are not as ``protocol.Page`` says."""
+    for fault in _faults_of(page):
+        raise WrongPage(kind, fault)
+
+
+def _faults_of(page: Any) -> Iterator[str]:
     if type(page) is not Page:
-        raise WrongPage(kind, f"page() must return a Page, not {page!r}")
+        yield f"page() must return a Page, not {page!r}"
     if type(page.knows) is not Fields:
-        raise WrongPage(kind, f"knows is a {type(page.knows).__name__}: write Fields(n=Count[ARMS], ...)")
+        yield f"knows is a {type(page.knows).__name__}: write Fields(n=Count[ARMS], ...)"
     for name, field in page.knows.items():
-        _check_field(kind, name, field)
-    _check_names(kind, "averaged", page.averaged)
-    _check_names(kind, "columns", page.published_names)
+        if type(field) is not Field:
+            yield f"knows.{name} is {field!r}: write Count, Number or Flag, or a row such as Number[ARMS]"
+        if name == "padding" or not name.isidentifier():
+            yield f"knows must not name {name!r}: the engine uses that name"
+        for size in field.shape:
+            if size != ARMS and (type(size) is not int or size < 1):
+                yield f"knows.{name} has a length of {size!r}: write ARMS or a whole number above 0"
+    for part, given in (("averaged", page.averaged), ("columns", page.published_names)):
+        names = cast("tuple[str, ...]", given)
+        if not isinstance(given, tuple) or not names or {*map(type, names)} != {str}:
+            yield f"{part} must be a tuple of names, such as ('theta',), not {given!r}"
+        if len(set(names)) < len(names):
+            yield f"{part} names something twice: {', '.join(names)}"
     for name in page.averaged:
         if name in page.knows:
-            raise WrongPage(
-                kind, f"averaged and knows both name {name}: the agent's own number needs another name than the average"
-            )
+            yield f"averaged and knows both name {name}: the agent's own number needs another name than the average"
         if not name.isidentifier() or name in ("n_max", "padding"):
-            raise WrongPage(kind, f"averaged must not name {name!r}: choose another name")
-    if page.network not in get_args(Network):
-        known = get_args(Network)
-        raise WrongPage(
-            kind,
-            f"network must be one of {', '.join(known)}, not {page.network!r}. {closest(str(page.network), known)}",
-        )
-    for name in ARGUMENTS:
-        _check_function(kind, name, getattr(page, name))
+            yield f"averaged must not name {name!r}: choose another name"
+    networks = get_args(Network)
+    if page.network not in networks:
+        near = closest(str(page.network), networks)
+        yield f"network must be one of {', '.join(networks)}, not {page.network!r}. {near}"
+    for name, wanted in ARGUMENTS.items():
+        yield from _faults_of_function(name, wanted, getattr(page, name))
     if page.interval is not None and page.noise_due is None:
-        raise WrongPage(kind, "interval stands without noise_due, which says when noise is due")
+        yield "interval stands without noise_due, which says when noise is due"
     if page.reweigh is not None and page.believe is None:
-        raise WrongPage(kind, "reweigh stands without believe, which is called after it for every arm")
+        yield "reweigh stands without believe, which is called after it for every arm"
     if page.network == "server" and page.meet is None:
-        raise WrongPage(kind, "network is 'server', where only meet changes the averages, and meet is None")
+        yield "network is 'server', where only meet changes the averages, and meet is None"
     if page.columns and page.combine is None:
-        raise WrongPage(kind, "columns stand without combine, which makes what is seen of them")
+        yield "columns stand without combine, which makes what is seen of them"
     if page.on_releases is not None:
-        _check_on_releases(kind, page)
+        other: Any = page.on_releases
+        if type(other) is not dict or not set(cast("dict[Any, Any]", other)) <= {*Page._fields} - _SAME_EVERYWHERE:
+            yield "on_releases must be a dict of other fields of the page, such as {'believe': believe}"
+        if page.network != "gossip":
+            yield f"on_releases is for a page whose network is 'gossip', not {page.network!r}"
+        yield from _faults_of(page_on(page, "releases"))
 
 
-def _check_names(kind: str, field: str, names: Any) -> None:
-    if type(names) is not tuple or not names or {type(name) for name in cast("tuple[Any, ...]", names)} != {str}:
-        raise WrongPage(kind, f"{field} must be a tuple of names, such as ('theta',), not {names!r}")
-    if len(set(cast("tuple[str, ...]", names))) < len(cast("tuple[str, ...]", names)):
-        raise WrongPage(kind, f"{field} names something twice: {', '.join(cast('tuple[str, ...]', names))}")
-
-
-def _check_on_releases(kind: str, page: Page) -> None:
-    """What else the page is where releases spread."""
-    given: Any = page.on_releases
-    if not isinstance(given, dict) or not set(cast("dict[Any, Any]", given)) <= {*Page._fields} - _SAME_EVERYWHERE:
-        raise WrongPage(kind, "on_releases must be a dict of other fields of the page, such as {'believe': believe}")
-    if page.network != "gossip":
-        raise WrongPage(kind, f"on_releases is for a page whose network is 'gossip', not {page.network!r}")
-    check_parts(kind, page_on(page, "releases"))
-
-
-def _check_field(kind: str, name: str, field: Any) -> None:
-    if type(field) is not Field:
-        raise WrongPage(kind, f"knows.{name} is {field!r}: write Count, Number or Flag, or a row such as Number[ARMS]")
-    if type(name) is not str or name in ("n_max", "padding") or not name.isidentifier():
-        raise WrongPage(kind, f"knows must not name {name!r}: the engine uses that name")
-    for size in field.shape:
-        if size != ARMS and (type(size) is not int or size < 1):
-            raise WrongPage(kind, f"knows.{name} has a length of {size!r}: write ARMS or a whole number above 0")
-
-
-def _check_function(kind: str, name: str, function: Any) -> None:
-    wanted = ARGUMENTS[name]
+def _faults_of_function(name: str, wanted: tuple[str, ...], function: Any) -> Iterator[str]:
     if function is None and name not in _NEEDED:
         return
     if not isinstance(function, FunctionType):
         words = "is missing" if function is None else f"is {function!r}"
-        raise WrongPage(kind, f"{name} {words}: it must be a plain function {name}({', '.join(wanted)})")
+        yield f"{name} {words}: it must be a plain function {name}({', '.join(wanted)})"
+        return
     code = function.__code__
     given = code.co_varnames[: code.co_argcount]
     plain = not code.co_kwonlyargcount and not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     if len(given) != len(wanted) or not plain or function.__defaults__:
-        raise WrongPage(
-            kind,
+        yield (
             f"{name}({', '.join(given)}{'' if plain else ', ...'}) must take {len(wanted)} arguments without defaults: "
-            f"{name}({', '.join(wanted)})",
+            f"{name}({', '.join(wanted)})"
         )
 
 
 def check_terms(kind: str, page: Page, terms: Any) -> None:
     """Refuse terms that are not a NamedTuple of whole numbers and floats, or lack the scale of noise."""
+    for fault in _faults_of_terms(page, terms):
+        raise WrongPage(kind, fault)
+
+
+def _faults_of_terms(page: Page, terms: Any) -> Iterator[str]:
     made = cast("type[Any]", type(terms))
     if made.__bases__ != (tuple,) or type(made) is not type or not hasattr(terms, "_fields"):
-        raise WrongPage(kind, f"terms(setting) must return a NamedTuple of numbers, not {terms!r}")
+        yield f"terms(setting) must return a NamedTuple of numbers, not {terms!r}"
     own = [name for name, value in vars(made).items() if _is_defined(name, value)]
-    entries = _entries(terms)
+    entries = tuple(cast(Any, tuple).__iter__(terms))  # what engines take: in order, whatever the class says
     own += [name for name, value in zip(made._fields, entries, strict=False) if getattr(terms, name) is not value]
     if own or len(made._fields) != len(entries):
-        raise WrongPage(kind, f"the terms compute {', '.join(own) or 'their fields'}: a NamedTuple of numbers has none")
+        yield f"the terms compute {', '.join(own) or 'their fields'}: a NamedTuple of numbers has none"
     values: dict[str, Any] = terms._asdict()
     if not values:
-        raise WrongPage(kind, "terms(setting) returns a NamedTuple without fields: give it at least one number")
+        yield "terms(setting) returns a NamedTuple without fields: give it at least one number"
     for name, value in values.items():
         if type(value) not in (int, float):
             hint = ": write int(...)" if isinstance(value, bool) else ""
-            raise WrongPage(
-                kind, f"terms.{name} must be an int or a float, not the {type(value).__name__} {value!r}{hint}"
-            )
+            yield f"terms.{name} must be an int or a float, not the {type(value).__name__} {value!r}{hint}"
         if value != value:
-            raise WrongPage(kind, f"terms.{name} is NaN")
+            yield f"terms.{name} is NaN"
         if type(value) is int and abs(value) >= 2**63:
-            raise WrongPage(kind, f"terms.{name} is too large for a whole number: {value}")
+            yield f"terms.{name} is too large for a whole number: {value}"
     if page.noise_due is not None and type(values.get("noise_scale")) is not float:
-        raise WrongPage(
-            kind, "noise_due asks for noise, but the terms have no noise_scale (a float): what is its scale?"
-        )
-
-
-def _entries(terms: Any) -> tuple[Any, ...]:
-    """What engines take: the terms in order, whatever their class says."""
-    return tuple(cast(Any, tuple).__iter__(terms))
+        yield "noise_due asks for noise, but the terms have no noise_scale (a float): what is its scale?"
 
 
 def _is_defined(name: str, value: Any) -> bool:
@@ -239,18 +223,14 @@ def _is_defined(name: str, value: Any) -> bool:
 
 def reached_by(kind: str, page: Page, home: str) -> Reached:
     """The own functions that a page reaches; a digest that changes with anything that they compute from."""
+    parts = {name: function for name in ARGUMENTS if (function := getattr(page, name)) is not None}
     functions: dict[FunctionType, str] = {}
-    for name in ARGUMENTS:
-        function = getattr(page, name)
-        if function is not None:
-            _collect(kind, name, function, home, functions, [])
+    for name, function in parts.items():
+        _collect(kind, name, function, home, functions, [])
     own = {function: digest_of(function) for function in functions}
-    parts = [(name, getattr(page, name)) for name in ARGUMENTS]
-    whole = [
-        repr(list(page.knows.items())),
-        repr((page.averaged, page.network, page.columns)),
-        *(f"{name} {_named(function)} {own.get(function, '')}" for name, function in parts if function is not None),
-    ]
+    whole = [repr(list(page.knows.items())), repr((page.averaged, page.network, page.columns))]
+    for name, it in parts.items():
+        whole.append(f"{name} {it.__module__}:{it.__qualname__} {own.get(it, '')}")
     return Reached(functions, own, hashlib.sha256("\n".join(whole).encode()).hexdigest())
 
 
@@ -259,25 +239,12 @@ def _collect(
 ) -> None:
     if function in above:
         raise WrongPage(kind, f"{name}: {function.__name__} calls itself: write a loop")
-    if not is_own_code(function.__module__, home):
+    if function in found or not is_own_code(function.__module__, home):
         return
-    if function in found:
-        return
-    for used in _used(function):
+    for _, used in globals_of(function):
         if isinstance(used, FunctionType):
             _collect(kind, name, used, home, found, [*above, function])
     found[function] = name
-
-
-def _used(function: FunctionType) -> Iterator[Any]:
-    """What a function takes from outside: global names, and attributes of modules."""
-    for _, value in globals_of(function):
-        if not isinstance(value, ModuleType):
-            yield value
-
-
-def _named(function: FunctionType) -> str:
-    return f"{function.__module__}:{function.__qualname__}"
 
 
 def source_of(function: FunctionType) -> ast.FunctionDef | None:
