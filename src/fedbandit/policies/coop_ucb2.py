@@ -78,11 +78,7 @@ class CoopUCB2:
     """
 
     kind: ClassVar[str] = "coop_ucb2"
-
-    @property
-    def label(self) -> str:
-        """The name in figures and tables."""
-        return "coop-UCB2"
+    label: ClassVar[str] = "coop-UCB2"
 
     def page(self) -> Page:
         """coop-UCB2."""

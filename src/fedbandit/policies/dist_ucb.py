@@ -97,11 +97,7 @@ class DistUCB:
     """
 
     kind: ClassVar[str] = "dist_ucb"
-
-    @property
-    def label(self) -> str:
-        """The name in figures and tables."""
-        return "Dist-UCB"
+    label: ClassVar[str] = "Dist-UCB"
 
     def page(self) -> Page:
         """Dist-UCB."""

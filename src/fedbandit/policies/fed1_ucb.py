@@ -107,11 +107,7 @@ class Fed1UCB:
     """
 
     kind: ClassVar[str] = "fed1_ucb"
-
-    @property
-    def label(self) -> str:
-        """The name in figures and tables."""
-        return "Fed1-UCB"
+    label: ClassVar[str] = "Fed1-UCB"
 
     def page(self) -> Page:
         """Fed1-UCB."""

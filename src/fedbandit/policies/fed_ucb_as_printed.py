@@ -9,6 +9,7 @@ from math import log
 from typing import Any, NamedTuple
 
 from fedbandit.policies.gossip_ucb import Terms as CleanTerms
+from fedbandit.policies.gossip_ucb import announced, estimate, published
 from fedbandit.policies.protocol import ARMS, LEVELS, Count, Fields, Now, Number, Page, uniform
 from fedbandit.rules.batch import noise_scale
 from fedbandit.rules.choose import count_lagging, highest, nth_lagging
@@ -58,11 +59,6 @@ def terms_of(clean: CleanTerms, epsilon: float, noise_constant: float, horizon: 
     )
 
 
-def announced(me: Any, terms: Terms, arm: int) -> int:
-    """Algorithm 1, line 5: the agent's own count, which enters n~."""
-    return me.tried[arm]
-
-
 def decide(me: Any, terms: Terms, seen: Any, now: Now, draws: Any) -> int:
     """Algorithm 1, lines 6-14, with C~ for C (Algorithm 4)."""
     lagging = count_lagging(me.tried, seen.n_max, terms.num_agents)  # line 6
@@ -96,16 +92,6 @@ def observe(me: Any, terms: Terms, arm: int, reward: float, noise: tuple[float, 
     me.x_mean[arm] = (me.total[arm] + added) / n
     me.noise[arm] = private_noise(n, n - 1, terms.num_agents, terms.log_horizon, terms.epsilon, terms.noise_constant)
     me.sampling[arm] = gossip_sampling(n, terms.num_agents, terms.sampling_constant)
-
-
-def published(me: Any, terms: Terms, arm: int) -> tuple[float, ...]:
-    """The noisy sample mean; theta is its gossiped average."""
-    return (terms.share * me.x_mean[arm],)
-
-
-def estimate(me: Any, terms: Terms, seen: Any, arm: int) -> float:
-    """Theta."""
-    return seen.theta[arm]
 
 
 def radius(me: Any, terms: Terms, seen: Any, now: Now, arm: int) -> float:

@@ -116,11 +116,7 @@ class GossipUCB:
     """
 
     kind: ClassVar[str] = "gossip_ucb"
-
-    @property
-    def label(self) -> str:
-        """The name in figures and tables."""
-        return "Gossip_UCB"
+    label: ClassVar[str] = "Gossip_UCB"
 
     def page(self) -> Page:
         """Algorithm 1."""
