@@ -185,6 +185,16 @@ def test_all_is_honest():
     assert_none(missing)
 
 
+def test_names_are_listed_only_where_users_import_from():
+    """Inside the simulator nothing reads such a list, and each name would stand twice."""
+    public = {"engine.streams", "policies", "policies.protocol", "testing", "testing.own_policy", "theory"}
+    public |= {f"world.{name}" for name in ("delays", "graph", "hospital")}
+    public.add("policies.fed_batch")
+    rooms = ("engine", "simulation", "planning", "experiments", "figures", "world", "policies", "testing", "theory")
+    names = [module_of(path).removeprefix("fedbandit.") for path in MODULES if "\n__all__" in path.read_text()]
+    assert_none([name for name in names if name.split(".")[0] in rooms and name not in public])
+
+
 def test_rules_run_without_numba():
     """A live agent calls the rules as plain functions; loading them must not load an engine."""
     code = (

@@ -168,7 +168,6 @@ class AdaPUCB:
     kind: ClassVar[str] = "adap_ucb"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         object.__setattr__(self, "epsilon", number_above("epsilon", self.epsilon, 0.0, allow_inf=True))
         if self.assume_sensitivity is not None:
             checked = number_above("assume_sensitivity", self.assume_sensitivity, 0.0)

@@ -137,7 +137,6 @@ class CentralUCB:
     kind: ClassVar[str] = "central_ucb"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         object.__setattr__(self, "alpha", number_above("alpha", self.alpha, 0.0))
         object.__setattr__(self, "learns_variance", true_or_false("learns_variance", self.learns_variance))
         checked_index(self.index)

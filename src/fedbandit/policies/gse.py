@@ -132,7 +132,6 @@ class GSE:
     kind: ClassVar[str] = "gse"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         object.__setattr__(self, "present", number_between("present", self.present, 0.0, 1.0))
 
     @property

@@ -77,7 +77,6 @@ class LocalUCB:
     kind: ClassVar[str] = "local_ucb"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         object.__setattr__(self, "alpha", number_above("alpha", self.alpha, 0.0))
 
     @property

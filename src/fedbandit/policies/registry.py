@@ -36,7 +36,6 @@ class WrongPage(InvalidArgument):
         self.args = (f"{kind}: {fault}",)
 
     def __reduce__(self) -> Any:
-        """Allow pickling."""
         return WrongPage, (self.kind, self.fault)
 
     def at(self, place: str) -> InvalidArgument:

@@ -40,7 +40,6 @@ class Fixed:
         object.__setattr__(self, "rounds", whole_number("rounds", self.rounds, 0, MAX_ROUNDS))
 
     def __str__(self) -> str:
-        """The text that ``parse`` reads."""
         return f"fixed:{self.rounds}"
 
     @property
@@ -64,7 +63,6 @@ class Geometric:
         object.__setattr__(self, "mean", number_above("mean", self.mean, 0.0))
 
     def __str__(self) -> str:
-        """The text that ``parse`` reads."""
         return f"geometric:{self.mean:.17g}"
 
     @property
@@ -95,7 +93,6 @@ class ByOutcome:
             instance(name, getattr(self, name), (Fixed, Geometric), "a number of rounds, fixed(...) or geometric(...)")
 
     def __str__(self) -> str:
-        """The text that ``parse`` reads."""
         return f"by_outcome:{self.low},{self.high}"
 
     @property
