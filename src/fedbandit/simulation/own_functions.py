@@ -13,7 +13,7 @@ from math import ceil, inf, isclose, isfinite, log, sqrt
 from numbers import Real
 from pathlib import Path
 from types import FunctionType
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -145,6 +145,56 @@ def _refused(page: Page, error: NumbaError) -> str:
     return f"{part} cannot be compiled: {words[:200]}{place}{hint}"
 
 
+# ---------------------------------------------------------------- a user's function
+
+
+class _Tried(NamedTuple):
+    """A user's function, by the argument that it is given as, and its name in messages."""
+
+    argument: str
+    function: Any
+    name: str
+
+    def wrong(self, accepted: str, hint: str) -> InvalidArgument:
+        return InvalidArgument(self.argument, self.name, accepted, f"It {hint}")
+
+    def called(self, given: tuple[Any, ...], place: str, accepted: str, kinds: tuple[type, ...]) -> Any:
+        """What it answers in plain Python."""
+        try:
+            with np.errstate(over="ignore"):  # arithmetic of bits wraps around
+                answer: Any = self.function(*given)
+        except Exception as error:
+            reason = shortened(f"{type(error).__name__}: {error}", 200)
+            raise self.wrong(accepted, f"raised {reason} {place}.") from None
+        if not isinstance(answer, kinds):
+            raise self.wrong(accepted, f"returned {shortened(repr(answer))} {place}.")
+        return answer
+
+    def compiled(self, run: Callable[[], Any], given: tuple[Any, ...], may_use: str) -> Any:
+        """What ``run`` gives, the first call of compiled code that calls it; ``given``: arguments for it alone."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Numba's, about types: a difference that matters shows in the answers
+                return run()
+        except Exception as error:
+            accepted = f"a function that Numba can compile: {may_use}, no lists, texts or other objects"
+            said = _reason(lambda: compile_small(self.function)(*given), error)
+            raise self.wrong(accepted, f"does not compile: {said}") from None
+
+
+def _reason(call: Callable[[], Any], error: Exception) -> str:
+    """What Numba says of the function by itself, in one line: of a call of it, it says much more."""
+    try:
+        call()
+    except Exception as own:
+        error = own
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "NRT" in str(error):
+        return "it allocates memory, for a list or an array."
+    plain = [line for line in said if not line.startswith(("Failed in", "File ", "During:"))]
+    return shortened((plain or said or [type(error).__name__])[0], 200)
+
+
 # ---------------------------------------------------------------- draws of rewards
 
 _IN_PYTHON, _COMPILED = 1000, 2**20
@@ -183,64 +233,8 @@ def try_functions(problems: Sequence[Problem]) -> None:
 @cache
 def _try_draw(family: Own, code: str, means: tuple[float, ...]) -> None:
     """``code``: a digest of the draw, which may change under its name."""
-    in_python = [_in_python(family, mean) for mean in means]
-    fill = _compiled_draw(family)
-    for mean, expected in zip(means, in_python, strict=True):
-        rewards = np.zeros(_COMPILED)
-        fill(mean, rewards)
-        _compare(family, rewards[:_IN_PYTHON], expected, mean)
-        _check_values(family, rewards, mean)
-        _check_moments(family, rewards, mean)
-
-
-def _wrong_draw(family: Own, accepted: str, hint: str) -> InvalidArgument:
-    return InvalidArgument("draw", family.name, accepted, f"It {hint}")
-
-
-def _in_python(family: Own, mean: float) -> list[float]:
-    """The rewards of some bits; the same when asked a second time."""
-    rewards = [_one(family, np.uint64(_bits(e)), mean) for e in range(_IN_PYTHON)]
-    _check_values(family, np.array(rewards), mean)
-    for e, reward in enumerate(rewards):
-        if _one(family, np.uint64(_bits(e)), mean) != reward:
-            raise _wrong_draw(
-                family,
-                "a function of bits and mean alone: uniform(bits), standard_normal(bits), next_bits(bits)",
-                f"returns different rewards for the same bits {_bits(e)} and mean {mean:g}.",
-            )
-    return rewards
-
-
-def _one(family: Own, word: Any, mean: float) -> float:
-    accepted, at = "a function that returns a number", f"(bits {int(word)}, mean {mean:g})"
-    try:
-        with np.errstate(over="ignore"):  # arithmetic of bits wraps around
-            reward: Any = family.draw(word, mean)
-    except Exception as error:
-        reason = shortened(f"{type(error).__name__}: {error}", 200)
-        raise _wrong_draw(family, accepted, f"raised {reason} {at}.") from None
-    if not isinstance(reward, (Real, np.bool_)):
-        raise _wrong_draw(family, accepted, f"returned {shortened(repr(reward))} {at}.")
-    return float(cast("float", reward))
-
-
-def _check_values(family: Own, rewards: NDArray[np.float64], mean: float) -> None:
-    low, high = family.reward_range if family.reward_range and family.bounded else (-inf, inf)
-    bad = ~np.isfinite(rewards) | (rewards < low) | (rewards > high)
-    if bad.any():
-        position = int(bad.argmax())
-        reward = float(rewards[position])
-        accepted = f"in [{low:g}, {high:g}], as bounded=True says" if isfinite(reward) else "finite"
-        raise _wrong_draw(
-            family,
-            f"a function whose rewards are {accepted}",
-            f"returned {reward:g} (bits {_bits(position)}, mean {mean:g}).",
-        )
-
-
-def _compiled_draw(family: Own) -> Callable[..., None]:
-    """A loop over the draw, compiled as in a simulation."""
-    draw = family.draw
+    tried, draw = _Tried("draw", family.draw, family.name), family.draw
+    in_python = [_in_python(family, tried, mean) for mean in means]
     compilable(draw)
 
     @compile_driver
@@ -248,48 +242,62 @@ def _compiled_draw(family: Own) -> Callable[..., None]:
         for e in range(len(rewards)):
             rewards[e] = 0.0 + draw(_bits(e), mean)
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Numba's, about types: a difference that matters shows in the rewards
-            fill(0.5, np.zeros(1))
-    except Exception as error:
-        raise _wrong_draw(
-            family,
-            "a function that Numba can compile: numbers, math and the functions of fedbandit.engine.streams, "
-            "no lists, texts or other objects",
-            f"does not compile: {_reason(lambda: compile_small(draw)(np.uint64(0), 0.5), error)}",
-        ) from None
-    return fill
+    may_use = "numbers, math and the functions of fedbandit.engine.streams"
+    tried.compiled(lambda: fill(0.5, np.zeros(1)), (np.uint64(0), 0.5), may_use)
+    for mean, expected in zip(means, in_python, strict=True):
+        rewards = np.zeros(_COMPILED)
+        fill(mean, rewards)
+        _compare(tried, rewards[:_IN_PYTHON], expected, mean)
+        _check_values(family, tried, rewards, mean)
+        _check_moments(family, tried, rewards, mean)
 
 
-def _reason(call: Callable[[], Any], error: Exception) -> str:
-    """What Numba says of the function by itself, in one line: of a call of it, it says much more."""
-    try:
-        call()
-    except Exception as own:
-        error = own
-    said = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if "NRT" in str(error):
-        return "it allocates memory, for a list or an array."
-    plain = [line for line in said if not line.startswith(("Failed in", "File ", "During:"))]
-    return shortened((plain or said or [type(error).__name__])[0], 200)
+def _in_python(family: Own, tried: _Tried, mean: float) -> list[float]:
+    """The rewards of some bits; the same when asked a second time."""
+
+    def one(e: int) -> float:
+        word = np.uint64(_bits(e))
+        place = f"(bits {int(word)}, mean {mean:g})"
+        return float(tried.called((word, mean), place, "a function that returns a number", (Real, np.bool_)))
+
+    rewards = [one(e) for e in range(_IN_PYTHON)]
+    _check_values(family, tried, np.array(rewards), mean)
+    for e, reward in enumerate(rewards):
+        if one(e) != reward:
+            raise tried.wrong(
+                "a function of bits and mean alone: uniform(bits), standard_normal(bits), next_bits(bits)",
+                f"returns different rewards for the same bits {_bits(e)} and mean {mean:g}.",
+            )
+    return rewards
 
 
-def _compare(family: Own, rewards: NDArray[np.float64], expected: list[float], mean: float) -> None:
+def _check_values(family: Own, tried: _Tried, rewards: NDArray[np.float64], mean: float) -> None:
+    low, high = family.reward_range if family.reward_range and family.bounded else (-inf, inf)
+    bad = ~np.isfinite(rewards) | (rewards < low) | (rewards > high)
+    if bad.any():
+        position = int(bad.argmax())
+        reward = float(rewards[position])
+        accepted = f"in [{low:g}, {high:g}], as bounded=True says" if isfinite(reward) else "finite"
+        raise tried.wrong(
+            f"a function whose rewards are {accepted}",
+            f"returned {reward:g} (bits {_bits(position)}, mean {mean:g}).",
+        )
+
+
+def _compare(tried: _Tried, rewards: NDArray[np.float64], expected: list[float], mean: float) -> None:
     """Numba's arithmetic differs from Python's for whole numbers of 64 bits; only rounding may differ here."""
     pairs = zip(rewards.tolist(), expected, strict=True)
     different = [(c, p) for c, p in pairs if not isclose(c, p, rel_tol=1e-9, abs_tol=1e-9)]
     if len(different) > _IN_PYTHON // 100:  # rounding may tip a comparison
         compiled, plain = different[0]
-        raise _wrong_draw(
-            family,
+        raise tried.wrong(
             "a function that means the same in Python and compiled",
             f"returned {plain:g} in Python and {compiled:g} compiled (mean {mean:g}). Compiled code keeps the values "
             "that globals had when it was first compiled, and bits must meet only np.uint64 in arithmetic.",
         )
 
 
-def _check_moments(family: Own, rewards: NDArray[np.float64], mean: float) -> None:
+def _check_moments(family: Own, tried: _Tried, rewards: NDArray[np.float64], mean: float) -> None:
     """Compare averages with what was declared; with infinite variance nothing can be said."""
     if family.variance == inf:
         return
@@ -305,8 +313,7 @@ def _check_moments(family: Own, rewards: NDArray[np.float64], mean: float) -> No
         )
     middle = float(np.median(grouped.mean(axis=1)))
     if abs(middle - mean) > 2.0 * sqrt(family.variance / size):
-        raise _wrong_draw(
-            family,
+        raise tried.wrong(
             "a function whose rewards have the mean that it is given: regret is computed from it",
             f"has a mean of about {middle:.3g} where {mean:g} was asked for ({len(rewards):,} draws).",
         )
@@ -318,10 +325,16 @@ def _check_moments(family: Own, rewards: NDArray[np.float64], mean: float) -> No
 @cache
 def _try_links(meets: FunctionType, code: str) -> None:
     """``code``: a digest of the rule, which may change under its name."""
+    tried = _Tried("edges_per_round", meets, meets.__qualname__)
     places = [(t, i, i + 1, (t * GOLDEN + i * 0.1) % 1.0) for t in range(1, 201) for i in range(3)]
-    plain = [_met(meets, *place) for place in places]
-    if plain != [_met(meets, *place) for place in places]:
-        raise _wrong_rule(meets, "a function of t, i, j and u alone", "answers differently when asked again.")
+
+    def in_python() -> list[bool]:
+        accepted, kinds = "a function that tells True or False", (bool, int, float, np.bool_)
+        return [bool(tried.called(place, f"in round {place[0]}", accepted, kinds)) for place in places]
+
+    plain = in_python()
+    if plain != in_python():
+        raise tried.wrong("a function of t, i, j and u alone", "answers differently when asked again.")
     compilable(meets)
 
     @_jit(error_model="numpy")
@@ -332,31 +345,9 @@ def _try_links(meets: FunctionType, code: str) -> None:
             met[e] = 1 if meets(t, i, j, places[e, 3]) else 0
         return met
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compiled = [bool(answer) for answer in answers(np.array(places))]
-    except Exception as error:
-        said = _reason(lambda: compile_small(meets)(1, 0, 1, 0.5), error)
-        accepted = "a function that Numba can compile: numbers and math, no lists, texts or other objects"
-        raise _wrong_rule(meets, accepted, f"does not compile: {said}") from None
+    answered = tried.compiled(lambda: answers(np.array(places)), (1, 0, 1, 0.5), "numbers and math")
+    compiled = [bool(answer) for answer in answered]
     if compiled != plain:
         place = places[[c != p for c, p in zip(compiled, plain, strict=True)].index(True)]
         hint = f"differs for (t, i, j, u) = {place}. Compiled code keeps the values that globals had at first."
-        raise _wrong_rule(meets, "a function that means the same in Python and compiled", hint)
-
-
-def _met(meets: Any, t: int, i: int, j: int, u: float) -> bool:
-    accepted = "a function that tells True or False"
-    try:
-        answer: Any = meets(t, i, j, u)
-    except Exception as error:
-        reason = shortened(f"{type(error).__name__}: {error}", 200)
-        raise _wrong_rule(meets, accepted, f"raised {reason} in round {t}.") from None
-    if not isinstance(answer, (bool, int, float, np.bool_)):
-        raise _wrong_rule(meets, accepted, f"returned {shortened(repr(answer))}.")
-    return bool(cast(Any, answer))
-
-
-def _wrong_rule(meets: FunctionType, accepted: str, hint: str) -> InvalidArgument:
-    return InvalidArgument("edges_per_round", meets.__qualname__, accepted, f"It {hint}")
+        raise tried.wrong("a function that means the same in Python and compiled", hint)
