@@ -102,7 +102,7 @@ def test_a_sweep_is_what_its_experiments_are(file, tmp_path):
     assert table["epsilon"].values.tolist() == [np.inf, 0.5, 5.0]
     np.testing.assert_allclose(table["regret"][1, 2], results[1].regret[2, :, :, -1].mean("agent"))
     figure = sweep_figure(table)
-    assert [axes.get_xlabel().split(" ")[0] for axes in figure.axes] == ["$\\lambda_2$", "number", "privacy"]
+    assert [axes.get_xlabel().split(" ")[0] for axes in figure.axes] == ["graph,", "number", "privacy"]
     means = table["regret"].mean("trial")
     drawn = {tuple(np.round(line.get_ydata(), 6)) for line in figure.axes[1].lines}
     assert tuple(np.round(means[[0, 1], 0].values, 6)) in drawn  # Gossip_UCB on paths of 3 and 5
@@ -117,6 +117,7 @@ def test_finished_parts_are_not_run_again(file, tmp_path, monkeypatch):
     parts = sweep._parts_of(experiments[0], tmp_path / "resumed")
     assert len(parts) > 2
     ran = []
+    parts[0].path.parent.mkdir(parents=True)
     sweep.run_parts(parts[:2], lambda done, total: None)
     monkeypatch.setattr(
         sweep,
