@@ -330,9 +330,7 @@ def _given(question: Question, together: Curve, told: int | None, runner: _Runne
 
 
 def _same_batches(question: Question, told: int | None, other: int | None) -> bool:
-    sizes = [
-        first_size(expected, question.epsilon, question.arms, question.sites) for expected in (told, other)
-    ]
+    sizes = [first_size(expected, question.epsilon, question.arms, question.sites) for expected in (told, other)]
     return sizes[0] == sizes[1]
 
 
