@@ -169,7 +169,7 @@ def shares(quick: int) -> str:
     for num_agents, num_arms, gap in product(AGENTS, ARMS, SHARE_GAPS):
         world = World(num_agents, num_arms, gap, AGENTS[num_agents] // (4 * quick) + 1)
         for epsilon, horizon in product(SHARE_EPSILONS, DECISIONS):
-            sizes = [first_size(share, horizon, epsilon, num_arms) for share in SHARES]
+            sizes = [first_size(share, horizon, epsilon, num_arms, num_agents) for share in SHARES]
             found = world.at({str(size): FedBatch(epsilon, first_batch=size) for size in set(sizes)}, horizon)
             losses = [float(found[str(size)][0, -1]) for size in sizes]
             excess.append([loss - min(losses) for loss in losses])
@@ -183,9 +183,10 @@ def shares(quick: int) -> str:
     return "\n".join(lines)
 
 
-def first_size(share: float, decisions: int, epsilon: float, num_arms: int) -> int:
+def first_size(share: float, decisions: int, epsilon: float, num_arms: int, num_agents: int) -> int:
     """``rules.batch.first_size`` with another share."""
-    return ceil(min(default_first_batch(epsilon), max(share * decisions / num_arms, LEAST_FIRST_BATCH)))
+    most = default_first_batch(epsilon, num_agents)
+    return ceil(min(most, max(share * decisions / num_arms, LEAST_FIRST_BATCH)))
 
 
 def draw(measured: Measured, num_arms: int) -> None:

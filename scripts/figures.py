@@ -137,7 +137,7 @@ def epsilon(quick: bool = False) -> Figure:
     """The first release with one patient's reward changed, and what an observer can learn of it."""
     figure = Figure(figsize=(7.0, 3.0), layout="constrained")
     release, belief = figure.subplots(1, 2)
-    size, scale = default_first_batch(1.0), noise_scale(1.0, 1.0)
+    size, scale = default_first_batch(1.0, 10), noise_scale(1.0, 1.0)
     sums = np.linspace(1, 13, 600)
     for k, others in enumerate((6, 7)):
         density = size * np.exp(-np.abs(sums - others) / scale) / (2 * scale)

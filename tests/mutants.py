@@ -52,6 +52,8 @@ POLICIES = [  # FedBatch and other authors' policies, as defined
             "max(first_batch, ceil(min((growth - 1.0) * n, MAX_BATCH)))":
                 "max(first_batch - 1, ceil(min((growth - 1.0) * n, MAX_BATCH)))",
         }),
+    bug("few sites begin as many do", "default_first_batch",
+        "test_the_first_batch_grows_where_there_are_few_sites", swap={"max(ENOUGH_SITES / num_agents, 1.0)": "1.0"}),
     bug("batches are released without noise", "collect",
         "test_release_carries_noise", swap={"me.total[arm] + noise": "me.total[arm]"}),
     bug("releases weigh alike", "last_weight", CATCHING_UP, swap={"1.0 / (variance * precision)": "0.5"}),

@@ -59,13 +59,18 @@ def bernoulli(num_agents, num_arms, gap):
     ],
 )
 def test_the_first_batch_follows_from_the_expected_decisions(decisions, epsilon, arms, size):
-    assert first_size(decisions, epsilon, arms) == size
+    assert first_size(decisions, epsilon, arms, 10) == size
 
 
-@given(st.integers(1, 10**7), st.floats(0.01, 50.0), st.integers(2, 50))
-def test_a_first_batch_stays_within_its_bounds(decisions, epsilon, arms):
-    size = first_size(decisions, epsilon, arms)
-    assert min(LEAST_FIRST_BATCH, default_first_batch(epsilon)) <= size <= default_first_batch(epsilon)
+def test_few_decisions_weigh_more_than_few_sites():
+    assert first_size(None, 1.0, 5, 1) == 38
+    assert first_size(500, 1.0, 5, 1) == first_size(500, 0.1, 5, 10) == 25
+
+
+@given(st.integers(1, 10**7), st.floats(0.01, 50.0), st.integers(2, 50), st.integers(1, 50))
+def test_a_first_batch_stays_within_its_bounds(decisions, epsilon, arms, agents):
+    size, default = first_size(decisions, epsilon, arms, agents), default_first_batch(epsilon, agents)
+    assert min(LEAST_FIRST_BATCH, default) <= size <= default
     assert size <= max(LEAST_FIRST_BATCH, math.ceil(0.25 * decisions / arms))
 
 
@@ -82,7 +87,7 @@ def test_it_plays_as_with_that_first_batch(index):
 def test_a_live_site_begins_with_it():
     terms = replace(TERMS, policy=replace(FEW, epsilon=0.2))
     assert terms.first_batch == terms.mechanism().terms.first_batch == 50
-    assert replace(terms, policy=FedBatch(0.2)).first_batch == 60
+    assert replace(terms, policy=FedBatch(0.2), max_agents=None).first_batch == 60
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ def test_the_pooled_curve_is_that_of_a_direct_simulation():
 
 
 def test_before_the_first_releases_nobody_has_found_anything():
-    asked = question(epsilon=0.5)  # a first batch has 24 rewards
+    asked = question(epsilon=0.5, sites=10)  # a first batch has 24 rewards
     curve = player(asked).play(60, 50)
     assert curve.kept.at(40) == 0.0
     assert curve.kept.at(62) > 0.3

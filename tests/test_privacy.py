@@ -24,7 +24,7 @@ from fedbandit.policies import POLICIES
 from fedbandit.privacy.ledger import AlreadyReleased, Ledger
 from fedbandit.privacy.mechanism import Mechanism, ReleasedInterval
 from fedbandit.privacy.noise import GRID, from_grid, laplace, measurement_of, to_grid, to_steps
-from fedbandit.rules.batch import batch_size, default_first_batch
+from fedbandit.rules.batch import batch_size
 from fedbandit.rules.mean import last_end, trailing_zeros
 from fedbandit.world import graph
 from test_laws import SOURCE, imports_of
@@ -287,11 +287,11 @@ def test_release_carries_noise():
         noises.extend(drawn := laplace(epsilon, count))
         return drawn
 
-    mechanism, means = batches(noise=watched), []
+    mechanism, means = batches(first_batch=12, noise=watched), []
     for _ in range(48):
         if interval := mechanism.take(0, 1.0):
             means.append(mechanism.me.x_mean[0])
-            assert interval.last - interval.first + 1 == default_first_batch(1.0) == 12
+            assert interval.last - interval.first + 1 == 12
     assert len(noises) == len(means) == 4
     assert sum(noise != 0 for noise in noises) >= 3, "every release carries noise, not the first alone"
     assert means[0] == (12 * GRID + noises[0]) / 12  # in this order: else the last bit differed in 3 of 300 runs

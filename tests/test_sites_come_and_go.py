@@ -152,7 +152,11 @@ def test_only_what_is_named_depends_on_how_many_there_are(policy, counts):
     for num_agents in range(2, 101):
         terms = terms_in_steps(policy, num_agents, 3, 0.0, 1.0, counts)
         differ = {name for name in terms._fields if getattr(terms, name) != getattr(one, name)}
-        assert differ <= {*COUNTED}
+        assert differ <= {*COUNTED, "first_batch"}
+        counted = Mechanism(policy, 3, 3, 0.0, 1.0, counts=counts)
+        before = counted.terms
+        counted.count(num_agents)
+        assert {name for name in before._fields if getattr(before, name) != getattr(counted.terms, name)} <= {*COUNTED}
     assert not {*COUNTED} & {"epsilon", "epsilon_per_release", "noise_scale", "noise_variance", "first_batch", "growth"}
     assert one.share == (0.0 if counts == "patients" else 1.0)
 

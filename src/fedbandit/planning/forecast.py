@@ -330,7 +330,7 @@ def _given(question: Question, together: Curve, told: int | None, runner: _Runne
 
 
 def _same_batches(question: Question, told: int | None, other: int | None) -> bool:
-    sizes = [first_size(expected, question.epsilon, question.arms) for expected in (told, other)]
+    sizes = [first_size(expected, question.epsilon, question.arms, question.sites) for expected in (told, other)]
     return sizes[0] == sizes[1]
 
 
@@ -407,7 +407,7 @@ def patients_until_radius(question: Question, expected_decisions: int | None) ->
     The radius is the calibrated one, sqrt(2 log t V / N), for releases at the ends of batches. Patients whose rewards
     do not count yet are added.
     """
-    first = batch.first_size(expected_decisions, question.epsilon, question.arms)
+    first = batch.first_size(expected_decisions, question.epsilon, question.arms, question.sites)
     noise = batch.laplace_variance(batch.noise_scale(1.0, question.epsilon))
     factor = radii.calibrated_factor(radii.CALIBRATED_ALPHA)
     released, patients = 0, 0.0

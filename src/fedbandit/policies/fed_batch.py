@@ -475,9 +475,9 @@ class FedBatch:
       Where patients count, the agent's share of them stands for 1 / N.
     * ``radius``, for ``"ucb"``: ``"calibrated"`` is sqrt(2 log t V / N), without a theorem; ``"proved"`` holds on every
       network, graph and order of messages (docs/theorem.md), where the problem has ``gossip="releases"``.
-    * ``first_batch``: rewards in the first batch of an arm; default: 12 / epsilon, or fewer where one agent's
-      ``expected_decisions`` are few (``rules.batch.first_size``). A run warns if they cannot suffice. With the proved
-      radius: 24 + 24 / epsilon.
+    * ``first_batch``: rewards in the first batch of an arm; default: 12 / epsilon, sqrt(10 / N) times as many with
+      fewer than ten agents, or fewer where one agent's ``expected_decisions`` are few (``rules.batch.first_size``). A
+      run warns if they cannot suffice. With the proved radius: 24 + 24 / epsilon.
     * ``growth``: a batch makes the number of released rewards grow by this factor; default: 1.25, and 2 with the proved
       radius.
     * ``sigma``: the standard deviation of one reward, if known. Otherwise it is learnt (docs/fedbatch.md).
@@ -558,7 +558,9 @@ class FedBatch:
     def _schedule(self, setting: Setting) -> tuple[int, float, int]:
         """The first batch, the growth of batches, and with the proved radius the most releases that they allow."""
         if self.radius != "proved":
-            first = self.first_batch or batch.first_size(self.expected_decisions, self.epsilon, setting.num_arms)
+            num_agents = batch.ENOUGH_SITES if self.index == "kl" else setting.num_agents
+            expected = batch.first_size(self.expected_decisions, self.epsilon, setting.num_arms, num_agents)
+            first = self.first_batch or expected
             return first, float(self.growth or batch.BATCH_GROWTH), 0
         first = self.first_batch or proved.first_size(self.expected_decisions, self.epsilon, setting.num_arms)
         growth = float(self.growth or proved.GROWTH)

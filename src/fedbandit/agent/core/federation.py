@@ -152,8 +152,8 @@ class Federation:
       bounds what a lying neighbour can claim (docs/liars.md); None: 100 per second
     * ``shares``: a control arm, by name, and the least share of every other arm (docs/shares.md); None: the index alone
     * ``max_agents``: the most sites that may take part, 100 unless given. How many there are, sites learn from each
-      other. It bounds what a lying neighbour can claim, and how long messages are. An own policy is tried, and
-      plays, with this number of sites
+      other. It bounds what a lying neighbour can claim, and how long messages are; with fewer than ten, the first
+      batches of ``FedBatch`` are larger. An own policy is tried, and plays, with this number of sites
     * ``trusted``: the ``module:Class`` whose code this site agrees to run; not a term of the federation
     """
 
