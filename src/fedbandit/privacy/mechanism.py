@@ -57,6 +57,7 @@ def setting_in_steps(num_agents: int, num_arms: int, low: float, high: float, co
         unit=GRID / (high - low),
         rewards="bounded",
         counts=counts,
+        gossip="releases",
     )
 
 

@@ -1,0 +1,187 @@
+"""What a site's entry of an arm counts as: no more than honest sites could publish, whatever it says.
+
+It depends on the terms and on bulletins alone, not on clocks: sites with equal boards compute equal bits.
+
+* ``FedBatch``: the mean counts within the range and the noise of so many releases (``rules.influence``). The variance
+  follows from their number, by the schedule of batches. A weight is at most the terms' largest rate, and at most
+  ``largest_share`` of all; where sites count, all weigh the same.
+* Other policies: values are clamped to what their page can publish.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from math import inf, isclose
+from typing import NamedTuple
+
+from fedbandit.agent.core.bulletin import ArmEntry
+from fedbandit.agent.core.federation import SCALES, Federation
+from fedbandit.policies import FedBatch
+from fedbandit.privacy.noise import GRID
+from fedbandit.rules import batch, influence, proved
+from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
+
+__all__ = ["Counting", "Row"]
+
+Row = tuple[float, ...]
+
+MOST_RELEASES = 10_000
+"""Of an arm: more count as this many. The default schedule has 1,100 for 10^12 rewards."""
+
+ROUNDING = 1e-9
+"""By which a variance may differ, relatively, from the one that follows from the releases."""
+
+
+class Schedule(NamedTuple):
+    """What so many releases are, by the schedule of batches alone; as ``fed_batch.add_release`` computes it."""
+
+    rewards: int
+    precision: float
+    square: float
+    largest: float
+    noise: float
+
+
+class Counting:
+    """Counts entries by the terms of a federation."""
+
+    def __init__(self, terms: Federation) -> None:
+        """Nothing is computed yet."""
+        policy = terms.policy
+        self._terms, self._page = terms, terms.page_terms
+        self.num_columns = len(terms.page.published_names)
+        self.draws_noise = terms.page.noise_due is not None
+        """Whether releases hide rewards: then none may be drawn twice."""
+        self.takes_back = isinstance(policy, FedBatch)
+        """Whether a site that has lost its file goes on with its last bulletin; others begin anew."""
+        self._is_proved = isinstance(policy, FedBatch) and policy.radius == "proved"
+        self.has_weights = self.num_columns == 3 and self.takes_back
+        """Whether sites may count differently."""
+        self._schedules = [Schedule(0, 0.0, 0.0, 0.0, 0.0)]
+        self._coefficients: list[float] = []  # of the releases' noise, times the precision
+
+    # ---------------------------------------------------------------- one entry
+
+    def rows(self, entries: Iterable[ArmEntry]) -> dict[str, Row]:
+        """The rows that count, by arm; with FedBatch a site's weight counts before its first release."""
+        return {it.name: self.row(it) for it in entries if self.has_weights or it.releases > 0}
+
+    def row(self, entry: ArmEntry) -> Row:
+        """The row that counts."""
+        if not self.takes_back:
+            return self._page_row(entry)
+        if entry.releases == 0:
+            return (0.0, 0.0, self._weight(entry.row[WEIGHT])) if self.has_weights else (0.0,) * self.num_columns
+        known = self.schedule(entry.releases)
+        mean = influence.clamped(self._mean_said(entry), self._page.low, self._page.high, known.noise)
+        if self._is_proved:
+            return self._proved_row(entry, known, mean)
+        variance, said = self._variance(known, mean), entry.row[VARIANCE]
+        if isclose(said, variance, rel_tol=ROUNDING):
+            variance = said  # as the page has rounded it
+        return mean, variance, self._weight(entry.row[WEIGHT])
+
+    def mean_of(self, entry: ArmEntry) -> float | None:
+        """What never changes while an arm's releases do not; None: there is no such number."""
+        if entry.releases == 0 or not (self.takes_back or self.num_columns == 1):
+            return None
+        return entry.row[0]
+
+    def is_by_schedule(self, entry: ArmEntry) -> bool:
+        """Whether so many releases hold so many rewards."""
+        if not self.takes_back or entry.releases >= MOST_RELEASES:
+            return True
+        return entry.rewards == self.schedule(entry.releases).rewards
+
+    def _mean_said(self, entry: ArmEntry) -> float:
+        return entry.row[0] / self._page.share if self._is_proved else entry.row[MEAN]
+
+    def _weight(self, said: float) -> float:
+        if self._terms.counted == "sites":
+            return self._page.share
+        return min(max(said, 0.0), self._terms.largest_rate)
+
+    def _variance(self, known: Schedule, mean: float) -> float:
+        page = self._page
+        learnt = batch.learnt_reward_variance(
+            mean, 1.0 / known.precision, page.low, page.high, page.least_variance, page.most_variance
+        )
+        return batch.mean_variance(known.precision, known.square, page.most_variance, learnt)
+
+    def _proved_row(self, entry: ArmEntry, known: Schedule, mean: float) -> Row:
+        """As ``fed_batch.published_for_proof``."""
+        share = self._page.share
+        noise = proved.noise_of_mean(known.precision, known.square, self._page.most_variance)
+        releases = float(min(entry.releases, MOST_RELEASES))
+        return (
+            share * mean,
+            share,
+            releases,
+            share * share / known.precision,
+            share * share * noise,
+            share * known.largest,
+        )
+
+    def _page_row(self, entry: ArmEntry) -> Row:
+        """Of other pages: a mean, or a value and its weight."""
+        noise = self._page_noise(entry.rewards)
+        if self.num_columns == 1:
+            return (influence.clamped(entry.row[0], 0.0, GRID, noise),)
+        value, weight = entry.row
+        weight = min(max(weight, 0.0), 1.0)
+        return influence.clamped(value, 0.0, weight * GRID, noise), weight
+
+    def _page_noise(self, rewards: int) -> float:
+        """Of a sum of at most one draw for each level of a tree, over the number of rewards; of an own page any."""
+        scale: float = getattr(self._page, "noise_scale", 0.0)
+        if scale <= 0.0:
+            return 0.0
+        if self._terms.max_pulls is None:
+            return SCALES * scale / self._terms.first_batch
+        rewards = max(rewards, 1)
+        return influence.noise_quantile([scale / rewards] * rewards.bit_length())
+
+    def schedule(self, releases: int) -> Schedule:
+        """What so many releases are."""
+        known, page = self._schedules, self._page
+        for _ in range(len(known), min(releases, MOST_RELEASES) + 1):
+            last = known[-1]
+            size = batch.batch_size(last.rewards, page.first_batch, page.growth)
+            variance = batch.release_variance(size, page.most_variance, page.noise_variance)
+            precision = last.precision + 1.0 / variance
+            self._coefficients.append(page.noise_scale / (variance * size))
+            largest = proved.largest_coefficient(page.noise_scale, batch.last_weight(precision, variance), size)
+            noise = influence.noise_quantile([c / precision for c in self._coefficients])
+            square = last.square + batch.release_square(size, variance)
+            known.append(Schedule(last.rewards + size, precision, square, largest, noise))
+        return known[min(releases, MOST_RELEASES)]
+
+    # ---------------------------------------------------------------- all sites
+
+    def capped(self, rows: Sequence[Row | None]) -> tuple[list[Row], list[int]]:
+        """The rows of an arm as pages combine them; where patients count no weight is more than the largest share.
+
+        First among all sites, then among those that have released the arm: they are all that the estimate rests on.
+        """
+        versions = [0 if row is None else 1 for row in rows]
+        found = [self._nothing if row is None else row for row in rows]
+        if self.has_weights and self._terms.counted == "patients":
+            of_all = influence.water_level([row[WEIGHT] for row in found], self._terms.largest_share)
+            found = _cut(found, of_all, known_only=False)
+            of_known = influence.water_level(
+                [row[WEIGHT] for row in found if row[VARIANCE] > 0.0], self._terms.largest_share
+            )
+            found = _cut(found, of_known, known_only=True)
+        return found, versions
+
+    @cached_property
+    def _nothing(self) -> Row:
+        return (0.0,) * self.num_columns
+
+
+def _cut(rows: list[Row], level: float, known_only: bool) -> list[Row]:
+    if level == inf:
+        return rows
+    return [
+        (row[MEAN], row[VARIANCE], level) if row[WEIGHT] > level and (row[VARIANCE] > 0.0 or not known_only) else row
+        for row in rows
+    ]

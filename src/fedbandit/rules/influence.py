@@ -1,0 +1,67 @@
+"""Bounds how far one site can move what others compute from its numbers (beyond the paper).
+
+A site that lies can do no more than one that follows the protocol on rewards of its choice: its mean counts within the
+range of rewards and the noise that so many releases can have, its variance follows from their number, and its weight is
+at most a given share of all. So it moves an estimate by at most its own share of it, and the noise.
+"""
+
+from collections.abc import Sequence
+from math import inf, log, log1p, sqrt
+
+__all__ = ["QUANTILE", "clamped", "noise_quantile", "water_level"]
+
+QUANTILE = 14.0
+"""The noise of a release exceeds its quantile with probability at most e^-14 = 8e-7; then it is clamped. That moves the
+expectation of a mean by at most e^-14 of its noise's scale (docs/liars.md)."""
+
+_EXACT = 200
+"""With more releases Chernoff's bound is taken with one tilt, which is a little wider: the noise is small by then."""
+
+_TILTS = 64
+
+
+def noise_quantile(coefficients: Sequence[float]) -> float:
+    """The noise sum_i c_i L_i, L_i standard Laplace draws, is larger in size with probability at most e^-14.
+
+    One draw: P(|L| > t) = e^-t. Several: P(S > t) <= e^(psi(z) - z t), psi(z) = -sum log(1 - c_i^2 z^2), for every z
+    below 1 / max c_i (Chernoff), and the same below: half of e^-14 each. The best of some z is taken.
+    """
+    largest = max(coefficients, default=0.0)
+    if largest <= 0.0:
+        return 0.0
+    if len(coefficients) == 1:
+        return QUANTILE * largest
+    level, best = QUANTILE + log(2.0), inf
+    half_variance = sum(c * c for c in coefficients)
+    near = 1.0 / sqrt(half_variance / level + largest * largest)
+    tilts = [near] if len(coefficients) > _EXACT else [near, *((k + 0.5) / _TILTS / largest for k in range(_TILTS))]
+    for z in tilts:
+        psi = -sum(log1p(-((c * z) ** 2)) for c in coefficients)
+        best = min(best, (level + psi) / z)
+    return best
+
+
+def clamped(value: float, low: float, high: float, noise: float) -> float:
+    """A noisy mean of numbers in [low, high], no further outside than its noise can have taken it."""
+    return min(max(value, low - noise), high + noise)
+
+
+def water_level(weights: Sequence[float], share: float) -> float:
+    """The largest level L such that of weights min(w, L) none is more than this share of their sum.
+
+    Of weights in descending order the first k are cut where L = share (k L + the rest), that is L = share rest /
+    (1 - share k), lies below them. If there are too few sites for the share, all count alike. ``inf``: nothing is cut.
+    """
+    positive = sorted((w for w in weights if w > 0.0), reverse=True)
+    rest, cut = sum(positive), 0
+    level = inf
+    for w in positive:
+        if w <= share * (rest + cut * w) or cut + 1 >= len(positive):
+            break
+        rest, cut = rest - w, cut + 1
+        if share * cut >= 1.0:
+            return positive[-1]
+        level = share * rest / (1.0 - share * cut)
+        if level >= positive[cut]:
+            break
+    return level
