@@ -1,6 +1,5 @@
 """Changes the state file of an agent that is not running."""
 
-from fedbandit.agent.core.records import NoSuchNeighbour
 from fedbandit.agent.core.release_guard import Restored, records_of_new_incarnation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
@@ -8,14 +7,13 @@ from fedbandit.agent.process.clock import new_incarnation
 from fedbandit.agent.process.config import SiteConfig
 
 
-def change_neighbour(config: SiteConfig, neighbour: str, comes_back: bool) -> None:
-    """Record that a neighbour has left or returned."""
-    if comes_back and neighbour not in {it.name for it in config.neighbours}:
-        raise NoSuchNeighbour(f"{neighbour} is not among the neighbours in {config.path}")
+def change_members(config: SiteConfig, name: str, reason: str | None) -> None:
+    """Exclude a member, with a reason; None: include it again."""
     journal = _opened(config)
     try:
         site = Site(config.name, config.terms, journal.load())
-        journal.commit((site.join if comes_back else site.leave)(neighbour).records)
+        step = site.include(name) if reason is None else site.exclude(name, new_incarnation(), reason)
+        journal.commit(step.records)
     finally:
         journal.close()
 
