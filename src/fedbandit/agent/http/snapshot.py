@@ -254,6 +254,7 @@ def _arm_states(site: Site, answer: Answer) -> list[models.ArmState]:
             releases=site.releases[k],
             status=verdicts[k].status,
             changed_by=None if (change := verdicts[k].by) is None else change.by,
+            reason="" if change is None else change.reason,
             acknowledged_by=[it.site for it in receipts[k] if it.has_it],
             missing=[it.site for it in receipts[k] if not it.has_it],
             chance_best=answer.chances[k],

@@ -73,6 +73,7 @@ class ArmState(_StateModel):
     changed_by: str | None = Field(
         default=None, description="site whose change made it so; null: it was so from the start"
     )
+    reason: str = Field(default="", description="why, in that site's words")
     acknowledged_by: list[str] = Field(
         default=[], description="sites that have said that they know `changed_by`'s change; of stops alone"
     )
