@@ -9,8 +9,7 @@ from importlib.util import find_spec
 
 EXTRAS = {
     "agent": (
-        *("cryptography", "fastapi", "google.protobuf", "grpc", "httptools", "opendp", "prometheus_client"),
-        "uvicorn",
+        *("cryptography", "fastapi", "httptools", "opendp", "prometheus_client", "uvicorn", "websockets"),
     ),
     "cuda": ("numba_cuda",),
     "ray": ("ray",),

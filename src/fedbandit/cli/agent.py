@@ -88,7 +88,7 @@ def _run(config: Path, insecure: bool) -> None:
     if insecure:
         logging.getLogger("fedbandit.agent").warning(INSECURE)
     with plain_errors():
-        try_ports(site, insecure)
+        try_ports(site)
         running = Agent(site, tls)
 
     async def until_stopped() -> None:

@@ -295,7 +295,7 @@ MAX_HOURS, MAX_KEPT = 1e6, 10**8
 DIRECT = "none"
 """Instead of a proxy's URL: dial the neighbour itself, whatever the environment says."""
 
-_PROXY = re.compile(r"https?://([^\s/@]+@)?(?P<address>[^\s/@]+)/?")
+_PROXY = re.compile(r"http://([^\s/@]+@)?(?P<address>[^\s/@]+)/?")
 
 T = TypeVar("T")
 

@@ -34,12 +34,13 @@ from fedbandit.agent.core.release_guard import Mark, Presence, Restored
 from fedbandit.agent.core.site import Outcome, Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
+from fedbandit.agent.disk.secret_files import read_public
 from fedbandit.agent.disk.state_files import GONE, REPLACED, identity
 from fedbandit.agent.disk.witness import LASTS as WITNESS_LASTS
 from fedbandit.agent.disk.witness import Witness, memory_folder
 from fedbandit.agent.gossip.links import Links
 from fedbandit.agent.gossip.listener import Listener, Refusals
-from fedbandit.agent.gossip.tls import TlsFiles, read_crl
+from fedbandit.agent.gossip.tls import TlsFiles
 from fedbandit.agent.http.bodies import error_of
 from fedbandit.agent.http.events import Feed, timed
 from fedbandit.agent.http.snapshot import (
@@ -55,6 +56,7 @@ from fedbandit.agent.http.state import ArmChangeBody, ArmsBody, HistoryBody, Mem
 from fedbandit.agent.process.clock import LASTS, PatientClock, SteadyClock, both_clocks, new_incarnation
 from fedbandit.agent.process.config import ConfigError, SiteConfig, changed_at, check_insecure, read_config
 from fedbandit.agent.process.logs import ForgottenDecisions, RestartLog, WarningLog
+from fedbandit.checks import FileError, InvalidArgument
 from fedbandit.privacy.noise import measurement_of
 
 FREE_SPACE = 65_536
@@ -421,7 +423,7 @@ class Agent:
             except Exception as error:  # this task must survive any error
                 if (changed, str(error)) != said:
                     said = changed, str(error)
-                    known = isinstance(error, ConfigError | OSError | JournalError)
+                    known = isinstance(error, FileError | InvalidArgument | OSError | JournalError)
                     _LOG.error("the changed configuration was not applied: %s", error, exc_info=not known)
                 if not isinstance(error, ConfigError):
                     continue  # not the file's fault: try again
@@ -437,10 +439,8 @@ class Agent:
             raise ConfigError(f"{path}: name is {config.name!r}, but {self.config.name!r} is running; restart to apply")
         if self._tls is None:
             check_insecure(config, insecure=True)
-        crl = None
-        if config.tls is not None and self.config.tls is not None and config.tls.crl is not None:
-            crl = read_crl(config.tls.crl)
-        await self.links.refuse(config.refuse, crl)
+        files = None if self._tls is None else self.config.tls
+        await self.links.refuse(config.refuse, None if files is None or files.crl is None else read_public(files.crl))
         if config.refuse != self.config.refuse:
             _LOG.warning("applied [members] in %s: refused: %s", path.name, ", ".join(sorted(config.refuse)) or "nobody")
         await self.links.use(config.neighbours)
