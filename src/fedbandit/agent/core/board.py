@@ -2,15 +2,16 @@
 
 Of each site a board keeps a few bulletins, chosen by what they say and never by the order in which they came:
 
-* the newest, that with the highest place; and, since a conflict may take the newest away, the one before it;
+* the newest, that with the highest place; and, since a conflict may take the newest away, those before it;
 * the proof of a **conflict**, if there is one: two different bulletins with one place. Two processes write as one site,
   or somebody has its key. The lowest place counts, and there the two smallest digests;
 * with a conflict, the newest bulletin before it. The site counts with that until its operator has answered: until its
   newest bulletin ``answers`` for the place.
 
-So a board is a join-semilattice: ``merge`` is idempotent and commutative, and a place never falls. After two boards
-have exchanged what ``newer_than`` gives they are equal, and what is computed from them is equal bit for bit: sites are
-added up in the order of their names, and nothing depends on a clock (``core.counting``).
+So ``merge`` is idempotent and commutative, and a place never falls: a join-semilattice. Two boards that have exchanged
+what ``newer_than`` gives are equal; with conflicts of which only one knew, after three exchanges at most. What is
+computed from equal boards is equal bit for bit: sites are added up in the order of their names, and nothing depends on
+a clock (``core.counting``).
 
 A bulletin is verified before it is merged (``gossip.signatures``).
 """
@@ -22,7 +23,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from fedbandit.agent.core.arms import MAX_ADDED
-from fedbandit.agent.core.bulletin import CENTURY, NOWHERE, Bulletin, Place, Signed, decode
+from fedbandit.agent.core.bulletin import CENTURY, Bulletin, Place, Signed, decode
 from fedbandit.agent.core.counting import Counting, Row
 from fedbandit.agent.core.federation import Federation
 from fedbandit.checks import InvalidArgument
@@ -92,7 +93,7 @@ class Kept(NamedTuple):
 
 
 class BoardRow(NamedTuple):
-    """All that a board keeps of one site, as it is stored: at most seven bulletins. Merging them again restores it."""
+    """All that a board keeps of one site, as it is stored: at most eight bulletins. Merging them again restores it."""
 
     site: str
     kept: tuple[Kept, ...]
@@ -106,13 +107,19 @@ class _OfSite(NamedTuple):
 
     newest: Held
     before: Held | None  # the newest with a lower place
+    next: Held | None  # the newest before that: another board sends its newest, then the halves of a conflict
     conflict: Conflict | None
     counting: Held | None  # with which the site counts; None: there is a conflict, and nothing before it is here
-    late: Held | None  # the last that was none of these: the other half of a conflict may follow
+    late: Held | None  # the last that was not the newest: the other half of a conflict may follow
+    under: Held | None  # the newest before that, which would count then
 
     def candidates(self) -> Iterator[Held]:
-        seen = (self.newest, self.before, self.counting, self.late)
-        yield from {it.signed.digest: it for it in (*seen, *self.halves) if it is not None}.values()
+        """In the order in which another board, or this one after a restart, can make use of them.
+
+        The newest says what is answered; the halves of a conflict come one after the other.
+        """
+        seen = (self.newest, *self.halves, self.counting, self.before, self.next, self.late, self.under)
+        yield from {it.signed.digest: it for it in seen if it is not None}.values()
 
     @property
     def halves(self) -> tuple[Held, ...]:
@@ -120,16 +127,13 @@ class _OfSite(NamedTuple):
 
     @property
     def shared(self) -> tuple[Held, ...]:
-        """What another board must have, in the order in which it can make use of it."""
-        if self.conflict is None:
-            return (self.newest,)
-        first, second = self.halves
-        wanted = (first, second, self.counting, self.newest)
-        return tuple({it.signed.digest: it for it in wanted if it is not None}.values())
+        """What another board must have."""
+        wanted = {it.signed.digest for it in (self.newest, *self.halves, self.counting) if it is not None}
+        return tuple(it for it in self.candidates() if it.signed.digest in wanted)
 
     @property
     def version(self) -> Version:
-        if self.conflict is None:
+        if self.conflict is None:  # nearly always
             return Version(self.newest.place, self.newest.signed.digest)
         digests = sorted(it.signed.digest for it in self.shared)
         return Version(self.newest.place, sha256(b"".join(digests)).digest()[:16], self.conflict.place)
@@ -146,14 +150,16 @@ def _chosen(candidates: Iterable[Held], late: Held | None) -> _OfSite:
     newest = by_place[places[0]][0]
     answered = newest.bulletin.answers
     doubtful = [place for place in places if place > answered and len(by_place[place]) > 1]
-    before = by_place[places[1]][0] if len(places) > 1 else None
+
+    def newest_before(it: Held | Conflict | None) -> Held | None:
+        return None if it is None else next((by_place[place][0] for place in places if place < it.place), None)
+
     conflict, counting = None, newest
     if doubtful:
         conflict = Conflict(doubtful[-1], *by_place[doubtful[-1]][:2])
-        counting = next((by_place[place][0] for place in places if place < conflict.place), None)
-    found = _OfSite(newest, before, conflict, counting, None)
-    is_kept = late is None or any(it.signed.digest == late.signed.digest for it in found.candidates())
-    return found if is_kept else found._replace(late=late)
+        counting = newest_before(conflict)
+    before = newest_before(newest)
+    return _OfSite(newest, before, newest_before(before), conflict, counting, late, newest_before(late))
 
 
 # ---------------------------------------------------------------- the board
@@ -217,7 +223,7 @@ class Board:
         site, mine = bulletin.site, self._sites.get(bulletin.site)
         held = Held(bulletin, signed, now, self._counting.rows(bulletin.arms))
         if mine is None:
-            found = _OfSite(held, None, None, held, None)
+            found = _OfSite(held, None, None, None, held, None, None)
         else:
             is_late = held.place < mine.newest.place
             found = _chosen((*mine.candidates(), held), held if is_late else mine.late)
@@ -278,15 +284,12 @@ class Board:
 
     @staticmethod
     def _lacking(mine: _OfSite, theirs: Version | None) -> list[Signed]:
-        if theirs is None or mine.conflict is not None:
+        """Where there is a conflict, or will be, all that may count with it."""
+        if theirs is None:
             return [it.signed for it in mine.shared]
-        found: list[Held] = []
-        if theirs.conflict is not None and theirs.conflict > mine.newest.bulletin.answers:
-            below = [it for it in mine.candidates() if it.place < (theirs.conflict or NOWHERE)]
-            found += sorted(below, key=lambda it: it.place)[-1:]
-        if mine.newest.place >= theirs.place and mine.newest not in found:
-            found.append(mine.newest)
-        return [it.signed for it in found]
+        if mine.conflict is not None or theirs.conflict is not None or theirs.place == mine.newest.place:
+            return [it.signed for it in mine.candidates()]
+        return [mine.newest.signed] if mine.newest.place > theirs.place else []
 
     # ---------------------------------------------------------------- who counts
 
@@ -398,8 +401,7 @@ class Board:
         return [self._stored(site) for site in self.sites]
 
     def _stored(self, site: str) -> BoardRow:
-        kept = sorted(self._sites[site].candidates(), key=lambda it: (it.place, it.signed.digest))
-        return BoardRow(site, tuple(Kept(it.signed, it.since) for it in kept))
+        return BoardRow(site, tuple(Kept(it.signed, it.since) for it in self._sites[site].candidates()))
 
     def mark_saved(self, rows: Iterable[BoardRow]) -> None:
         """These are on disk, as they were."""
