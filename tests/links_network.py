@@ -17,12 +17,19 @@ from cryptography.x509.oid import NameOID
 
 from fedbandit.agent.core.board import Board
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
+from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.gossip import frames
+from fedbandit.agent.gossip.connection import Connection, dial
 from fedbandit.agent.gossip.links import Links
-from fedbandit.agent.gossip.tls import TlsFiles
+from fedbandit.agent.gossip.tls import TlsFiles, client_context, spoken_to
 from fedbandit.agent.process.config import Address, Neighbour
-from processes import terms
+from fedbandit.policies import FedBatch
 
 DAY = timedelta(days=1)
+
+
+def terms(**policy):
+    return Federation("trial", ("A", "B"), 0.0, 1.0, FedBatch(**({"epsilon": 1.0} | policy)))
 
 
 class Authority:
@@ -134,10 +141,10 @@ class Party:
 
     def __init__(self, name, tls, federation=None, durable=None, refused=None):
         self.name, self.tls, self.told = name, tls, []
-        self.federation = federation or terms(3)
+        self.federation = federation or terms()
         self.site = durable or BoardSite(name, self.federation)
         self.links = Links(
-            name, self.federation, self.site, tls, time.time, Random(name), None, lambda *it: self.told.append(it)
+            name, self.federation, self.site, tls, time.time, Random(), None, lambda *it: self.told.append(it)
         )
         self.listener = None
         self.neighbours = {}
@@ -168,6 +175,46 @@ class Party:
 
     def publish(self, **fields):
         return self.site.publish(self.links, **fields)
+
+
+class Caller:
+    """Somebody who dials a party and says what he likes."""
+
+    def __init__(self, party, tls, word=""):
+        self.tls, self.frames, self.error, self.ended = tls, [], None, False
+        context = None if tls is None else client_context(tls)
+        said = spoken_to(party.name, word) if word else party.name
+        self.connection = Connection(context, (party.address, said))
+        self._address = party.address
+
+    async def __aenter__(self):
+        def opened(connection):
+            connection.received = lambda _, data: self.frames.append(frames.decode(data))
+            connection.lost = self._lost
+
+        self.connection.opened = opened
+        await dial(self.connection, self._address, None)
+        return self
+
+    async def __aexit__(self, *_):
+        self.connection.abort()
+
+    def _lost(self, _, error):
+        self.error, self.ended = error, True
+
+    def say(self, *said):
+        for frame in said:
+            self.connection.send(frame if isinstance(frame, bytes) else frames.encode(frame))
+
+    def have(self, site, federation=None, run=1, versions=None):
+        self.say(frames.Have(site, (federation or terms()).digest(), run, versions or {}))
+
+    def bulletin(self, signed, fingerprint):
+        self.say(frames.Certificate(signed.signer), frames.Bulletin(fingerprint, signed.signature, signed.body))
+
+    @property
+    def refusals(self):
+        return [it.words for it in self.frames if isinstance(it, frames.Refusal)]
 
 
 async def until(condition, within=10.0, every=0.005):

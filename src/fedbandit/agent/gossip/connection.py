@@ -235,7 +235,8 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(event, Request):
                 self._requested(event)
             elif isinstance(event, Response):
-                self.opened(self)
+                if self.is_open:
+                    self.opened(self)
             else:
                 self._framed(event)
         if not self._over and self._ws.handshake_exc is not None:

@@ -448,7 +448,7 @@ class Links:
         return link.connection is not None or status.failures == failures
 
     def _opened(self, connection: Connection) -> None:
-        """A connection is open, whoever has dialled: say what we have, and wait for the other's ``Have``."""
+        """A connection is open. The end that has dialled says what it has; the other one answers if it adopts it."""
         link = None if connection.who is None else self._links.get(connection.who.name)
         connection.received = self._greeted
         connection.lost = self._lost_unadopted
@@ -459,7 +459,8 @@ class Links:
                 link.not_open_yet.pop(0).abort()
             link.not_open_yet.append(connection)
         asyncio.get_running_loop().call_later(DEAD_AFTER, self._never_greeted, connection)
-        self._soon(self._say_have(connection), "have")
+        if connection.dialled:
+            self._soon(self._say_have(connection), "have")
 
     def _never_greeted(self, connection: Connection) -> None:
         if connection.received == self._greeted:
@@ -548,7 +549,12 @@ class Links:
         connection.lost = partial(self._lost, link)
         link.status.opened(self._clock(), connection.dialled)
         link.changed.set()
-        self._soon(self._answer(link, connection, have.versions), "answer")
+        self._soon(self._begin(link, connection, have.versions), "answer")
+
+    async def _begin(self, link: _Link, connection: Connection, theirs: Versions) -> None:
+        if not connection.dialled:
+            await self._say_have(connection)
+        await self._answer(link, connection, theirs)
 
     def _lost_unadopted(self, connection: Connection, error: Exception) -> None:
         link = None if connection.who is None else self._links.get(connection.who.name)
@@ -782,7 +788,7 @@ class Links:
         if link is not None:
             link.status.refused(words)
         connection.send(encode(Refusal(f"it refuses: {words}", terms)))
-        connection.close("refused")
+        connection.close(words)
 
     def _hear_refusal(self, link: _Link | None, connection: Connection, refusal: Refusal) -> None:
         """The other end refuses us, in words; if it has other terms, say in which they differ."""

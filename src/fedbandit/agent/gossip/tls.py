@@ -356,6 +356,7 @@ _CERTIFICATES = {
 }
 _IN_WORDS = {
     "TLSV1_ALERT_UNKNOWN_CA": "it refuses our certificate: another CA has signed it than those that it trusts",
+    "TLSV1_ALERT_DECRYPT_ERROR": "it refuses our certificate: another CA has signed it, of the same name as one it trusts",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it refuses our certificate: expired, or not valid yet, or its clock is wrong",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses our certificate: not valid yet, or its clock is wrong, or not readable",
     "SSLV3_ALERT_CERTIFICATE_REVOKED": "it refuses our certificate: revoked",
