@@ -8,7 +8,9 @@ at most a given share of all. So it moves an estimate by at most its own share o
 from collections.abc import Sequence
 from math import inf, log, log1p, sqrt
 
-__all__ = ["QUANTILE", "clamped", "noise_quantile", "water_level"]
+from fedbandit.rules.releases import MEAN, VARIANCE, between_sites
+
+__all__ = ["QUANTILE", "clamped", "distances", "noise_quantile", "water_level"]
 
 QUANTILE = 14.0
 """The noise of a release exceeds its quantile with probability at most e^-14 = 8e-7; then it is clamped. That moves the
@@ -65,3 +67,36 @@ def water_level(weights: Sequence[float], share: float) -> float:
         if level >= positive[cut]:
             break
     return level
+
+
+def distances(rows: Sequence[Sequence[float]], prior: float) -> list[float]:
+    """How many standard deviations each site's mean of an arm lies from what the others say; 0 before its release.
+
+    Rows are those of ``rules.releases.random_effects``, with as many sites as have a row. What the others say is their
+    mean with weights a_i = prior / (prior + V_i), and the variance of the difference is V_j + tau^2 + sum a_i^2 (V_i +
+    tau^2) / (sum a_i)^2: tau^2 is what ``between_sites`` makes of the others alone. So few sites, or sites that differ,
+    explain much.
+    """
+    known = [row for row in rows if row[VARIANCE] > 0.0]
+    if len(known) < 3:
+        return [0.0] * len(rows)
+    origin = known[0][MEAN]
+    a_sum, a_squares, a_first, a_second, a_variance = 0.0, 0.0, 0.0, 0.0, 0.0
+    for row in known:
+        a, x = prior / (prior + row[VARIANCE]), row[MEAN] - origin
+        a_sum, a_squares, a_first, a_second = a_sum + a, a_squares + a * a, a_first + a * x, a_second + a * x * x
+        a_variance += a * a * row[VARIANCE]
+    found: list[float] = []
+    for row in rows:
+        variance = row[VARIANCE]
+        if variance <= 0.0:
+            found.append(0.0)
+            continue
+        a, x = prior / (prior + variance), row[MEAN] - origin
+        weight, squares = a_sum - a, a_squares - a * a
+        mean = (a_first - a * x) / weight
+        deviations = max(a_second - a * x * x - weight * mean * mean, 0.0)
+        tau2 = between_sites(len(known) - 1, weight, squares, deviations, prior)
+        of_mean = (max(a_variance - a * a * variance, 0.0) + squares * tau2) / (weight * weight)
+        found.append(abs(x - mean) / sqrt(variance + tau2 + of_mean))
+    return found

@@ -26,6 +26,7 @@ from fedbandit.agent.core.arms import MAX_ADDED
 from fedbandit.agent.core.bulletin import CENTURY, Bulletin, Place, Signed, decode
 from fedbandit.agent.core.counting import Counting, Row
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.oddities import beyond_rate, oddities_of
 from fedbandit.checks import InvalidArgument
 
 __all__ = ["Board", "BoardRow", "Conflict", "Have", "Held", "Kept", "Outcome", "Version"]
@@ -181,6 +182,8 @@ class Board:
         self._unsaved: set[str] = set()
         self._counted: tuple[str, ...] | None = None  # until anything changes
         self._rows: dict[str, tuple[list[Row], list[int]]] = {}
+        self._odd: dict[str, list[str]] | None = None  # until anything changes
+        self._first: dict[str, tuple[float, int]] = {}  # when a site was first seen by this process, and its decisions
         self._draws: dict[str, dict[str, dict[int, tuple[int, float]]]] = {}
         self._drawn_twice: dict[str, str] = {}
         for row in rows:
@@ -237,8 +240,8 @@ class Board:
         if mine is not None and version == self._versions[site]:
             return Outcome("older", site, held)
         self._versions[site] = version
-        self._rows.clear()
-        self._counted = None
+        self._first.setdefault(site, (now, bulletin.decisions))
+        self._recount()
         old_halves = () if mine is None else mine.halves
         is_new = found.newest is held and (found.conflict is None or found.halves == old_halves)
         return Outcome("new" if is_new else "conflict", site, held)
@@ -310,7 +313,7 @@ class Board:
 
     def _recount(self) -> None:
         self._rows.clear()
-        self._counted = None
+        self._counted = self._odd = None
 
     def counted(self) -> tuple[str, ...]:
         """Whose rows count, by name."""
@@ -362,6 +365,20 @@ class Board:
         return tuple(has), tuple(lacks)
 
     # ---------------------------------------------------------------- what is wrong
+
+    def oddities(self, now: float) -> Mapping[str, tuple[str, ...]]:
+        """What of the sites that count does not fit, in words, by name (``core.oddities``)."""
+        counting = [it for name in self.counted() if (it := self._sites[name].counting) is not None]
+        if self._odd is None:
+            self._odd = oddities_of(self._counting, [(it.bulletin, it.rows) for it in counting])
+        found = {name: list(said) for name, said in self._odd.items()}
+        for it in counting:
+            since, before = self._first[it.bulletin.site]
+            if said := beyond_rate(self._terms, it.bulletin.decisions, before, now - since):
+                found.setdefault(it.bulletin.site, []).append(said)
+        for name, said in self._drawn_twice.items():
+            found.setdefault(name, []).append(said)
+        return {name: tuple(said) for name, said in found.items()}
 
     @property
     def drawn_twice(self) -> Mapping[str, str]:

@@ -152,7 +152,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=F
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """The bytes of a bulletin, signed. ``signer``: the SHA-256 of the signer's certificate; empty without TLS."""
+    """The bytes of a bulletin, signed. ``signer``: the certificates of the signer's key; empty without TLS."""
 
     body: bytes
     signature: bytes

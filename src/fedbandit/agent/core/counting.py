@@ -48,7 +48,8 @@ class Counting:
         """Nothing is computed yet."""
         policy = terms.policy
         self._terms, self._page = terms, terms.page_terms
-        self.num_columns = len(terms.page.published_names)
+        self.columns = terms.page.published_names
+        self.num_columns = len(self.columns)
         self.draws_noise = terms.page.noise_due is not None
         """Whether releases hide rewards: then none may be drawn twice."""
         self.takes_back = isinstance(policy, FedBatch)
@@ -56,6 +57,8 @@ class Counting:
         self._is_proved = isinstance(policy, FedBatch) and policy.radius == "proved"
         self.has_weights = self.num_columns == 3 and self.takes_back
         """Whether sites may count differently."""
+        self.prior: float = self._page.most_variance / batch.PRIOR_REWARDS if self.takes_back else 0.0
+        """The variance of a mean anywhere in the range."""
         self._schedules = [Schedule(0, 0.0, 0.0, 0.0, 0.0)]
         self._coefficients: list[float] = []  # of the releases' noise, times the precision
 
@@ -86,11 +89,16 @@ class Counting:
             return None
         return entry.row[0]
 
-    def is_by_schedule(self, entry: ArmEntry) -> bool:
-        """Whether so many releases hold so many rewards."""
-        if not self.takes_back or entry.releases >= MOST_RELEASES:
-            return True
-        return entry.rewards == self.schedule(entry.releases).rewards
+    def rewards_of(self, entry: ArmEntry) -> int | None:
+        """How many rewards so many releases hold; None: nobody knows."""
+        is_known = self.takes_back and entry.releases < MOST_RELEASES
+        return self.schedule(entry.releases).rewards if is_known else None
+
+    def said(self, entry: ArmEntry) -> Row:
+        """The row as an honest site would have it; before the first release only the weight matters."""
+        if entry.releases > 0 or not self.has_weights:
+            return entry.row
+        return 0.0, 0.0, entry.row[WEIGHT]
 
     def _mean_said(self, entry: ArmEntry) -> float:
         return entry.row[0] / self._page.share if self._is_proved else entry.row[MEAN]
@@ -112,14 +120,10 @@ class Counting:
         share = self._page.share
         noise = proved.noise_of_mean(known.precision, known.square, self._page.most_variance)
         releases = float(min(entry.releases, MOST_RELEASES))
-        return (
-            share * mean,
-            share,
-            releases,
-            share * share / known.precision,
-            share * share * noise,
-            share * known.largest,
-        )
+        squared = share * share
+        row = share * mean, share, releases, squared / known.precision, squared * noise, share * known.largest
+        is_right = all(isclose(x, y, rel_tol=ROUNDING) for x, y in zip(row, entry.row, strict=True))
+        return entry.row if is_right else row  # as the page has rounded it
 
     def _page_row(self, entry: ArmEntry) -> Row:
         """Of other pages: a mean, or a value and its weight."""
