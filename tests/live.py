@@ -26,7 +26,7 @@ class Driver(Agent):
     def __init__(self, folder, terms=TERMS, doubts=False, **changes):
         self._doubts = doubts
         here = Address("127.0.0.1", 0)
-        neighbours = tuple(Neighbour(name, None, 1.0) for name in NEIGHBOURS)
+        neighbours = tuple(Neighbour(name, None) for name in NEIGHBOURS)
         month = 30 * 24 * 3600.0
         path = folder / "site.toml"
         config = SiteConfig("north", folder, terms, None, here, None, None, month, 1000, neighbours, path)
@@ -97,7 +97,17 @@ class Served:
         """All that is on disk."""
 
         def read(driver):
-            tables = ("agent", "decision", "waiting", "kept", "known", "released", "link", "arm_change")
+            tables = (
+                "agent",
+                "decision",
+                "waiting",
+                "kept",
+                "known",
+                "released",
+                "neighbour",
+                "excluded",
+                "arm_change",
+            )
             return {table: driver.file.execute(f"SELECT * FROM {table}").fetchall() for table in tables}  # noqa: S608
 
         return self.call(read)

@@ -141,7 +141,7 @@ def outcome(call):
             [
                 "unknown key 'federation.max_agent'. Did you mean 'max_agents'? "
                 "Known: name, max_agents, arms, rewards, reward_window, default_reward, counts, "
-                "max_decisions_per_day, shares, policy",
+                "max_decisions_per_day, largest_share, shares, policy",
             ],
         ),
         ('name = "north"\n', "", "'name' is missing"),
@@ -486,7 +486,7 @@ def test_tokens_of_roles(write, tmp_path):
     ]
     alone = read_config(write(LEAST + "[listen]\nhttp = '0.0.0.0:80'\n[tokens]\napplication = 'application'\n"))
     assert mistakes(alone.path, lambda _: token_with(alone, "members")) == [
-        "no token has the right 'neighbours': see [tokens] in examples/site.toml"
+        "no token has the right 'members': see [tokens] in examples/site.toml"
     ]
 
 

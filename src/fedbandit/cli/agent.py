@@ -353,11 +353,15 @@ def _who_has(receipts: "list[ReceiptBody] | None", name: str) -> Generator[str]:
     if missing:
         they = "it gives" if len(missing) == 1 else "they give"
         yield (
-            f"NOT STOPPED EVERYWHERE: {_counted(len(missing), 'site')} {'has' if len(missing) == 1 else 'have'} not said "
-            f"so, and perhaps {they} {name!r} still. Tell their people by other means:"
+            f"NOT STOPPED EVERYWHERE: {_counted(len(missing), 'site')} {'has' if len(missing) == 1 else 'have'} not "
+            f"said so, and perhaps {they} {name!r} still. Tell their people by other means:"
         )
         for it in missing:
-            heard = "never" if it.last_heard is None else f"{datetime.fromtimestamp(it.last_heard, UTC):%Y-%m-%d %H:%M:%S} UTC"
+            heard = (
+                "never"
+                if it.last_heard is None
+                else f"{datetime.fromtimestamp(it.last_heard, UTC):%Y-%m-%d %H:%M:%S} UTC"
+            )
             yield f"  {it.site}: last heard {heard}"
 
 

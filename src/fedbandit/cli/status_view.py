@@ -138,8 +138,10 @@ def _agent(seen: AgentStatus, width: int) -> Iterator[RenderableType]:
         yield from (Text(_clean(it), "bold red") for it in seen.needs)
         return
     count = state.federation.num_agents
-    sites = f"{count:,} of {len(state.members):,} sites count" if len(state.members) > count else (
-        f"{count:,} site{'' if count == 1 else 's'}"
+    sites = (
+        f"{count:,} of {len(state.members):,} sites count"
+        if len(state.members) > count
+        else (f"{count:,} site{'' if count == 1 else 's'}")
     )
     federation = f"federation {state.federation.name}, {sites}, {state.federation.policy}"
     yield Text.assemble((_clean(state.name), "bold"), f"  {_clean(federation)}, version {_clean(state.version)}")

@@ -46,9 +46,7 @@ class LocalFederation:
     A context manager: it stops all processes at the end.
     """
 
-    def __init__(
-        self, folder: Path, terms: Federation, links: Iterable[tuple[str, str]], secure: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, terms: Federation, links: Iterable[tuple[str, str]], secure: bool = True) -> None:
         """Write certificates and configurations; nothing runs yet."""
         self.folder, self.terms, self.links, self.secure = folder, terms, list(links), secure
         self.names = tuple(dict.fromkeys(name for link in self.links for name in link))

@@ -98,9 +98,7 @@ def graph_of(text: str, agents: int | None) -> Graph:
     return graph
 
 
-def setting_of(
-    problem: str, graph: Graph, arms: int | None, epsilon: float, speed: float, seed: int
-) -> LocalSetting:
+def setting_of(problem: str, graph: Graph, arms: int | None, epsilon: float, speed: float, seed: int) -> LocalSetting:
     """The setting for the options of ``fedbandit up``."""
     seed = whole_number("--seed", seed, 0, 2**64 - 1)
     common = (

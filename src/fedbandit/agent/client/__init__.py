@@ -36,12 +36,12 @@ from fedbandit.agent.client.calls import (
     KnownDecision,
     LoggedDecision,
     NoArm,
-    NotANeighbour,
     Reported,
     TooLateToCancel,
     Unauthorised,
     Unavailable,
     UnknownDecision,
+    UnknownMember,
     Unreachable,
     error_of,
 )
@@ -60,12 +60,12 @@ __all__ = [
     "KnownDecision",
     "LoggedDecision",
     "NoArm",
-    "NotANeighbour",
     "Reported",
     "TooLateToCancel",
     "Unauthorised",
     "Unavailable",
     "UnknownDecision",
+    "UnknownMember",
     "Unreachable",
 ]
 

@@ -58,7 +58,7 @@ class InvalidRequest(AgentError):
     """The agent refused the request, and says what it accepts."""
 
 
-class NotANeighbour(AgentError):
+class UnknownMember(AgentError):
     """There is no such neighbour, or it has left."""
 
 
@@ -87,7 +87,7 @@ _KINDS: dict[str, type[AgentError]] = {
     "invalid_json": InvalidRequest,
     "key_reused": KeyReused,
     "no_arm": NoArm,
-    "not_a_neighbour": NotANeighbour,
+    "unknown_member": UnknownMember,
     "not_ready": Unavailable,
     "rewarded": TooLateToCancel,
     "too_large": InvalidRequest,

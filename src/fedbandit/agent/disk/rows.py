@@ -250,7 +250,9 @@ class BoardRows:
         for site, digest, body, signature, signer, since in self._file.execute(_READ_BOARD):
             kept = Kept(Signed(body, signature, signer), since)
             if kept.signed.digest != digest:
-                raise InvalidArgument(f"board[{site}]", digest.hex(), f"{kept.signed.digest.hex()}, as its content says")
+                raise InvalidArgument(
+                    f"board[{site}]", digest.hex(), f"{kept.signed.digest.hex()}, as its content says"
+                )
             found.setdefault(site, []).append(kept)
         return [BoardRow(site, tuple(kept)) for site, kept in found.items()]
 
@@ -294,7 +296,7 @@ class ArmRows:
     def read(self) -> Iterator[ArmChanged]:
         """All changes."""
         for name, content, accepted in self._file.execute(_READ):
-            change = change_from(content.encode())
+            change = change_from(content)
             if change.id != name:
                 raise InvalidArgument("arm_change", name, f"{change.id}, as its content says")
             yield ArmChanged(change, accepted)
@@ -302,7 +304,7 @@ class ArmRows:
     def write(self, record: ArmChanged) -> None:
         """Add a change, or note that it was accepted."""
         change = record.change
-        row = change.content.decode(), record.accepted
+        row = change.content, record.accepted
         if self._file.execute(_WRITE, (change.id, *row)).rowcount == 1:
             self._sums.put("arm_change", change.id, repr(row))
 

@@ -221,7 +221,7 @@ def _add_members(app: FastAPI, agent: "Agent") -> None:
         asked = ExcludeRequest()
         if said:
             bodies.check_type(request)
-            body = "left out, or an object such as {\"reason\": \"its data are wrong\"}"
+            body = 'left out, or an object such as {"reason": "its data are wrong"}'
             asked = bodies.read_model(said, ExcludeRequest, body, {"reason": "a text"})
         await agent.exclude(request.path_params["name"], asked.reason)
         return Response(status_code=204)

@@ -171,7 +171,9 @@ def _members(state: SiteState) -> Iterator[Metric]:
 
     yield _gauge("fedbandit_members_counted", "Sites whose numbers count here.", state.federation.num_agents)
     yield each("counts", "Whether its numbers count here.", [it.counts for it in members])
-    yield each("conflict", "Whether it has signed two bulletins with one number.", [bool(it.conflict) for it in members])
+    yield each(
+        "conflict", "Whether it has signed two bulletins with one number.", [bool(it.conflict) for it in members]
+    )
     yield each("oddities", "What does not fit in its numbers.", [len(it.oddities) for it in members])
     yield each("share_ratio", "Its largest share of an average here.", [it.share for it in members])
     yield each("bulletin_timestamp_seconds", "When its newest bulletin arrived.", [it.since for it in members])

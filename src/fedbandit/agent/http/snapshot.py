@@ -156,7 +156,7 @@ def site_state(
         answer=_answer_state(site, answer),
         rates=models.RatesState(decisions_per_minute=per_minute[0], rewards_per_minute=per_minute[1]),
         arms=_arm_states(site, answer),
-        arms_version=site.arms.version,
+        arms_version=len(site.arms.changes),
         arms_waiting=len(site.arms.waiting),
         neighbours=[_neighbour_state(name, status) for name, status in statuses.items()],
         members=_member_states(site, now),
@@ -286,7 +286,7 @@ def arms_body(site: Site) -> models.ArmsBody:
     """The arms as ``GET /v1/arms`` shows them."""
     arms = site.arms
     return models.ArmsBody(
-        version=arms.version,
+        version=len(arms.changes),
         arms=[
             models.ArmStatusBody(
                 name=name,
@@ -367,7 +367,7 @@ def _member_states(site: Site, now: float) -> list[models.MemberState]:
                 name=name,
                 counts=name in counted,
                 excluded=name in excluded,
-                refused=not {name}.intersection(counted, excluded) and board.counting(name) is not None,
+                refused=name not in counted and name not in excluded and board.counting(name) is not None,
                 incarnation=bulletin.incarnation,
                 number=bulletin.number,
                 made=bulletin.at / 1000.0,
@@ -419,7 +419,9 @@ def member_body(site: Site, name: str) -> models.MemberBody:
     """What a site has signed, as ``GET /v1/members/NAME`` shows it."""
     held, conflict = site.board.held(name), site.board.conflicts.get(name)
     if held is None:
-        raise HttpError(404, "unknown_member", "no bulletin of this site is here", "name", "one of 'members' in the state")
+        raise HttpError(
+            404, "unknown_member", "no bulletin of this site is here", "name", "one of 'members' in the state"
+        )
     halves: list[Held] = [] if conflict is None else [conflict.first, conflict.second]
     signers = {it.signed.signer for it in (held, *halves)} - {b""}
     return models.MemberBody(

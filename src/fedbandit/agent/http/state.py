@@ -80,8 +80,8 @@ class ArmState(_StateModel):
     missing: list[str] = Field(default=[], description="sites that have not said so yet; they may still give the arm")
     chance_best: float | None = Field(
         default=None,
-        description="chance that this is the best of the active arms, within 0.01, by the numbers of the index; null for a stopped arm, while an active one is unknown, and under fed_ucb, gossip_ucb and "
-        "own policies",
+        description="chance that this is the best of the active arms, within 0.01, by the numbers of the index; null "
+        "for a stopped arm, while an active one is unknown, and under fed_ucb, gossip_ucb and own policies",
     )
     behind: float | None = Field(
         default=None,
@@ -214,7 +214,9 @@ class NeighbourState(_StateModel):
     )
     received: int = Field(description="bulletins that came over this link since this process started, each once")
     sent: int = Field(description="bulletins sent over it since this process started")
-    failures: int = Field(description="attempts to dial it that failed, and connections lost, since this process started")
+    failures: int = Field(
+        description="attempts to dial it that failed, and connections lost, since this process started"
+    )
     refusals: int = Field(description="calls and messages from it that we refused, since this process started")
     last_error: str | None = Field(description="why there is no connection, or was none last; null: nothing went wrong")
 
@@ -240,7 +242,9 @@ class MemberArm(_StateModel):
     """What a site has said of one arm."""
 
     arm: str = Field(description="name of the arm")
-    mean: float | None = Field(description="mean of what it has released, noise included; null before its first release")
+    mean: float | None = Field(
+        description="mean of what it has released, noise included; null before its first release"
+    )
     releases: int = Field(description="how often it has released anything of the arm")
     rewards: int = Field(description="rewards in these releases")
     decisions: int = Field(description="decisions for the arm there")
@@ -258,7 +262,9 @@ class MemberState(_StateModel):
     made: float = Field(description="when it was made, by that site's clock, in seconds since 1970")
     since: float = Field(description="when it arrived here first, in seconds since 1970")
     decisions: int = Field(description="decisions that the site has made")
-    share: float | None = Field(description="its largest share of an average here, over arms; null where it does not count")
+    share: float | None = Field(
+        description="its largest share of an average here, over arms; null where it does not count"
+    )
     arms: list[MemberArm] = Field(description="what it has said of each arm")
     software: str = Field(description="version of its software")
     conflict: ConflictState | None = Field(default=None, description="two different bulletins with one number, if any")

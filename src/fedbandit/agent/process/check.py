@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from fedbandit.agent.core.arms import remarks_on_names
-from fedbandit.agent.core.notices import warnings_of_unlisted
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, holder_of, look_at
 from fedbandit.agent.disk.witness import memory_folder
 from fedbandit.agent.gossip.connection import Closed, Connection, dial
 from fedbandit.agent.gossip.frames import Frame, FrameError, Have, Refusal, decode, encode, terms_in
-from fedbandit.agent.gossip.links import TERMS_DIFFER, word
+from fedbandit.agent.gossip.links import TERMS_DIFFER
+from fedbandit.agent.gossip.links import _word as word  # pyright: ignore[reportPrivateUsage]
 from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, client_context, in_words, read_tls, spoken_to
 from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning
 from fedbandit.agent.process.clock import SMALL_STEP
@@ -76,9 +76,7 @@ async def check(config: SiteConfig, insecure: bool, now: datetime) -> list[Check
     if not config.neighbours:
         found.append(CheckResult("ok", "neighbours", "none: this site learns alone"))
     else:
-        found.append(
-            CheckResult("unknown", "their clocks", "a link does not tell the time: use NTP at every site")
-        )
+        found.append(CheckResult("unknown", "their clocks", "a link does not tell the time: use NTP at every site"))
     return found
 
 
@@ -167,8 +165,6 @@ def _data(config: SiteConfig, now: float) -> Iterator[CheckResult]:
         words = f"{path} is whole, and this site's: {site.decided} decisions, {sum(site.releases)} releases"
         yield CheckResult("ok", "data", words)
         yield from _clock(site.clock, now)
-        for words in warnings_of_unlisted(site, (it.name for it in config.neighbours)):
-            yield CheckResult("warning", "neighbours", words)
     elif path.exists():
         words = "it is this site's. A killed process has left its log, so the rest is checked at the start"
         yield CheckResult("unknown", "data", f"{path}: {words}")
@@ -234,7 +230,9 @@ async def _neighbour(config: SiteConfig, tls: TlsFiles | None, insecure: bool, n
     terms, digest = config.terms, config.terms.digest()
     try:
         said = await _asked(config, tls, neighbour, Have(config.name, digest, 1, {}))
-        theirs = terms_in(said, len(str(terms.terms())) + TERMS_DIFFER) if isinstance(said, Refusal) and said.terms else None
+        theirs = (
+            terms_in(said, len(str(terms.terms())) + TERMS_DIFFER) if isinstance(said, Refusal) and said.terms else None
+        )
     except FrameError as error:
         return CheckResult("error", about, f"{address} does not speak like an agent: {printable(str(error), _LONGEST)}")
     except Closed as error:
@@ -256,7 +254,8 @@ async def _asked(config: SiteConfig, tls: TlsFiles | None, neighbour: Neighbour,
     assert neighbour.address is not None  # noqa: S101 - the caller has looked
     frames: asyncio.Queue[Frame | Exception] = asyncio.Queue(4)
     connection = Connection(
-        None if tls is None else client_context(tls), (neighbour.address, spoken_to(neighbour.name, word(config.terms.digest(), neighbour.name)))
+        None if tls is None else client_context(tls),
+        (neighbour.address, spoken_to(neighbour.name, word(config.terms.digest(), neighbour.name))),
     )
 
     def judge(connection: Connection, _: bytes | None) -> str | None:

@@ -12,13 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 from fedbandit.agent.core.arms import ArmChange, Arms, ChangeKind
 from fedbandit.agent.core.bulletin import MAX_RUN
-from fedbandit.agent.core.decisions import Request, Retention, SiteDraws, draws_for
+from fedbandit.agent.core.decisions import Outcome, Request, Retention, SiteDraws, draws_for
 from fedbandit.agent.core.federation import Federation
-from fedbandit.agent.core.notices import warnings_of_forgetting, warnings_of_unlisted
 from fedbandit.agent.core.records import (
     ArmChanged,
     DecisionRecord,
@@ -31,7 +31,7 @@ from fedbandit.agent.core.records import (
     Stored,
 )
 from fedbandit.agent.core.release_guard import Mark, Presence, Restored
-from fedbandit.agent.core.site import Outcome, Site
+from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
 from fedbandit.agent.disk.secret_files import read_public
@@ -98,6 +98,7 @@ class Agent:
         self._listener: Listener | None = None
         self._random, self._started, self._began = secrets.SystemRandom(), time.time(), time.monotonic()
         self._problem: str | None = "starting"
+        self._software = version("fedbandit")
         self._changed, self._crl_changed = changed_at(config.path), self._crl_time(config)
         self._state_file: tuple[int, int] | None = None
         self._said_of_certificate: str | None = None
@@ -148,7 +149,10 @@ class Agent:
 
     def _make_site(self, stored: Stored) -> Site:
         keeps, presence = self.config.keep_rewards, self._presence
-        site = Site(self.config.name, self.terms, stored, presence=presence, keeps_rewards=keeps)
+        site = Site(
+            self.config.name, self.terms, stored, presence=presence, keeps_rewards=keeps, software=self._software
+        )
+        site.refuse(self.config.refuse)
         self._clock.catch_up(site.clock)
         return site
 
@@ -300,7 +304,9 @@ class Agent:
         return None if self._listener is None else self._listener.port
 
     async def hang_up(self) -> None:
-        """Close all links."""
+        """Close all links, once."""
+        if self._problem == "stopping":
+            return
         self._problem = "stopping"
         self.feed.close()
         for task in self._tasks:
@@ -409,6 +415,8 @@ class Agent:
             check_free_space(self.config.data)
             await self.site.do(_written_again)
             self.site.problem = None
+            await self._accept(self.config)  # the site was loaded anew
+            await self.links.refuse(self.config.refuse, None)
 
     async def _watch_configuration(self) -> None:
         """Apply changed neighbours, members to refuse, consent, and revoked certificates."""
@@ -442,7 +450,9 @@ class Agent:
         files = None if self._tls is None else self.config.tls
         await self.links.refuse(config.refuse, None if files is None or files.crl is None else read_public(files.crl))
         if config.refuse != self.config.refuse:
-            _LOG.warning("applied [members] in %s: refused: %s", path.name, ", ".join(sorted(config.refuse)) or "nobody")
+            _LOG.warning(
+                "applied [members] in %s: refused: %s", path.name, ", ".join(sorted(config.refuse)) or "nobody"
+            )
         await self.links.use(config.neighbours)
         if config.neighbours != self.config.neighbours:
             _LOG.info("applied the neighbours in %s", path.name)
@@ -508,8 +518,7 @@ class Agent:
         return self._past.history((await self.arms()).names)
 
     def _warnings(self, site: Site) -> list[str]:
-        unlisted = warnings_of_unlisted(site.links, (it.name for it in self.config.neighbours))
-        return [*site.warnings(), *warnings_of_forgetting(site, self.limits, self._clock.peek()), *unlisted]
+        return [*site.warnings(), *site.warnings_of_forgetting(self.limits, self._clock.peek())]
 
     def _notice_expiry(self) -> None:
         """Log once a day that the certificate expires soon."""

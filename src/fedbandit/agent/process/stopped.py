@@ -1,5 +1,8 @@
 """Changes the state file of an agent that is not running."""
 
+from collections.abc import Mapping
+
+from fedbandit.agent.core.bulletin import ArmEntry
 from fedbandit.agent.core.release_guard import Restored, records_of_new_incarnation
 from fedbandit.agent.core.site import Site
 from fedbandit.agent.disk.journal import STATE_FILE, JournalError, SqliteJournal
@@ -35,9 +38,12 @@ def restore(config: SiteConfig) -> Restored:
         )
     try:
         stored = journal.load()
-        incarnation, everything = max(new_incarnation(), stored.numbering.incarnation + 1), stored.numbering.decisions
-        incarnations = {name: max(incarnation, link.own_incarnation + 1) for name, link in stored.links.items()}
-        records, restored = records_of_new_incarnation(stored, config.terms, incarnation, everything, incarnations)
+        site = Site(config.name, config.terms, stored)
+        own, everything = site.board.held(config.name), stored.numbering.decisions
+        incarnation = max(new_incarnation(), site.presence.highest[0] + 1)
+        told: Mapping[str, ArmEntry] = {} if own is None else own.bulletin.by_arm
+        names = site.arms.names
+        records, restored = records_of_new_incarnation(stored, config.terms, names, incarnation, everything, told)
         journal.commit(records)
         journal.erase()
     finally:
