@@ -32,7 +32,7 @@ __all__ = ["Closed", "Connection", "dial"]
 
 PATH, SUBPROTOCOL = "/bulletins", Subprotocol("fedbandit.bulletins.1")
 
-SIZE = 65_536
+SIZE = 16_384
 """Bytes read at once."""
 
 ENOUGH = 65_536
@@ -351,8 +351,8 @@ class Connection(asyncio.BufferedProtocol):
         """The other end has closed."""
         if not self._over:
             self._ws.receive_eof()
-            if self._ws.handshake_exc is not None and self._error is None:
-                self._error = Closed("it closed the connection")
+            if self._tls is not None and not self._is_secure:
+                self._error = Closed("it closed the connection during the TLS handshake")
             self.transport.close()
         return False
 

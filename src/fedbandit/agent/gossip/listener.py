@@ -1,9 +1,9 @@
 """Accepts connections, and lets those in whose certificate names a neighbour. Strangers cannot keep neighbours out.
 
-A connection first says whom it means (TLS ClientHello). Until then it is *silent*; silent ones make room for others,
-the oldest first, but each has ``GUARANTEED`` seconds. Who shows there a word that only members of the federation know
-waits in a line of its own: strangers, however many and from whichever address, push out no member. Handshakes, which
-cost, begin at a bounded rate in each line.
+A connection first says whom it means (TLS ClientHello). Who shows there a word that only members of the federation
+know waits in a line of its own: strangers, however many and from whichever address, push out no member. Strangers make
+room for each other, the oldest first, but each connection has ``GUARANTEED`` seconds to say whom it means: accepting
+waits for that. Handshakes, which cost, begin at a bounded rate in each line.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ MEMBERS = 128
 GUARANTEED = 0.1
 """Seconds that a connection has to say whom it means, however large the crowd is: accepting waits for that."""
 
-HANDSHAKES, AT_ONCE = 50.0, 50
+HANDSHAKES, AT_ONCE = 20.0, 50
 """Handshakes in a second in each line; so many may be saved up."""
 
 TURN = 16
@@ -124,7 +124,7 @@ class _Unfinished:
     def __init__(self, caller: socket.socket, address: Address, now: float) -> None:
         self.caller, self.address, self.group, self.since = caller, address, _group_of(address.host), now
         self.said, self.is_member = b"", False
-        self.spoke = self.counted = self.over = False
+        self.counted = self.over = False
         self.deadline: asyncio.TimerHandle | None = None
         self.connection: Connection | None = None
 
@@ -154,6 +154,7 @@ class Listener:
         self._strangers: dict[str, dict[_Unfinished, None]] = {}
         self._members: dict[_Unfinished, None] = {}
         self._count = 0
+        self._resting: set[_Unfinished] = set()
         self._lines = _Line(self._start), _Line(self._start)  # members, strangers
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -167,6 +168,8 @@ class Listener:
         for listener in self._sockets:
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
+        for waiting in self._resting:
+            waiting.caller.close()
         for waiting in [*self._members, *(it for group in self._strangers.values() for it in group)]:
             self._end(waiting)
 
@@ -194,26 +197,24 @@ class Listener:
             caller.setblocking(False)
             waiting = _Unfinished(caller, Address(str(peer[0]), int(peer[1])), asyncio.get_running_loop().time())
             victim = self._in_the_way(waiting.group)
-            if victim is not None and not victim.spoke:
-                left = GUARANTEED - (waiting.since - victim.since)
-                if left > 0.0:
-                    self._rest(listener, left, lambda waiting=waiting: self._begin(waiting, listener))
-                    return
+            if victim is not None and (left := GUARANTEED - (waiting.since - victim.since)) > 0.0:
+                self._resting.add(waiting)
+                self._rest(listener, left, lambda waiting=waiting: self._begin(waiting, listener))
+                return
             self._begin(waiting, listener)
 
     def _in_the_way(self, group: str) -> _Unfinished | None:
-        """Who makes room for another stranger: the oldest silent one, else the oldest."""
+        """Who makes room for another stranger: the oldest from there, or of the largest crowd."""
         crowd = self._strangers.get(group, {})
         if len(crowd) < PER_ADDRESS:
             if self._count < IN_ALL:
                 return None
-            # The largest crowd, of those that have a silent one if there are any: whoever speaks stays.
-            crowd = max(self._strangers.values(), key=lambda it: (any(map(_is_silent, it)), len(it)))
-        return next(filter(_is_silent, crowd), next(iter(crowd)))
+            crowd = max(self._strangers.values(), key=len)
+        return next(iter(crowd))
 
     def _begin(self, waiting: _Unfinished, listener: socket.socket) -> None:
+        self._resting.discard(waiting)
         if listener.fileno() < 0:  # closed meanwhile
-            waiting.caller.close()
             return
         victim = self._in_the_way(waiting.group)
         if victim is not None:
@@ -224,6 +225,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         waiting.deadline = loop.call_later(DEADLINE, self._late, waiting)
         loop.add_reader(waiting.caller, self._hear, waiting)
+        self._hear(waiting)
 
     def _hear(self, waiting: _Unfinished) -> None:
         """Bytes have come, or the caller is gone."""
@@ -240,7 +242,6 @@ class Listener:
         if self._context is not None and not is_whole(waiting.said):
             return
         asyncio.get_running_loop().remove_reader(waiting.caller)
-        waiting.spoke = True
         if self._context is not None and means(server_name_in(waiting.said))[0] == self._word:
             self._remove(waiting)
             waiting.is_member = True
@@ -370,10 +371,6 @@ class _Line:
                 self._start(first)
         if self._waiting:
             self._timer = loop.call_later(1.0 / HANDSHAKES, self._go_on)
-
-
-def _is_silent(waiting: _Unfinished) -> bool:
-    return waiting.counted or not waiting.spoke
 
 
 def _group_of(host: str) -> str:
