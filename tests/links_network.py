@@ -85,11 +85,17 @@ class BoardSite:
     async def do(self, event):
         return event(self).result
 
+    def at_once(self, event):
+        return event(self).result
+
     async def shown(self, read):
         return read(self)
 
     def have(self):
         return self.board.have()
+
+    def newer_than(self, have):
+        return self.board.newer_than(have)
 
     def link(self, names):
         self.neighbours = names

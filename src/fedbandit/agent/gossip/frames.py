@@ -47,7 +47,7 @@ class FrameError(ValueError):
 
 @dataclass(frozen=True)
 class Have:
-    """What a site has of every site, with the hash of its terms; ``run`` tells its processes apart."""
+    """What a site has of every site, with the hash of its terms; ``run`` tells its processes apart; 0: it only asks."""
 
     site: str
     federation: str

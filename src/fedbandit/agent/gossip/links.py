@@ -38,7 +38,7 @@ from fedbandit.agent.gossip.tls import TlsFiles, client_context, in_words, spoke
 from fedbandit.agent.process.config import Address, Neighbour
 from fedbandit.checks import InvalidArgument, printable
 
-__all__ = ["SILENT_AFTER", "Links", "NeighbourStatus"]
+__all__ = ["SILENT_AFTER", "Links", "NeighbourStatus", "word"]
 
 HAVE_EVERY = 30.0
 """Seconds between two ``Have`` on a link."""
@@ -288,7 +288,7 @@ class Links:
     def listen(self, address: Address) -> Listener:
         """Bind an address; the listener's ``start`` begins to accept."""
         self._listener = Listener(
-            address, self._tls, _word(self._digest, self._name), self._judge, self._opened, self._refused
+            address, self._tls, word(self._digest, self._name), self._judge, self._opened, self._refused
         )
         return self._listener
 
@@ -319,19 +319,19 @@ class Links:
         if crl is not None:
             self._signatures.revoke(crl)
         self._unwanted = frozenset(names)
-        await self._apply_refusals()
+        self._apply_refusals()
         for link in self._links.values():
             for connection in (link.connection, *link.not_open_yet):
                 if connection is not None and (found := self._unwelcome(link.name, connection)) is not None:
                     self._refuse(link, connection, *found)
 
-    async def _apply_refusals(self) -> None:
+    def _apply_refusals(self) -> None:
         """Tell the site whose rows do not count: those refused, and those whose bulletin a revoked key has signed."""
         board = self._durable.in_memory.board
         held = {name: it.signed.signer for name in board.sites if (it := board.held(name)) is not None}
         self._revoked = {site for site, signer in held.items() if self._signatures.is_revoked(signer)}
         names = self._unwanted | frozenset(self._revoked)
-        await self._durable.do(lambda site: site.refuse(names))
+        self._durable.at_once(lambda site: site.refuse(names))
 
     async def close(self) -> None:
         """End all links."""
@@ -412,7 +412,7 @@ class Links:
         """Dial once, and wait until the link is adopted or has failed; False if the neighbour refuses us."""
         neighbour, status = link.status.neighbour, link.status
         assert neighbour.address is not None  # noqa: S101 - else nobody dials
-        said = spoken_to(neighbour.name, _word(self._digest, neighbour.name))
+        said = spoken_to(neighbour.name, word(self._digest, neighbour.name))
         connection = Connection(self._context, (neighbour.address, said))
 
         def judge(connection: Connection, _: bytes | None) -> str | None:
@@ -498,6 +498,10 @@ class Links:
         if have.federation != self._digest:
             words = f"{have.site} follows other terms of the federation than {self._name}"
             self._refuse(link, connection, "other terms", words, self._own_terms)
+            return
+        if have.run == 0:
+            connection.send(encode(Have(self._name, self._digest, self._run, {})))
+            connection.close("asked and answered")
             return
         connection.received = self._received
         self._decide(link, connection, have)
@@ -599,8 +603,8 @@ class Links:
 
     async def _answer(self, link: _Link, connection: Connection, theirs: Versions) -> None:
         """Send what the other end lacks."""
-        lacking = await self._durable.shown(lambda site: site.board.newer_than(theirs))
-        await self._durable.do(lambda site: site.receive_have(link.name, theirs))
+        self._durable.at_once(lambda site: site.receive_have(link.name, theirs))
+        lacking = await self._durable.shown(lambda site: site.newer_than(theirs))
         if link.connection is connection:
             found: dict[str, tuple[Signed, ...]] = {}
             for signed in lacking:
@@ -684,7 +688,7 @@ class Links:
                 verdicts = await self._verified(batch)
                 if link.connection is not None:
                     link.connection.spend(loop.time() - began)
-                await self._merge(link, [it for it, error in zip(batch, verdicts, strict=True) if error is None])
+                self._merge(link, [it for it, error in zip(batch, verdicts, strict=True) if error is None])
                 for it, error in zip(batch, verdicts, strict=True):
                     if isinstance(error, Forged):
                         self._rest(link, it, str(error))
@@ -736,29 +740,20 @@ class Links:
             return error
         return None
 
-    async def _merge(self, link: _Link, genuine: list[_Waiting]) -> None:
-        """Merge and pass on; nothing here waits for the disk before it is passed on."""
-        now = self._clock()
-
-        def event(site: Any, waiting: _Waiting) -> Any:
-            step = site.merge(waiting.signed, link.name, now)
-            kind = step.result.outcome.kind
-            if kind in ("new", "conflict") and waiting.site != self._name:
-                is_doubtful = site.have()[waiting.site].conflict is not None
-                bulletins = site.board.to_send(waiting.site) if is_doubtful else [waiting.signed]
-                self._pass_on(waiting.site, tuple(bulletins), link)
-            return step
-
-        done = await asyncio.gather(
-            *(self._durable.do(partial(event, waiting=it)) for it in genuine), return_exceptions=True
-        )
-        for waiting, result in zip(genuine, done, strict=True):
-            if isinstance(result, InvalidArgument):
-                self._not_accepted(link, waiting.site, str(result))
-            elif isinstance(result, Exception) and not isinstance(result, JournalError):
-                raise result
-        if any(it.site in self._revoked for it in genuine):  # it may have a new certificate
-            await self._apply_refusals()
+    def _merge(self, link: _Link, genuine: list[_Waiting]) -> None:
+        """Merge and pass on; nothing here waits for the disk."""
+        is_renewed = False
+        for it in genuine:
+            try:
+                merged = self._durable.at_once(lambda site, it=it: site.merge(it.signed, link.name, self._clock()))
+            except InvalidArgument as error:
+                self._not_accepted(link, it.site, str(error))
+                continue
+            if merged.outcome.kind in ("new", "conflict") and it.site != self._name:
+                self._pass_on(it.site, tuple(self._durable.in_memory.board.to_send(it.site)), link)
+            is_renewed = is_renewed or it.site in self._revoked  # it may have a new certificate
+        if is_renewed:
+            self._apply_refusals()
 
     def _not_accepted(self, link: _Link, site: str, words: str) -> None:
         self._refused("bulletin", f"of {site}, from {link.name}: {words}")
@@ -861,7 +856,7 @@ class Links:
         return task
 
 
-def _word(digest: str, name: str) -> str:
+def word(digest: str, name: str) -> str:
     """What those who know the terms of the federation say to a site, in 32 letters."""
     return hmac.new(digest.encode(), name.encode(), "sha256").hexdigest()[:32]
 

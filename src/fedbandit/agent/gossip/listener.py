@@ -19,7 +19,7 @@ from fedbandit.agent.gossip.connection import Connection
 from fedbandit.agent.gossip.tls import TlsFiles, WrongName, in_words, means, reason_of, server_context
 from fedbandit.agent.process.config import Address
 
-__all__ = ["Listener", "Refusals"]
+__all__ = ["Listener", "Refusals", "listening"]
 
 DEADLINE = 3.0
 """Seconds from connecting until the link must be open."""
@@ -149,7 +149,7 @@ class Listener:
         """Bind the address; ``start`` begins to accept. ``word``: what members say to this site."""
         self._word, self._judge, self._opened, self._refused = word, judge, opened, refused
         self._context: ssl.SSLContext | None = None if tls is None else server_context(tls)
-        self._sockets = _listening(address)
+        self._sockets = listening(address)
         self.port: int = self._sockets[0].getsockname()[1]
         self._strangers: dict[str, dict[_Unfinished, None]] = {}
         self._members: dict[_Unfinished, None] = {}
@@ -381,7 +381,7 @@ def _group_of(host: str) -> str:
     return str(address.ipv4_mapped or address.packed[:8].hex())
 
 
-def _listening(address: Address) -> list[socket.socket]:
+def listening(address: Address) -> list[socket.socket]:
     """Sockets on all addresses that a host name has; ``::`` takes calls over IPv4, too."""
     listeners: list[socket.socket] = []
     port = address.port
