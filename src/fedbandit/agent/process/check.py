@@ -20,8 +20,7 @@ from fedbandit.agent.disk.journal import STATE_FILE, JournalError, holder_of, lo
 from fedbandit.agent.disk.witness import memory_folder
 from fedbandit.agent.gossip.connection import Closed, Connection, dial
 from fedbandit.agent.gossip.frames import Frame, FrameError, Have, Refusal, decode, encode, terms_in
-from fedbandit.agent.gossip.links import TERMS_DIFFER
-from fedbandit.agent.gossip.links import _word as word  # pyright: ignore[reportPrivateUsage]
+from fedbandit.agent.gossip.links import TERMS_DIFFER, word
 from fedbandit.agent.gossip.tls import TlsFiles, certificates_in, client_context, in_words, read_tls, spoken_to
 from fedbandit.agent.http.snapshot import EXPIRY_WARNING, INSECURE, certificate_warning
 from fedbandit.agent.process.clock import SMALL_STEP
@@ -229,7 +228,7 @@ async def _neighbour(config: SiteConfig, tls: TlsFiles | None, insecure: bool, n
         return CheckResult("error", about, f"{address}: {in_words(error)}")
     terms, digest = config.terms, config.terms.digest()
     try:
-        said = await _asked(config, tls, neighbour, Have(config.name, digest, 1, {}))
+        said = await _asked(config, tls, neighbour, Have(config.name, digest, 0, {}))
         theirs = (
             terms_in(said, len(str(terms.terms())) + TERMS_DIFFER) if isinstance(said, Refusal) and said.terms else None
         )
@@ -274,13 +273,12 @@ async def _asked(config: SiteConfig, tls: TlsFiles | None, neighbour: Neighbour,
         async with asyncio.timeout(PATIENCE):
             await dial(connection, neighbour.address, neighbour.proxy)
             connection.lost = lambda _, error: frames.put_nowait(error)
+            connection.send(encode(own))
             while True:
                 frame = await frames.get()
                 if isinstance(frame, Exception):
                     raise frame
-                if isinstance(frame, Have) and frame.federation != own.federation:
-                    connection.send(encode(own))
-                elif isinstance(frame, Have | Refusal):
+                if isinstance(frame, Have | Refusal):
                     return frame
     finally:
         connection.abort()

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 
 from fedbandit.agent.disk.journal import STATE_FILE
 from fedbandit.agent.disk.state_files import may_be_there
-from fedbandit.agent.gossip.listener import _listening as listening_for_neighbours  # pyright: ignore[reportPrivateUsage]
+from fedbandit.agent.gossip.listener import listening as listening_for_neighbours
 from fedbandit.agent.http.access import LOOPBACK
 from fedbandit.agent.http.api import make_app
 from fedbandit.agent.http.server import http_server, listening
