@@ -1,7 +1,7 @@
 """What a site promises, and warnings that belong to no other part: of its policy, and of members of the federation."""
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedbandit.agent.core.answer import Holdout
@@ -131,7 +131,9 @@ def warnings_of_arms(arms: Arms, shares: Shares | None) -> tuple[str, ...]:
 # ---------------------------------------------------------------- members
 
 
-def warnings_of_members(board: Board, own: str, excluded: Collection[str]) -> Iterator[str]:
+def warnings_of_members(
+    board: Board, own: str, excluded: Collection[str], drawn_twice: Mapping[str, str]
+) -> Iterator[str]:
     """Sites as which two processes speak, that have released rewards twice, or that do not count here."""
     for name, it in board.conflicts.items():
         if name != own:
@@ -140,9 +142,8 @@ def warnings_of_members(board: Board, own: str, excluded: Collection[str]) -> It
                 f"{it.place[0]}. It counts with what it had said before. Its operator should stop one, and confirm the "
                 "other."
             )
-    for name, words in board.drawn_twice.items():
-        if name != own:
-            yield f"{name} may have released rewards twice: {words}. Tell its operator."
+    for name, words in drawn_twice.items():
+        yield f"{name} may have released rewards twice: {words}. Tell its operator."
     for name in excluded:
         yield Note(f"{name} is excluded here: what it says does not count. 'fedbandit include {name}' ends that.")
 

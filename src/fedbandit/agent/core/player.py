@@ -3,7 +3,7 @@
 A page counts in steps of the grid; what people see is in units of the reward: here it is converted.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedbandit.agent.core.board import Board
@@ -207,9 +207,13 @@ class Player:
 
 
 def taken_back(
-    terms: Federation, names: Sequence[str], stored: Stored, entries: Mapping[str, ArmEntry]
+    terms: Federation,
+    names: Sequence[str],
+    stored: Stored,
+    entries: Mapping[str, ArmEntry],
+    unreleased: Collection[str],
 ) -> list[Record]:
-    """Records of what an earlier file had released of arms of which this one has released nothing.
+    """Records of what an earlier file had released of arms of which this one has released nothing itself.
 
     Rewards of the open batch stay in it. Nothing if the page cannot.
     """
@@ -221,12 +225,12 @@ def taken_back(
     mechanism = terms.mechanism(num_arms=len(names))
     for k, name in enumerate(names):
         it, fields = entries.get(name), stored.known.get(k)
-        if it is None or not 0 < it.releases <= MOST_TAKEN_BACK or (fields is not None and fields["releases"] > 0):
+        if it is None or name not in unreleased or not 0 < it.releases <= MOST_TAKEN_BACK:
             continue
         mechanism.take_back(k, it.releases, it.row)
         row = mechanism.kept(k)
         if fields is not None:
-            row |= {"n": row["n"] + fields["n"], "total": fields["total"]}
+            row |= {"n": row["n"] + fields["n"] - fields["released"], "total": fields["total"]}
         known.append(Known(k, row))
         released.append(Released(k, 0, row["released"]))
     if known and NO_ARM not in stored.known:

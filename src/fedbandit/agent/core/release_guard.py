@@ -35,6 +35,7 @@ __all__ = [
     "Mark",
     "Presence",
     "Restored",
+    "drew_again",
     "records_of_new_incarnation",
 ]
 
@@ -103,6 +104,7 @@ class Presence:
         """The highest own place that is known here, whoever made it."""
         self.answers = NOWHERE
         """The operator answers for all own conflicts up to this place."""
+        self._incarnation = 0  # of this file's bulletins
         self.drawn_twice: dict[str, str] = {}
         """What shows that this process has drawn again what a neighbour had seen, by neighbour."""
         self._runs = {run}
@@ -136,7 +138,7 @@ class Presence:
 
     def _open(self, incarnation: int, releases: Mapping[str, int]) -> None:
         self.opened, self._opened_releases = max(self.highest, (incarnation, 0)), dict(releases)
-        self.highest = self.opened
+        self.highest, self._incarnation = self.opened, self.opened[0]
 
     def _trust(self) -> None:
         self.doubt, self._is_fresh = None, False
@@ -146,12 +148,13 @@ class Presence:
 
     @property
     def next_place(self) -> Place:
-        """Of the next own bulletin: above all that are known."""
-        return self.highest[0], self.highest[1] + 1
+        """Of the next own bulletin: above all that are known; what another file has said is another incarnation."""
+        incarnation, number = self.highest
+        return (incarnation, number + 1) if incarnation == self._incarnation else (incarnation + 1, 1)
 
     def made(self, place: Place, digest: bytes) -> None:
         """This process has made a bulletin."""
-        self.highest = max(self.highest, place)
+        self.highest, self._incarnation = max(self.highest, place), place[0]
         if self.doubt is not None:
             self._in_doubt.add(digest)
 
@@ -167,24 +170,26 @@ class Presence:
         """
         if self.run == 0 or digest in self._in_doubt:
             return False
-        is_new = not self._has_spoken and not self._answered and bool(neighbours)
-        return is_new or (self.doubt is not None and self.doubt.why == "unconfirmed")
+        return (self.is_new and bool(neighbours)) or (self.doubt is not None and self.doubt.why == "unconfirmed")
 
     # ---------------------------------------------------------------- what neighbours show
 
-    def receive_have(self, by: str, version: Version | None, is_known: bool) -> bool:
-        """A neighbour says what it has of this site; whether it is the first that answers a new file.
+    @property
+    def is_new(self) -> bool:
+        """Whether no neighbour has ever shown what it has of this site."""
+        return not self._has_spoken and not self._answered
 
-        ``is_known``: that bulletin is here. If not, the neighbour sends it, since it was not told what is here.
+    def receive_have(self, by: str, version: Version | None, is_known: bool) -> None:
+        """A neighbour says what it has of this site. ``is_known``: that bulletin is here.
+
+        If it is not, the neighbour sends it, since it was not told what is here.
         """
-        is_first = not self._answered and not self._has_spoken
         if version is None:
             self._answered.add(by)
         elif is_known:
             self._answer(by, version.digest)
         else:
             self._claimed[by] = version.digest
-        return is_first and bool(self._answered)
 
     def _answer(self, by: str, digest: bytes) -> None:
         self._answered.add(by)
@@ -197,10 +202,10 @@ class Presence:
         ``releases`` are those of this site now, by arm; ``decided`` is its last decision.
         """
         mine, self.highest = self.highest, max(self.highest, it.place)
-        is_lost = self.first == 0 and not self._has_spoken and it.incarnation > self.opened[0]  # its clock was ahead
+        is_lost = self.first == 0 and self.is_new  # also if its clock was ahead
         if is_lost:
             self.opened = max(self.opened, it.place)
-        elif it.place > self.opened and not (it.run in self._runs and it.place <= mine):
+        elif it.place > max(self.opened, self.answers) and not (it.run in self._runs and it.place <= mine):
             self._examine(it, by, mine, releases, decided)
         for name in [name for name, claimed in self._claimed.items() if claimed == digest]:
             del self._claimed[name]
@@ -210,7 +215,7 @@ class Presence:
     def _examine(self, it: Bulletin, by: str, mine: Place, releases: Mapping[str, int], decided: int) -> None:
         """Another process has made a bulletin, or this one at a time that it does not know, as a restored machine.
 
-        If the other has opened a file of this process's time, both may hold the same decisions.
+        If the other has opened a file of this process's time, or of its start, both may hold the same decisions.
         """
         knows_this = self.opened < it.opened <= mine
         known = releases if knows_this else self._opened_releases
@@ -229,12 +234,12 @@ class Presence:
             found = Doubt("old", by, _proof(it, self.opened, lacking, known, by))
         else:
             found = Doubt("split-brain", by)
-        self.doubt_that(found, knows_this, decided)
+        self.doubt_that(found, self.opened <= it.opened <= mine, decided)
 
-    def doubt_that(self, found: Doubt, knows_this: bool, decided: int) -> None:
+    def doubt_that(self, found: Doubt, may_hold: bool, decided: int) -> None:
         """Something speaks against this process; the first time, decisions so far may be another's, too."""
         is_first = self.doubt is None or self.doubt.why == "unconfirmed"
-        if is_first and (knows_this or not self._is_fresh):
+        if is_first and (may_hold or not self._is_fresh):
             self.first = decided
         if self.doubt is None or _RANK[found.why] > _RANK[self.doubt.why]:
             self.doubt = found
@@ -348,6 +353,23 @@ def _proof(it: Bulletin, opened: Place, lacking: Sequence[ArmEntry], known: Mapp
     return f"{by} has a bulletin of this site from a later time"
 
 
+def drew_again(before: Bulletin, now: Bulletin) -> str:
+    """What of two bulletins of one site shows that rewards may have been released twice, in words; empty: nothing.
+
+    The later is of a process that was started with a file that lacked the earlier one, and has released since.
+    """
+    if now.run == before.run or not now.opened < before.place < now.place:
+        return ""
+    for it in now.arms:
+        known = before.by_arm.get(it.name)
+        if known is not None and 0 < known.releases and (known.releases, known.row) != (it.releases, it.row):
+            return (
+                f"it was started with a data folder that lacked what it had released of {it.name!r}, and has released "
+                "since"
+            )
+    return ""
+
+
 # ---------------------------------------------------------------- a new incarnation with an old file
 
 
@@ -399,7 +421,7 @@ def records_of_new_incarnation(
         *(Forgotten(it.id) for it in doubtful),
         *(Known(arm, fields) for arm, fields in rest.items()),
         *(Released(arm, level, last) for (arm, level), last in stored.released.items() if arm in rest),
-        *taken_back(terms, names, file, later),
+        *taken_back(terms, names, file, later, frozenset(later)),
     ]
     rewarded = sum(it.reward is not None for it in doubtful)
     kept = len(unplayed) - len(doubtful)

@@ -41,7 +41,7 @@ from fedbandit.agent.core.records import (
     Stored,
     Unlinked,
 )
-from fedbandit.agent.core.release_guard import Doubt, Presence, Restored, records_of_new_incarnation
+from fedbandit.agent.core.release_guard import Doubt, Presence, Restored, drew_again, records_of_new_incarnation
 from fedbandit.checks import InvalidArgument, closest
 from fedbandit.policies.registry import is_built_in
 from fedbandit.privacy.noise import NoiseSource, from_grid, laplace
@@ -55,6 +55,8 @@ PUBLISHED_EVERY = 1.0
 
 Sign = Callable[[bytes], tuple[bytes, bytes]]
 """The signature of a body, and its signer."""
+
+_NOBODY: Accepts = frozenset()
 
 _Result = TypeVar("_Result")
 
@@ -92,7 +94,7 @@ class Site:
     ) -> None:
         """The site as it was when the last of its records was written."""
         self.name, self.terms, self._noise, self._software = name, terms, noise, software
-        self._keeps_rewards, self._accepts = keeps_rewards, frozenset[str]()
+        self._keeps_rewards, self._accepts = keeps_rewards, _NOBODY
         self.presence = presence or Presence()
         own, last = None, [] if stored.own is None else [BoardRow(name, (KeptBulletin(stored.own, 0.0),))]
         self.board = Board(name, terms, [*stored.board.values(), *last])
@@ -102,7 +104,14 @@ class Site:
         self.board.exclude(stored.excluded)
         self._take_over(stored)
         self.presence.begin(stored, own, self._releases_by_name, self._has_conflict)
-        self._published_at = 0.0
+        for held in () if (shown := self.board.held(name)) is None else (shown,):  # it was there before a restart
+            if self.run and (own is None or held.place > own.place):
+                self.presence.receive_own(
+                    held.bulletin, held.signed.digest, "its board", self._releases_by_name, self.decided
+                )
+        self._published_at, self._taken_back = 0.0, dict[str, int]()
+        self._drawn_twice: dict[str, str] = {}
+        self._last = {it: held.bulletin for it in self.board.sites if (held := self.board.held(it)) is not None}
         self._is_urgent = own is None or self._rows_of(own.arms) != self._rows_of(self._entries())
 
     def _take_over(self, stored: Stored) -> None:
@@ -331,7 +340,7 @@ class Site:
         standings: list[Standing] = []
         for j, site in enumerate(self.board.counted()):
             held = self.board.counting(site)
-            entries = {} if held is None else held.bulletin.by_arm
+            entries: Mapping[str, ArmEntry] = {} if held is None else held.bulletin.by_arm
             variance, weight = [of_arm[j][VARIANCE] for of_arm in rows], max(of_arm[j][WEIGHT] for of_arm in rows)
             released = [entries[name].rewards if name in entries else 0 for name in names]
             standings.append(Standing(site, weight, variance, released))
@@ -345,6 +354,12 @@ class Site:
         """What is promised to the one whose reward it is."""
         return notices.privacy_of(self.terms, sum(self.releases))
 
+    @property
+    def drawn_twice(self) -> Mapping[str, str]:
+        """Other sites that may have released rewards twice, as their bulletins show, and how, in words."""
+        found = {**self.board.drawn_twice, **self._drawn_twice}
+        return {name: words for name, words in found.items() if name != self.name}
+
     def oddities(self, now: float) -> Mapping[str, Sequence[str]]:
         """What of other sites does not fit, in words, by name."""
         return self.board.oddities(now)
@@ -354,7 +369,7 @@ class Site:
         names, num_agents = self._arms.names, max(self.num_agents, 1 + len(self.neighbours))  # also those to come
         return (
             *self.presence.warnings(self.doubt, self.waits_for),
-            *notices.warnings_of_members(self.board, self.name, self._stored.excluded),
+            *notices.warnings_of_members(self.board, self.name, self._stored.excluded, self.drawn_twice),
             *self._decisions.warnings(names),
             *notices.warnings_of_policy(self.terms, num_agents, self.tried, self.n_max),
             *notices.warnings_of_arms(self._arms, self.terms.shares),
@@ -511,8 +526,9 @@ class Site:
             return Step(None)
         version = have.get(self.name)
         is_known = version is not None and self.board.knows(self.name, version.place, version.digest)
-        if self.presence.receive_have(by, version, is_known):
-            self._is_urgent = True  # what was withheld until now
+        was_new = self.presence.is_new
+        self.presence.receive_have(by, version, is_known)
+        self._is_urgent = self._is_urgent or was_new != self.presence.is_new  # what was withheld until now
         return Step(None) if self._stored.neighbours[by] else self._step(None, Neighbour(by, has_heard=True))
 
     def merge(self, signed: Signed, by: str, now: float) -> Step[Merged]:
@@ -521,6 +537,8 @@ class Site:
         self._is_stale = self._is_stale or outcome.kind in ("new", "conflict")
         held = outcome.held
         records: list[Record] = []
+        if outcome.kind == "new" and held is not None:
+            self._notice_second_draws(held.bulletin)
         if outcome.site == self.name and held is not None:
             records += self._look_at_own(held.bulletin, signed.digest, by, outcome.kind == "conflict", now)
         found: tuple[ArmChange, ...] = ()
@@ -531,6 +549,11 @@ class Site:
             found = tuple(it.change for it in new)
             records += self._rearranged(None, new).records
         return Step(Merged(outcome, found), tuple(records))
+
+    def _notice_second_draws(self, it: Bulletin) -> None:
+        before, self._last[it.site] = self._last.get(it.site), it
+        if before is not None and (words := drew_again(before, it)):
+            self._drawn_twice[it.site] = words
 
     def _all_changes(self, first: Bulletin) -> Iterable[ArmChange]:
         yield from first.changes
@@ -562,14 +585,20 @@ class Site:
             presence.highest = max(presence.highest, it.place)
             is_of_earlier_file = it.incarnation != self.incarnation
         else:
+            was_new = presence.is_new
             is_of_earlier_file = presence.receive_own(it, digest, by, self._releases_by_name, self.decided)
+            self._is_urgent = self._is_urgent or was_new != presence.is_new
             if is_conflict and self._has_conflict:
                 presence.doubt_that(Doubt("split-brain", by), False, self.decided)
         if not is_of_earlier_file:
             return []
-        records = taken_back(self.terms, self._arms.names, self.stored, it.by_arm)
+        taken = self._taken_back
+        unreleased = {name for name, n in self._releases_by_name.items() if n == taken.get(name, 0)}
+        more = {name for name in unreleased if name in it.by_arm and it.by_arm[name].releases > taken.get(name, 0)}
+        records = taken_back(self.terms, self._arms.names, self.stored, it.by_arm, more)
         if not records:
             return []
+        taken |= {name: it.by_arm[name].releases for name in more}
         stored = self.stored
         stored.apply(records)
         self._player = Player(self.terms, stored, self._noise, len(self._arms.names))
