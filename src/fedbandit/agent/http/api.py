@@ -223,7 +223,12 @@ def _add_members(app: FastAPI, agent: "Agent") -> None:
             bodies.check_type(request)
             body = 'left out, or an object such as {"reason": "its data are wrong"}'
             asked = bodies.read_model(said, ExcludeRequest, body, {"reason": "a text"})
-        await agent.exclude(request.path_params["name"], asked.reason)
+        try:
+            await agent.exclude(request.path_params["name"], asked.reason)
+        except InvalidArgument as error:
+            if error.argument != "name":
+                raise
+            raise bodies.HttpError(404, "unknown_member", str(error), "name", error.accepted) from None
         return Response(status_code=204)
 
     path = "/v1/excluded/{name}"
