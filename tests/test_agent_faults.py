@@ -40,7 +40,7 @@ class TestTheChecksCanFail:
 
     @staticmethod
     def outcome(decisions=(), known=(), told=None, snapshots=()):
-        stored = Stored(Numbering(1, len(decisions)), born=1)
+        stored = Stored(Numbering(1, len(decisions)))
         stored.apply([*decisions, *known])
         return Outcome({"north": told or Told()}, {"north": stored}, {}, list(snapshots), 1, 1)
 

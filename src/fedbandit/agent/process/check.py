@@ -1,14 +1,15 @@
 """Says what would not work if a site's agent were started, and starts and changes nothing.
 
-It opens no file for writing, releases every port at once, and listens to what neighbours say first, without a word of
-its own. If their terms differ it asks for them; then the neighbour logs that and shows it as the link's last error, as
-it would after a start. Nothing else changes there.
+It opens no file for writing, releases every port at once, and asks neighbours for what they would say to a link. If
+their terms differ, the neighbour logs that and shows it as the link's last error, as it would after a start. Nothing
+else changes there, and a link that there is goes on.
 """
 
 import asyncio
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,6 +35,8 @@ PATIENCE = 5.0
 """Seconds that a neighbour has to answer."""
 
 _LONGEST = 1000
+
+_REFUSES = "it refuses: "
 
 _NOT_LISTENING = {
     errno.EADDRINUSE: "is in use by another process",
@@ -235,21 +238,26 @@ async def _neighbour(config: SiteConfig, tls: TlsFiles | None, insecure: bool, n
     except FrameError as error:
         return CheckResult("error", about, f"{address} does not speak like an agent: {printable(str(error), _LONGEST)}")
     except Closed as error:
-        words = printable(str(error).removeprefix("it refuses: "), _LONGEST)
-        return CheckResult("error", about, f"{address} refuses this site: {words}")
+        if str(error).startswith(_REFUSES):
+            words = printable(str(error).removeprefix(_REFUSES), _LONGEST)
+            return CheckResult("error", about, f"{address} refuses this site: {words}")
+        return CheckResult("error", about, f"{address}: {_unreached(str(error))}")
+    except ssl.SSLCertVerificationError as error:
+        return CheckResult("error", about, f"{address}: its certificate is not accepted: {in_words(error)}")
     except (OSError, TimeoutError) as error:
         return CheckResult("error", about, f"{address}: {_unreached(in_words(error))}")
     if theirs is not None:
         told = printable("; ".join(terms.difference(theirs)), _LONGEST)
         return CheckResult("error", about, f"the federation differs ('there' is {neighbour.name}): {told}")
     if isinstance(said, Refusal):
-        return CheckResult("error", about, f"{address} refuses this site: {printable(said.words, _LONGEST)}")
-    who = "it answers" if tls is None else f"it answers, its certificate is {neighbour.name}'s, it knows this site"
-    return CheckResult("ok", about, f"{address}: {who}, and has the same terms")
+        words = printable(said.words.removeprefix(_REFUSES), _LONGEST)
+        return CheckResult("error", about, f"{address} refuses this site: {words}")
+    who = "it answers" if tls is None else f"it answers, its certificate is {neighbour.name}'s"
+    return CheckResult("ok", about, f"{address}: {who}, it knows this site, and has the same terms")
 
 
 async def _asked(config: SiteConfig, tls: TlsFiles | None, neighbour: Neighbour, own: Have) -> Have | Refusal:
-    """What a neighbour says first; if its terms are others, what it says of ours."""
+    """What a neighbour says to a site that only asks: what it has, or why it refuses."""
     assert neighbour.address is not None  # noqa: S101 - the caller has looked
     frames: asyncio.Queue[Frame | Exception] = asyncio.Queue(4)
     connection = Connection(
@@ -257,7 +265,7 @@ async def _asked(config: SiteConfig, tls: TlsFiles | None, neighbour: Neighbour,
         (neighbour.address, spoken_to(neighbour.name, word(config.terms.digest(), neighbour.name))),
     )
 
-    def judge(connection: Connection, _: bytes | None) -> str | None:
+    def judge(connection: Connection) -> str | None:
         if connection.who is None or connection.who.name == neighbour.name:
             return None
         return f"the certificate there does not bear the name {neighbour.name}, but {connection.who.name}"
@@ -274,12 +282,12 @@ async def _asked(config: SiteConfig, tls: TlsFiles | None, neighbour: Neighbour,
             await dial(connection, neighbour.address, neighbour.proxy)
             connection.lost = lambda _, error: frames.put_nowait(error)
             connection.send(encode(own))
-            while True:
-                frame = await frames.get()
+            frame = await frames.get()
+            while not isinstance(frame, Have | Refusal):
                 if isinstance(frame, Exception):
                     raise frame
-                if isinstance(frame, Have | Refusal):
-                    return frame
+                frame = await frames.get()
+            return frame
     finally:
         connection.abort()
 
