@@ -94,7 +94,7 @@ class BoardSite:
     def have(self):
         return self.board.have()
 
-    def newer_than(self, have):
+    def newer_than(self, have, to=""):
         return self.board.newer_than(have)
 
     def link(self, names):
@@ -150,7 +150,7 @@ class Party:
         self.federation = federation or terms()
         self.site = durable or BoardSite(name, self.federation)
         self.links = Links(
-            name, self.federation, self.site, tls, time.time, Random(), None, lambda *it: self.told.append(it)
+            name, self.federation, self.site, tls, time.time, Random(), refused=lambda *it: self.told.append(it)
         )
         self.listener = None
         self.neighbours = {}

@@ -239,7 +239,7 @@ class TestServing:
             assert state(federation, "north")["privacy"]["releases"] > 0
             process = Path(f"/proc/{federation.process('north')}")
             maps = (process / "maps").read_text()
-            assert "grpc" in maps, "the list is not empty"
+            assert "websockets" in maps, "the list is not empty"
             for heavy in ("numpy", "numba", "llvmlite", "xarray", "matplotlib", "networkx", "pandas", "scipy", "h5py"):
                 assert heavy not in maps, heavy
             (rss,) = re.findall(r"VmRSS:\s+(\d+) kB", (process / "status").read_text())

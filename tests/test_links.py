@@ -629,7 +629,7 @@ def test_what_is_in_a_certificate_frame_is_checked(tmp_path):
                 await until(lambda: it["north"].status("east").linked)
                 east.say(Certificate(b"nonsense"))
                 await until(lambda: east.ended)
-                assert east.refusals == ["it refuses: a certificate: it has no certificate"]
+                assert east.refusals == ["it refuses: a certificate that cannot be read"]
             async with Caller(it["north"], it["east"].tls) as east:
                 east.have("east")
                 east.say(Bulletin(bytes(32), b"x", BoardSite("east", terms()).body()))

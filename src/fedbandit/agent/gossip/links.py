@@ -1,8 +1,8 @@
 """Keeps a link with every neighbour, and passes on what one of them has not seen: one connection, whichever end dials.
 
 When a link opens, both ends say what they have (``Have``) and send what the other lacks. Afterwards each new bulletin
-goes out at once; of each site only the newest waits, so a slow reader costs bounded memory. ``Have`` follows again every
-``HAVE_EVERY`` seconds. What a link does is idempotent: lost, repeated and crossing frames need no thought.
+goes out at once; of each site only the newest waits, so a slow reader costs bounded memory. ``Have`` follows again from
+time to time. What a link does is idempotent: lost, repeated and crossing frames need no thought.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import hmac
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -20,44 +21,23 @@ from fedbandit.agent.core.bulletin import Place, Signed
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.disk.durable_site import DurableSite
 from fedbandit.agent.disk.journal import JournalError
+from fedbandit.agent.gossip import frames
 from fedbandit.agent.gossip.connection import Closed, Connection, dial
-from fedbandit.agent.gossip.frames import (
-    Bulletin,
-    Certificate,
-    FrameError,
-    Have,
-    Refusal,
-    decode,
-    encode,
-    place_in,
-    terms_in,
-)
+from fedbandit.agent.gossip.frames import Bulletin, Certificate, FrameError, Have, Refusal, place_in
 from fedbandit.agent.gossip.listener import Listener
-from fedbandit.agent.gossip.signatures import Forged, NotAccepted, Signatures
+from fedbandit.agent.gossip.signatures import Forged, NotAccepted, Signatures, fingerprint
 from fedbandit.agent.gossip.tls import TlsFiles, client_context, in_words, spoken_to
 from fedbandit.agent.process.config import Address, Neighbour
 from fedbandit.checks import InvalidArgument, printable
 
-__all__ = ["SILENT_AFTER", "Links", "NeighbourStatus", "word"]
+__all__ = ["SILENT_AFTER", "TERMS_DIFFER", "Links", "NeighbourStatus", "word"]
 
-HAVE_EVERY = 30.0
-"""Seconds between two ``Have`` on a link."""
-
-TENDED_EVERY = 2.5
-"""Seconds between two looks at the links."""
-
-PING_AFTER, DEAD_AFTER = 10.0, 20.0
-"""Seconds of silence after which a neighbour is asked for a sign of life, and after which the connection counts as dead:
-a firewall may have dropped it without a word."""
-
-PROBED = 3.0
-"""Seconds in which an old connection must answer, when a neighbour comes with a second one."""
-
-RETRY, LONGEST_RETRY, RETRY_REFUSED = 0.5, 5.0, 30.0
-"""Seconds between attempts to dial, at first, at most, and at most where the neighbour refuses us."""
-
-PAUSE, LONGEST_PAUSE = 10.0, 600.0
-"""Seconds for which a link rests after a forged bulletin, the first time and at most."""
+# Seconds.
+HAVE_EVERY, TENDED_EVERY = 30.0, 2.5
+PING_AFTER, DEAD_AFTER = 10.0, 20.0  # of silence: a firewall may have dropped the connection without a word
+PROBED = 3.0  # in which an old connection must answer when its neighbour comes with another
+RETRY, LONGEST_RETRY, RETRY_REFUSED = 0.5, 5.0, 30.0  # between attempts to dial: first, most, most where we are refused
+PAUSE, LONGEST_PAUSE, FORGOTTEN = 10.0, 600.0, 3600.0  # a link rests after a forged bulletin; twice as long next time
 
 RATE, AT_ONCE = 2.0, 10.0
 """Bulletins of one site in a second that are taken from one link; so many may come at once. An honest site makes one a
@@ -69,14 +49,11 @@ OF_ONE_SITE = 8
 MOST_WAITING = 2**23
 """Bytes that wait to be verified, after which no more is read from a link."""
 
-BATCH = 16
-"""The most bulletins that are verified together."""
+BATCH, QUICK = 16, 0.001
+"""The most bulletins that are verified together; in a thread where that takes more than so many seconds."""
 
-NOT_OPEN_YET = 4
-"""The most connections of one neighbour that are open and have not said ``Have``; a further one replaces the oldest."""
-
-CHAINS = 256
-"""The most certificates of one link that no accepted bulletin has used yet."""
+NOT_OPEN_YET, CHAINS = 4, 256
+"""Of one neighbour: the most connections that have not said ``Have``, and certificates that no bulletin has used."""
 
 SILENT_AFTER = 60.0
 """Seconds without a link after which a neighbour that dials us is called silent."""
@@ -85,6 +62,7 @@ TERMS_DIFFER = 16_384
 """Bytes by which another site's terms may be longer than ours: comparing them must not delay decisions."""
 
 _LOG = logging.getLogger("fedbandit.gossip")
+_KEPT = "another connection of this link is kept"
 
 
 class Pace:
@@ -112,30 +90,30 @@ class Pace:
 
 @dataclass
 class NeighbourStatus:
-    """What this process has observed of one neighbour. Times are seconds since 1970."""
+    """What this process has observed of one neighbour. Times are seconds since 1970.
+
+    * ``since``: when the link last opened or closed; ``dialled``: which end has dialled, "here" or "there"
+    * ``sent``, ``received``: bulletins
+    * ``failures``: attempts to dial that failed, and links that broke; ``refusals``: connections and bulletins of this
+      neighbour that were refused here
+    * ``differs``: the terms in which it differs; ``suspicion``: a warning for the operator: two processes have its name
+    """
 
     neighbour: Neighbour
     began: float = 0.0
     linked: bool = False
     since: float | None = None
-    """When the link last opened or closed."""
     last_heard: float | None = None
     dialled: str | None = None
-    """Which end has dialled: "here" or "there"."""
     sent: int = 0
     received: int = 0
-    """Bulletins."""
     bytes_sent: int = 0
     bytes_received: int = 0
     failures: int = 0
-    """Attempts to dial that failed, and links that broke."""
     refusals: int = 0
-    """Connections and bulletins of this neighbour that were refused here."""
     last_error: str | None = None
     differs: str | None = None
-    """The terms in which it differs."""
     suspicion: str | None = None
-    """A warning for the operator: two processes have its name."""
     paused_until: float | None = None
     silent: bool = False
     pace: Pace | None = field(default=None, repr=False)
@@ -172,9 +150,9 @@ class NeighbourStatus:
             self._log(logging.WARNING, difference)
         self.differs = self.last_error = difference
 
-    def suspect(self, reason: str | None) -> None:
-        """Two processes seem to have its name; None: no longer."""
-        if reason is not None and reason != self.suspicion:
+    def suspect(self, reason: str) -> None:
+        """Two processes seem to have its name."""
+        if reason != self.suspicion:
             self._log(logging.WARNING, reason)
         self.suspicion = reason
 
@@ -206,14 +184,13 @@ class _Waiting:
 
 @dataclass
 class _Link:
-    """A link with one neighbour: what waits to be sent, and to be verified."""
+    """A link with one neighbour: what waits to be sent, and to be verified; ``shown``: certificates that it carried."""
 
     status: NeighbourStatus
     connection: Connection | None = None
     run: int | None = None
     outbox: dict[str, tuple[Signed, ...]] = field(default_factory=dict[str, tuple[Signed, ...]])
     shown: set[bytes] = field(default_factory=set[bytes])
-    """Certificates that this connection has carried."""
     inbox: dict[str, dict[bytes, _Waiting]] = field(default_factory=dict[str, dict[bytes, _Waiting]])
     waiting_bytes: int = 0
     chains: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
@@ -229,14 +206,62 @@ class _Link:
     def name(self) -> str:
         return self.status.neighbour.name
 
-    def allows(self, site: str, now: float) -> float:
-        """Take one bulletin of a site from its allowance: 0; or the seconds to wait for that."""
-        left, since = self.allowances.get(site, (AT_ONCE, now))
-        left = min(AT_ONCE, left + RATE * (now - since))
-        if left < 1.0:
-            return (1.0 - left) / RATE
-        self.allowances[site] = left - 1.0, now
-        return 0.0
+    @property
+    def connections(self) -> list[Connection]:
+        return [*self.not_open_yet, *(() if self.connection is None else (self.connection,))]
+
+    def wait(self, waiting: _Waiting) -> None:
+        """Put a bulletin into the inbox; of too many of one site the oldest goes."""
+        of_site = self.inbox.setdefault(waiting.site, {})
+        if waiting.signed.digest not in of_site:
+            of_site[waiting.signed.digest] = waiting
+            self.waiting_bytes += len(waiting.signed.body)
+            if len(of_site) > OF_ONE_SITE:
+                self._taken(of_site.pop(min(of_site, key=lambda digest: of_site[digest].place)))
+
+    def batch(self, now: float) -> tuple[list[_Waiting], float]:
+        """What may be verified now; if nothing, the seconds to wait."""
+        batch: list[_Waiting] = []
+        pause = 1.0
+        for site, of_site in list(self.inbox.items()):
+            while of_site and len(batch) < BATCH:
+                left, since = self.allowances.get(site, (AT_ONCE, now))
+                left = min(AT_ONCE, left + RATE * (now - since))
+                if left < 1.0:
+                    pause = min(pause, (1.0 - left) / RATE)
+                    break
+                self.allowances[site] = left - 1.0, now
+                batch.append(self._taken(of_site.pop(next(iter(of_site)))))
+            if not of_site:
+                del self.inbox[site]
+        return batch, pause
+
+    def _taken(self, waiting: _Waiting) -> _Waiting:
+        self.waiting_bytes -= len(waiting.signed.body)
+        return waiting
+
+    def forget(self) -> None:
+        """Nothing of it is verified any more."""
+        self.inbox.clear()
+        self.waiting_bytes = 0
+
+    def count_bytes(self) -> None:
+        if self.connection is not None:
+            sent, received = self.connection.take_counts()
+            self.status.bytes_sent += sent
+            self.status.bytes_received += received
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+def word(digest: str, name: str) -> str:
+    """What those who know the terms of the federation say to a site, in 32 letters."""
+    return hmac.new(digest.encode(), name.encode(), "sha256").hexdigest()[:32]
+
+
+# ---------------------------------------------------------------- all links
 
 
 class Links:
@@ -250,8 +275,8 @@ class Links:
         tls: TlsFiles | None,
         clock: Callable[[], float],
         random: Random,
-        note: Callable[[str, float, bool, str], None] | None = None,
-        refused: Callable[[str, str], None] | None = None,
+        note: Callable[[str, float, bool, str], None] = _nothing,
+        refused: Callable[[str, str], None] = _nothing,
     ) -> None:
         """No neighbours yet: see ``use``. ``clock`` gives seconds since 1970.
 
@@ -259,20 +284,17 @@ class Links:
         refusal: reason, message.
         """
         self._name, self._terms, self._durable, self._tls = name, terms, durable, tls
-        self._clock, self._random, self._note = clock, random, note
-        self._refused = refused or (lambda *_: None)
-        self._digest = terms.digest()
-        self._own_terms = json.dumps(terms.terms()).encode()
-        self._run = random.getrandbits(63)
+        self._clock, self._random, self._note, self._refused = clock, random, note, refused
+        self._digest, self._own_terms = terms.digest(), json.dumps(terms.terms()).encode()
+        self._run = 1 + random.getrandbits(63)
         self._signatures = Signatures(tls, clock)
         self._context = None if tls is None else client_context(tls)
         self._links: dict[str, _Link] = {}
         self._unwanted: frozenset[str] = frozenset()
-        self._revoked: Collection[str] = frozenset()
+        self._revoked: frozenset[str] = frozenset()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tending: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
-        self._pace = Pace(clock)
 
     # ---------------------------------------------------------------- who
 
@@ -287,9 +309,8 @@ class Links:
 
     def listen(self, address: Address) -> Listener:
         """Bind an address; the listener's ``start`` begins to accept."""
-        self._listener = Listener(
-            address, self._tls, word(self._digest, self._name), self._judge, self._opened, self._refused
-        )
+        own = word(self._digest, self._name)
+        self._listener = Listener(address, self._tls, own, self._judge, self._opened, self._refused)
         return self._listener
 
     async def use(self, neighbours: Iterable[Neighbour]) -> None:
@@ -321,40 +342,38 @@ class Links:
         self._unwanted = frozenset(names)
         self._apply_refusals()
         for link in self._links.values():
-            for connection in (link.connection, *link.not_open_yet):
-                if connection is not None and (found := self._unwelcome(link.name, connection)) is not None:
+            for connection in link.connections:
+                if (found := self._unwelcome(link, connection)) is not None:
                     self._refuse(link, connection, *found)
 
     def _apply_refusals(self) -> None:
         """Tell the site whose rows do not count: those refused, and those whose bulletin a revoked key has signed."""
         board = self._durable.in_memory.board
         held = {name: it.signed.signer for name in board.sites if (it := board.held(name)) is not None}
-        self._revoked = {site for site, signer in held.items() if self._signatures.is_revoked(signer)}
-        names = self._unwanted | frozenset(self._revoked)
-        self._durable.at_once(lambda site: site.refuse(names))
+        self._revoked = frozenset(site for site, signer in held.items() if self._signatures.is_revoked(signer))
+        self._durable.at_once(lambda site: site.refuse(self._unwanted | self._revoked))
 
     async def close(self) -> None:
         """End all links."""
         if self._listener is not None:
             self._listener.close()
-        if self._tending is not None:
-            self._tending.cancel()
         links, self._links = list(self._links.values()), {}
         await asyncio.gather(*(self._end(link, "stopping") for link in links))
-        for task in self._tasks:
+        tasks = [*self._tasks, *(() if self._tending is None else (self._tending,))]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _end(self, link: _Link, words: str) -> None:
         for task in (link.dialling, link.working):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-        open_ones = [it for it in (link.connection, *link.not_open_yet) if it is not None]
-        for connection in open_ones:
-            connection.lost = lambda *_: None
+        connections = link.connections
+        for connection in connections:
+            connection.lost = _nothing
             connection.close(words)
-        for connection in open_ones:
+        for connection in connections:
             await connection.ended.wait()
 
     def notice_silence(self) -> None:
@@ -363,27 +382,46 @@ class Links:
             if link.status.neighbour.address is None:
                 link.status.notice_silence(self._clock())
 
-    # ---------------------------------------------------------------- opening a link
+    # ---------------------------------------------------------------- who is welcome
+
+    def _link_of(self, connection: Connection) -> _Link | None:
+        if connection.who is not None:
+            return self._links.get(connection.who.name)
+        return next((it for it in self._links.values() if connection in it.connections), None)
 
     def _judge(self, connection: Connection) -> tuple[str, str] | None:
-        """Why the one that dials us is refused: a reason to count, and words."""
+        """Why the one that dials us is refused: a reason to count, and words. Without TLS only ``Have`` names it."""
         if connection.who is None:
-            return None  # without TLS: ``Have`` names the site
-        name = connection.who.name
-        if name not in self._links:
-            return "not a neighbour", f"{name} is no neighbour of {self._name}"
-        return self._unwelcome(name, connection)
+            return None
+        link = self._links.get(connection.who.name)
+        if link is None:
+            return "not a neighbour", f"{connection.who.name} is no neighbour of {self._name}"
+        return self._unwelcome(link, connection)
 
-    def _unwelcome(self, name: str, connection: Connection) -> tuple[str, str] | None:
-        link = self._links[name]
-        if name in self._unwanted:
-            return "refused member", f"{self._name} refuses {name}"
+    def _unwelcome(self, link: _Link, connection: Connection) -> tuple[str, str] | None:
+        if link.name in self._unwanted:
+            return "refused member", f"{self._name} refuses {link.name}"
         if connection.who is not None and connection.who.issued in self._signatures.revoked:
-            return "certificate revoked", f"the certificate of {name} has been revoked"
+            return "certificate revoked", f"the certificate of {link.name} has been revoked"
         left = (link.status.paused_until or 0.0) - self._clock()
         if left > 0.0:
             return "paused", f"{self._name} rests this link for {left:.0f} s: {link.status.last_error}"
         return None
+
+    def _wrong_greeting(self, connection: Connection, said: frames.Frame) -> tuple[str, str] | None:
+        """What is wrong with the first frame."""
+        if not isinstance(said, Have):
+            return "message", "the first frame must be Have"
+        if connection.who is not None and said.site != connection.who.name:
+            return "message", f"it says that it is {said.site}: its certificate is for {connection.who.name}"
+        link = self._links.get(said.site)
+        if link is None:
+            return "not a neighbour", f"{said.site} is no neighbour of {self._name}"
+        if said.federation != self._digest:
+            return "other terms", f"{said.site} follows other terms of the federation than {self._name}"
+        return self._unwelcome(link, connection)
+
+    # ---------------------------------------------------------------- opening a link
 
     async def _keep_dialling(self, link: _Link) -> None:
         """Dial while there is no link."""
@@ -396,63 +434,54 @@ class Links:
                 continue
             pause = (link.status.paused_until or 0.0) - self._clock()
             if pause <= 0.0 and link.name not in self._unwanted:
-                refused = not await self._dial(link)
+                longest = await self._dial(link)
                 if link.connection is not None:
                     continue
-                failures += 1
-                longest = RETRY_REFUSED if refused else LONGEST_RETRY
-                pause = min(longest, RETRY * 2.0 ** min(failures - 1, 10)) * (0.5 + self._random.random())
-            try:
-                async with asyncio.timeout(max(pause, RETRY)):
+                pause = min(longest, RETRY * 2.0**failures) * (0.5 + self._random.random())
+                failures = min(failures + 1, 10)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(pause, 0.5 * RETRY)):
                     await link.changed.wait()
-            except TimeoutError:
-                pass
 
-    async def _dial(self, link: _Link) -> bool:
-        """Dial once, and wait until the link is adopted or has failed; False if the neighbour refuses us."""
+    async def _dial(self, link: _Link) -> float:
+        """Dial once, until the link is adopted or has failed; the longest time until it makes sense to try again."""
         neighbour, status = link.status.neighbour, link.status
         assert neighbour.address is not None  # noqa: S101 - else nobody dials
         said = spoken_to(neighbour.name, word(self._digest, neighbour.name))
         connection = Connection(self._context, (neighbour.address, said))
 
-        def judge(connection: Connection, _: bytes | None) -> str | None:
-            if connection.who is None:
-                return None
-            if connection.who.name != neighbour.name:
+        def judge(connection: Connection) -> str | None:
+            if connection.who is not None and connection.who.name != neighbour.name:
                 there = connection.who.name
                 return f"the certificate there does not bear the name {neighbour.name}, but {there}"
-            found = self._unwelcome(neighbour.name, connection)
+            found = self._unwelcome(link, connection)
             return None if found is None else found[1]
 
         connection.judge, connection.opened = judge, self._opened
-        failures = status.failures
         try:
             await dial(connection, neighbour.address, neighbour.proxy)
-        except Closed as error:
-            status.failed(str(error))
-            return not str(error).startswith("it refuses")
         except (OSError, TimeoutError) as error:
             status.failed(in_words(error))
-            return True
+            is_refused = isinstance(error, Closed) and str(error).startswith("it refuses")
+            return RETRY_REFUSED if is_refused else LONGEST_RETRY
         except Exception as error:  # a dead task would leave the link dead until a restart
             _LOG.exception("%s: internal error", neighbour.name)
             status.failed(f"internal error: {type(error).__name__}: {error}")
-            return True
-        ended = asyncio.create_task(connection.ended.wait())
-        changed = asyncio.create_task(link.changed.wait())
+            return LONGEST_RETRY
+        waiting = [asyncio.create_task(it.wait()) for it in (connection.ended, link.changed)]
         try:
-            await asyncio.wait({ended, changed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            ended.cancel()
-            changed.cancel()
-        return link.connection is not None or status.failures == failures
+            for task in waiting:
+                task.cancel()
+        return RETRY_REFUSED
 
     def _opened(self, connection: Connection) -> None:
         """A connection is open. The end that has dialled says what it has; the other one answers if it adopts it."""
-        link = None if connection.who is None else self._links.get(connection.who.name)
+        link = self._link_of(connection)
         connection.received = self._greeted
         connection.lost = self._lost_unadopted
-        connection.failed = lambda _, error: self._misbehaved(link, error)
+        connection.failed = self._misbehaved
         if link is not None:
             if len(link.not_open_yet) >= NOT_OPEN_YET:
                 self._refused("connections", f"{link.name} at {connection.address}: more than {NOT_OPEN_YET} at once")
@@ -460,51 +489,30 @@ class Links:
             link.not_open_yet.append(connection)
         asyncio.get_running_loop().call_later(DEAD_AFTER, self._never_greeted, connection)
         if connection.dialled:
-            self._soon(self._say_have(connection), "have")
+            self._soon(self._say_have(connection))
 
     def _never_greeted(self, connection: Connection) -> None:
         if connection.received == self._greeted:
             connection.close("it does not say what it has")
 
-    async def _say_have(self, connection: Connection) -> None:
-        have = await self._durable.shown(lambda site: dict(site.have()))
-        connection.send(encode(Have(self._name, self._digest, self._run, have)))
-
     def _greeted(self, connection: Connection, data: bytes) -> None:
         """The first frame of a connection."""
-        who = connection.who
-        link = None if who is None else self._links.get(who.name)
+        link = self._link_of(connection)
         try:
-            have = decode(data)
+            said = frames.decode(data)
         except FrameError as error:
             self._refuse(link, connection, "message", str(error))
             return
-        if isinstance(have, Refusal):
-            self._hear_refusal(link, connection, have)
-            return
-        if not isinstance(have, Have):
-            self._refuse(link, connection, "message", "the first frame must be Have")
-            return
-        if who is not None and have.site != who.name:
-            self._refuse(link, connection, "message", f"it says that it is {have.site}: its certificate is for {who.name}")
-            return
-        link = self._links.get(have.site)
-        if link is None:
-            self._refuse(link, connection, "not a neighbour", f"{have.site} is no neighbour of {self._name}")
-            return
-        if (found := self._unwelcome(have.site, connection)) is not None:
-            self._refuse(link, connection, *found)
-            return
-        if have.federation != self._digest:
-            words = f"{have.site} follows other terms of the federation than {self._name}"
-            self._refuse(link, connection, "other terms", words, self._own_terms)
-            return
-        if have.run == 0:
-            connection.send(encode(Have(self._name, self._digest, self._run, {})))
+        if isinstance(said, Refusal):
+            self._hear_refusal(link, connection, said)
+        elif (found := self._wrong_greeting(connection, said)) is not None:
+            self._refuse(link, connection, *found, self._own_terms if found[0] == "other terms" else b"")
+        elif isinstance(said, Have) and said.run == 0:
+            connection.send(frames.encode(Have(self._name, self._digest, self._run, {})))
             connection.close("asked and answered")
-            return
-        connection.received = self._received
-        self._decide(link, connection, have)
+        elif isinstance(said, Have):
+            connection.received = self._received
+            self._decide(self._links[said.site], connection, said)
 
     def _decide(self, link: _Link, connection: Connection, have: Have) -> None:
         """Adopt a connection, or keep the one that there is.
@@ -517,11 +525,11 @@ class Links:
         if old is None or not old.is_open:
             self._adopt(link, connection, have)
         elif link.run != have.run:
-            self._soon(self._probe(link, old, connection, have), "probe")
+            self._soon(self._probe(link, old, connection, have))
         elif connection.dialled == old.dialled or connection.dialled == (self._name < link.name):
             self._adopt(link, connection, have)
         else:
-            connection.close("another connection of this link is kept")
+            connection.close(_KEPT)
 
     async def _probe(self, link: _Link, old: Connection, connection: Connection, have: Have) -> None:
         asked, deadline = old.heard_at, asyncio.get_running_loop().time() + PROBED
@@ -529,31 +537,32 @@ class Links:
         while old.is_open and old.heard_at == asked and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)
         if link.connection is old and old.is_open and old.heard_at != asked:
-            words = f"another process with the name {link.name} is linked, from {old.address}, and answers"
             link.status.suspect(f"two processes have the name {link.name}: {old.address} and {connection.address}")
+            words = f"another process with the name {link.name} is linked, from {old.address}, and answers"
             self._refuse(None, connection, "two processes", words)
         elif link.connection in (old, None):
             self._adopt(link, connection, have)
         else:
-            connection.close("another connection of this link is kept")
+            connection.close(_KEPT)
 
     def _adopt(self, link: _Link, connection: Connection, have: Have) -> None:
         if not connection.is_open or self._links.get(link.name) is not link:
             return
+        link.count_bytes()
         old, link.connection, link.run = link.connection, connection, have.run
         if old is not None:
-            old.lost = lambda *_: None
-            old.close("another connection of this link is kept")
+            old.lost = _nothing
+            old.close(_KEPT)
         if connection in link.not_open_yet:
             link.not_open_yet.remove(connection)
         link.outbox.clear()
         link.shown.clear()
         link.said_have = self._clock()
-        connection.writable = lambda _: self._send_waiting(link)
+        connection.writable = partial(self._send_waiting, link)
         connection.lost = partial(self._lost, link)
         link.status.opened(self._clock(), connection.dialled)
         link.changed.set()
-        self._soon(self._begin(link, connection, have.versions), "answer")
+        self._soon(self._begin(link, connection, have.versions))
 
     async def _begin(self, link: _Link, connection: Connection, theirs: Versions) -> None:
         if not connection.dialled:
@@ -561,15 +570,15 @@ class Links:
         await self._answer(link, connection, theirs)
 
     def _lost_unadopted(self, connection: Connection, error: Exception) -> None:
-        link = None if connection.who is None else self._links.get(connection.who.name)
+        link = self._link_of(connection)
         if link is not None and connection in link.not_open_yet:
             link.not_open_yet.remove(connection)
             if link.connection is None:
                 link.status.failed(in_words(error))
 
     def _lost(self, link: _Link, connection: Connection, error: Exception) -> None:
-        self._count_bytes(link, connection)
         if link.connection is connection:
+            link.count_bytes()
             link.connection = None
             link.outbox.clear()
             link.status.closed(self._clock(), in_words(error))
@@ -578,7 +587,7 @@ class Links:
     # ---------------------------------------------------------------- sending
 
     def announce(self, *bulletins: Signed) -> None:
-        """Send bulletins that are on disk, or another site's."""
+        """Send bulletins of this site that are on disk."""
         for signed in bulletins:
             self._pass_on(place_in(signed.body)[0], (signed,), None)
 
@@ -588,23 +597,27 @@ class Links:
                 link.outbox[site] = bulletins
                 self._send_waiting(link)
 
-    def _send_waiting(self, link: _Link) -> None:
+    def _send_waiting(self, link: _Link, *_: Connection) -> None:
         connection = link.connection
         while connection is not None and link.outbox and connection.has_room:
             site = next(iter(link.outbox))
             for signed in link.outbox.pop(site):
-                fingerprint = self._signatures.fingerprint(signed.signer)
-                if fingerprint and fingerprint not in link.shown:
-                    link.shown.add(fingerprint)
-                    connection.send(encode(Certificate(signed.signer)))
-                connection.send(encode(Bulletin(fingerprint, signed.signature, signed.body)))
+                signer = self._signatures.fingerprint(signed.signer)
+                if signer and signer not in link.shown:
+                    link.shown.add(signer)
+                    connection.send(frames.encode(Certificate(signed.signer)))
+                connection.send(frames.encode(Bulletin(signer, signed.signature, signed.body)))
                 link.status.sent += 1
-            self._noted(link, True, site)
+            self._note(link.name, self._clock(), True, site)
+
+    async def _say_have(self, connection: Connection) -> None:
+        have = await self._durable.shown(lambda site: dict(site.have()))
+        connection.send(frames.encode(Have(self._name, self._digest, self._run, have)))
 
     async def _answer(self, link: _Link, connection: Connection, theirs: Versions) -> None:
         """Send what the other end lacks."""
         self._durable.at_once(lambda site: site.receive_have(link.name, theirs))
-        lacking = await self._durable.shown(lambda site: site.newer_than(theirs))
+        lacking = await self._durable.shown(lambda site: site.newer_than(theirs, link.name))
         if link.connection is connection:
             found: dict[str, tuple[Signed, ...]] = {}
             for signed in lacking:
@@ -621,9 +634,9 @@ class Links:
             return
         link.status.last_heard = self._clock()
         try:
-            match decode(data):
+            match frames.decode(data):
                 case Have() as have:
-                    self._soon(self._answer(link, connection, have.versions), "answer")
+                    self._soon(self._answer(link, connection, have.versions))
                 case Certificate() as certificate:
                     self._keep_chain(link, certificate.chain)
                 case Bulletin() as bulletin:
@@ -635,18 +648,13 @@ class Links:
         except JournalError:
             pass  # the next Have brings it again
 
-    def _link_of(self, connection: Connection) -> _Link | None:
-        if connection.who is not None:
-            return self._links.get(connection.who.name)
-        return next((it for it in self._links.values() if it.connection is connection), None)
-
     def _keep_chain(self, link: _Link, chain: bytes) -> None:
         try:
-            key = self._signatures.fingerprint_or(chain)
-        except NotAccepted as error:
-            raise FrameError(f"a certificate: {error}") from None
-        if self._signatures.known(key) != chain:
-            link.chains[key] = chain
+            signer = fingerprint(chain)
+        except ValueError:
+            raise FrameError("a certificate that cannot be read") from None
+        if self._signatures.known(signer) != chain:
+            link.chains[signer] = chain
             while len(link.chains) > CHAINS:
                 del link.chains[next(iter(link.chains))]
 
@@ -654,91 +662,52 @@ class Links:
         """A bulletin waits to be verified, unless it is known."""
         site, place = place_in(bulletin.body)
         link.status.received += 1
-        self._noted(link, False, site)
-        signer = self._signatures.known(bulletin.signer)
-        if signer is None or bulletin.signer in link.chains:
-            signer = link.chains.get(bulletin.signer)
+        self._note(link.name, self._clock(), False, site)
+        signer = link.chains.get(bulletin.signer, self._signatures.known(bulletin.signer))
         if signer is None:
             raise FrameError(f"a bulletin of {site} without the certificate of its signer")
         signed = Signed(bulletin.body, bulletin.signature, signer)
-        if site in self._unwanted or self._durable.in_memory.board.knows(site, place, signed.digest):
-            return
-        waiting = link.inbox.setdefault(site, {})
-        if signed.digest in waiting:
-            return
-        waiting[signed.digest] = _Waiting(site, place, signed, connection)
-        link.waiting_bytes += len(bulletin.body)
-        if len(waiting) > OF_ONE_SITE:
-            oldest = min(waiting.values(), key=lambda it: it.place)
-            link.waiting_bytes -= len(waiting.pop(oldest.signed.digest).signed.body)
-        connection.hold(link.waiting_bytes > MOST_WAITING)
-        if link.working is None:
-            link.working = self._soon(self._work(link), "verify")
+        if not self._durable.in_memory.board.knows(site, place, signed.digest):
+            link.wait(_Waiting(site, place, signed, connection))
+            connection.hold(link.waiting_bytes > MOST_WAITING)
+            if link.working is None:
+                link.working = self._soon(self._work(link))
 
     async def _work(self, link: _Link) -> None:
         """Verify and merge what waits, as fast as each site's allowance lets it."""
         loop = asyncio.get_running_loop()
         try:
             while link.inbox:
-                batch, pause = self._batch(link, loop.time())
+                batch, pause = link.batch(loop.time())
                 if not batch:
                     await asyncio.sleep(pause)
                     continue
+                is_quick = sum(self._signatures.cost(it.signed.signer) for it in batch) <= QUICK
                 began = loop.time()
-                verdicts = await self._verified(batch)
-                if link.connection is not None:
-                    link.connection.spend(loop.time() - began)
-                self._merge(link, [it for it, error in zip(batch, verdicts, strict=True) if error is None])
-                for it, error in zip(batch, verdicts, strict=True):
-                    if isinstance(error, Forged):
-                        self._rest(link, it, str(error))
-                        return
-                    if error is not None:
-                        self._not_accepted(link, it.site, str(error))
+                verdicts = self._verdicts(batch) if is_quick else await asyncio.to_thread(self._verdicts, batch)
                 for connection in {it.connection for it in batch}:
+                    connection.spend((loop.time() - began) / len(batch))
                     connection.hold(link.waiting_bytes > MOST_WAITING)
-        except Exception:  # the next Have brings it again
-            _LOG.exception("%s: internal error", link.name)
+                self._merge(link, [it for it, wrong in zip(batch, verdicts, strict=True) if wrong is None])
+                for it, wrong in zip(batch, verdicts, strict=True):
+                    if isinstance(wrong, Forged):
+                        self._rest(link, it, str(wrong))
+                        break
+                    if wrong is not None:
+                        self._not_accepted(link, it.site, str(wrong))
         finally:
             link.working = None
 
-    def _batch(self, link: _Link, now: float) -> tuple[list[_Waiting], float]:
-        """What may be verified now; if nothing, the seconds to wait."""
-        batch: list[_Waiting] = []
-        pause = 1.0
-        for site in list(link.inbox):
-            waiting = link.inbox[site]
-            while waiting and len(batch) < BATCH:
-                wait = link.allows(site, now)
-                if wait > 0.0:
-                    pause = min(pause, wait)
-                    break
-                first = waiting.pop(next(iter(waiting)))
-                link.waiting_bytes -= len(first.signed.body)
-                batch.append(first)
-            if not waiting:
-                del link.inbox[site]
-            if len(batch) == BATCH:
-                break
-        return batch, pause
-
-    async def _verified(self, batch: list[_Waiting]) -> list[Exception | None]:
-        """What is wrong with each; in a thread where that takes longer than a millisecond."""
-
-        def verify() -> list[Exception | None]:
-            return [self._verdict(it) for it in batch]
-
-        if sum(self._signatures.cost(it.signed.signer) for it in batch) <= 0.001:
-            return verify()
-        return await asyncio.to_thread(verify)
-
-    def _verdict(self, waiting: _Waiting) -> Exception | None:
-        signed = waiting.signed
-        try:
-            self._signatures.verify(waiting.site, signed.body, signed.signature, signed.signer)
-        except (Forged, NotAccepted) as error:
-            return error
-        return None
+    def _verdicts(self, batch: list[_Waiting]) -> list[Exception | None]:
+        """What is wrong with each."""
+        verdicts: list[Exception | None] = []
+        for it in batch:
+            try:
+                self._signatures.verify(it.site, it.signed)
+                verdicts.append(None)
+            except (Forged, NotAccepted) as error:
+                verdicts.append(error)
+        return verdicts
 
     def _merge(self, link: _Link, genuine: list[_Waiting]) -> None:
         """Merge and pass on; nothing here waits for the disk."""
@@ -755,58 +724,52 @@ class Links:
         if is_renewed:
             self._apply_refusals()
 
+    # ---------------------------------------------------------------- refusals
+
     def _not_accepted(self, link: _Link, site: str, words: str) -> None:
         self._refused("bulletin", f"of {site}, from {link.name}: {words}")
 
     def _rest(self, link: _Link, waiting: _Waiting, words: str) -> None:
         """It has sent a forged bulletin: the link rests."""
-        link.inbox.clear()
-        link.waiting_bytes = 0
-        told = f"it sent a forged bulletin of {waiting.site}: {words}"
-        link.status.paused_until = self._clock() + link.pause
+        link.forget()
+        told, now = f"it sent a forged bulletin of {waiting.site}: {words}", self._clock()
+        link.pause = PAUSE if now - (link.status.paused_until or 0.0) > FORGOTTEN else link.pause
+        link.status.paused_until = now + link.pause
         link.pause = min(LONGEST_PAUSE, 2.0 * link.pause)
-        if link.status.last_error != told:
-            _LOG.warning("%s: %s; the link rests", link.name, told)
-        for connection in {waiting.connection, link.connection, *link.not_open_yet} - {None}:
+        _LOG.warning("%s: %s; the link rests", link.name, told)
+        for connection in {waiting.connection, *link.connections}:
             self._refuse(link, connection, "forged bulletin", told)
 
-    # ---------------------------------------------------------------- refusals
-
-    def _refuse(
-        self, link: _Link | None, connection: Connection, reason: str, words: str, terms: bytes = b""
-    ) -> None:
+    def _refuse(self, link: _Link | None, connection: Connection, reason: str, words: str, terms: bytes = b"") -> None:
         """End a connection; the other end and the operator receive the reason."""
-        if not connection.is_open:
-            return
-        name = "" if connection.who is None else f"{connection.who.name} at "
-        self._refused(reason, f"{name}{connection.address}: {words}")
-        if link is not None:
-            link.status.refused(words)
-        connection.send(encode(Refusal(f"it refuses: {words}", terms)))
-        connection.close(words)
+        if connection.is_open:
+            name = "" if connection.who is None else f"{connection.who.name} at "
+            self._refused(reason, f"{name}{connection.address}: {words}")
+            if link is not None:
+                link.status.refused(words)
+            connection.send(frames.encode(Refusal(f"it refuses: {words}", terms)))
+            connection.close(words)
 
     def _hear_refusal(self, link: _Link | None, connection: Connection, refusal: Refusal) -> None:
         """The other end refuses us, in words; if it has other terms, say in which they differ."""
-        words = printable(refusal.words, 1000)
-        if link is None:
-            _LOG.warning("%s: %s", connection.address, words)
-            connection.close()
-            return
-        if refusal.terms:
+        words = printable(refusal.words, frames.MAX_WORDS)
+        if link is not None and refusal.terms:
             try:
-                theirs = terms_in(refusal, len(self._own_terms) + TERMS_DIFFER)
+                theirs = frames.terms_in(refusal, len(self._own_terms) + TERMS_DIFFER)
                 told = "; ".join(self._terms.difference(theirs)) or "not in a term that this version knows"
-                words = f"the federation differs at {link.name}: {printable(told, 1000)}"
+                words = f"the federation differs at {link.name}: {printable(told, frames.MAX_WORDS)}"
             except FrameError as error:
                 self._refused("message", f"{link.name}: {error}")
-            if link.connection is not connection:
+            if link.connection is not connection:  # it hears of ours, too
                 self._refuse(link, connection, "other terms", f"{link.name} follows other terms", self._own_terms)
             link.status.differs_in(words)
-        link.status.failed(words)
+        if link is not None:
+            link.status.failed(words)
         connection.close(words)
 
-    def _misbehaved(self, link: _Link | None, error: Exception) -> None:
-        self._refused("message", f"{'a neighbour' if link is None else link.name}: {error}")
+    def _misbehaved(self, connection: Connection, error: Exception) -> None:
+        link = self._link_of(connection)
+        self._refused("message", f"{connection.address if link is None else link.name}: {error}")
         if link is not None:
             link.status.refused(str(error))
 
@@ -820,7 +783,7 @@ class Links:
                 connection = link.connection
                 if connection is None:
                     continue
-                self._count_bytes(link, connection)
+                link.count_bytes()
                 silent = asyncio.get_running_loop().time() - connection.heard_at
                 if silent >= DEAD_AFTER:
                     connection.abort()
@@ -828,19 +791,10 @@ class Links:
                     connection.ping()
                 if not 0.0 <= self._clock() - link.said_have < HAVE_EVERY and connection.has_room:
                     link.said_have = self._clock()
-                    self._soon(self._say_have(connection), "have")
+                    self._soon(self._say_have(connection))
 
-    def _count_bytes(self, link: _Link, connection: Connection) -> None:
-        link.status.bytes_sent += connection.bytes_out
-        link.status.bytes_received += connection.bytes_in
-        connection.bytes_out = connection.bytes_in = 0
-
-    def _noted(self, link: _Link, sent: bool, site: str) -> None:
-        if self._note is not None:
-            self._note(link.name, self._clock(), sent, site)
-
-    def _soon(self, what: Any, name: str) -> "asyncio.Task[None]":
-        """Run something beside; a disk that fails is told elsewhere, and the next Have begins anew."""
+    def _soon(self, what: Any) -> "asyncio.Task[None]":
+        """Run something beside; a disk that fails is told elsewhere, and the next ``Have`` begins anew."""
 
         async def run() -> None:
             try:
@@ -848,15 +802,9 @@ class Links:
             except JournalError:
                 pass
             except Exception:
-                _LOG.exception("internal error: %s", name)
+                _LOG.exception("internal error")
 
-        task = asyncio.create_task(run(), name=name)
+        task = asyncio.create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def word(digest: str, name: str) -> str:
-    """What those who know the terms of the federation say to a site, in 32 letters."""
-    return hmac.new(digest.encode(), name.encode(), "sha256").hexdigest()[:32]
-

@@ -13,6 +13,7 @@ import ssl
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from ipaddress import IPv6Address
 
 from fedbandit.agent.gossip.connection import Connection
@@ -236,7 +237,7 @@ class Listener:
         except OSError:
             said = b""
         if not said:
-            self._lost(waiting, None)
+            self._lost(waiting, None, None)
             return
         waiting.said += said
         if self._context is not None and not is_whole(waiting.said):
@@ -264,16 +265,16 @@ class Listener:
     async def _shake_hands(self, waiting: _Unfinished) -> None:
         waiting.connection = connection = Connection(self._context, None)
         connection.address = str(waiting.address)
-        connection.judge = lambda connection, _: self._judged(waiting, connection)
-        connection.failed = lambda _, error: self._failed(waiting, error)
-        connection.opened = lambda connection: self._let_in(waiting, connection)
-        connection.lost = lambda _, error: self._lost(waiting, error)
+        connection.judge = partial(self._judged, waiting)
+        connection.failed = partial(self._failed, waiting)
+        connection.opened = partial(self._let_in, waiting)
+        connection.lost = partial(self._lost, waiting)
         try:
             waiting.caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, waiting.caller)
         except OSError as error:
             waiting.caller.close()
-            self._lost(waiting, error)
+            self._lost(waiting, None, error)
             return
         if waiting.over:  # it had to make room meanwhile
             connection.abort()
@@ -295,7 +296,7 @@ class Listener:
         self._leave(waiting)
         self._opened(connection)
 
-    def _failed(self, waiting: _Unfinished, error: Exception) -> None:
+    def _failed(self, waiting: _Unfinished, _: Connection, error: Exception) -> None:
         if isinstance(error, WrongName):
             self._refuse(waiting, "certificate", str(error))
         elif isinstance(error, ssl.SSLError):
@@ -303,7 +304,7 @@ class Listener:
         else:
             self._refuse(waiting, "message", str(error))
 
-    def _lost(self, waiting: _Unfinished, error: Exception | None) -> None:
+    def _lost(self, waiting: _Unfinished, _: Connection | None, error: Exception | None) -> None:
         self._refuse(waiting, UNFINISHED, "closed by the caller" if error is None else in_words(error))
         self._end(waiting)
 

@@ -99,7 +99,9 @@ def read_tls(config: SiteConfig, now: datetime) -> TlsFiles:
             crl = read_public(tls.crl)
             revoked_in(crl, found["ca"][1])
         except (FileError, InvalidArgument) as error:
-            mistakes.append(f"tls.crl: {tls.crl} {error.accepted}" if isinstance(error, InvalidArgument) else f"tls.crl: {error}")
+            mistakes.append(
+                f"tls.crl: {tls.crl} {error.accepted}" if isinstance(error, InvalidArgument) else f"tls.crl: {error}"
+            )
     if mistakes:
         raise ConfigError("\n".join(f"{config.path}: {mistake}" for mistake in mistakes))
     until = min(certificate.not_valid_after_utc for certificate in found["certificate"][1])
@@ -198,7 +200,7 @@ Revoked = frozenset[tuple[Name, int]]
 
 
 def revoked_in(crl: bytes, cas: Iterable[Certificate]) -> Revoked:
-    """The certificates that a file of revocation lists (PEM, one or several) names; each list is signed by a CA of ours.
+    """The certificates that a file of revocation lists (PEM, one or several) names; a CA of ours has signed each list.
 
     A list that is overdue still counts: revoked is revoked.
     """
@@ -356,7 +358,7 @@ _CERTIFICATES = {
 }
 _IN_WORDS = {
     "TLSV1_ALERT_UNKNOWN_CA": "it refuses our certificate: another CA has signed it than those that it trusts",
-    "TLSV1_ALERT_DECRYPT_ERROR": "it refuses our certificate: another CA has signed it, of the same name as one it trusts",
+    "TLSV1_ALERT_DECRYPT_ERROR": "it refuses our certificate: another CA has signed it, of the same name as its own",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it refuses our certificate: expired, or not valid yet, or its clock is wrong",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses our certificate: not valid yet, or its clock is wrong, or not readable",
     "SSLV3_ALERT_CERTIFICATE_REVOKED": "it refuses our certificate: revoked",
