@@ -1,9 +1,9 @@
 """Agents in memory: the simulator's trajectory without faults, and what holds in spite of them.
 
 Each seed is a schedule of its own: requests with keys that are repeated after crashes, subjects, exclusions and counts,
-rewards, cancelled decisions, bulletins, lost, repeated, late and overtaking messages, partitions, crashes at every point
-of a write, boards that are written or not, lost disks (with the clock behind), members excluded and included, sites that
-leave and come back. A failure prints its seed.
+rewards, cancelled decisions, bulletins, lost, repeated, late and overtaking messages, partitions, crashes at every
+point of a write, lost disks (with the clock behind), members excluded and included, sites that leave and come back. A
+failure prints its seed.
 
 Can it fail? Bugs that were planted, and what noticed (``test_a_planted_bug_is_caught``):
 
@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 
 from fedbandit import FedBatch, FedUCB, GossipUCB, replay
+from fedbandit.agent.core.arms import ArmChanged
 from fedbandit.agent.core.board import Outcome
 from fedbandit.agent.core.bulletin import Signed, decode
 from fedbandit.agent.core.decisions import Request, RequestIndex, arms_in
@@ -50,6 +51,7 @@ from fedbandit.world import graph
 from sites_on_tape import SitesOnTape, in_memory, tape_on_the_grid
 
 FAULTY_EVENTS = 1500
+WRITTEN_EVERY = 3.0  # seconds: what has come of others
 PASSES = 12  # exchanges over each link by which nothing is left to say: five sites, and an answer to what was held back
 
 TERMS = Federation(
@@ -121,7 +123,7 @@ class Watched(MemoryNetwork):
 
     def _commit(self, name, step):
         result = super()._commit(name, step)
-        if isinstance(result, Merged):
+        if isinstance(result, Merged) or any(isinstance(it, ArmChanged) for it in step.records):
             of_arms = self.taken_back.setdefault(name, {})
             of_arms |= {it.arm: it.fields["released"] for it in step.records if isinstance(it, Known) and it.arm >= 0}
         if isinstance(result, Signed) and self.terms.policy != GossipUCB():
@@ -161,15 +163,17 @@ class Story:
         self.full = self.late = self.repeated = self.cancels = self.requests = 0
         self.disks = []  # all that there ever were, so that no two have one id
         self.waiting, self.told, self.in_doubt, self.expired = {}, {}, {}, {}
-        self.keys, self.lost_keys, self.cancelled, self.lost_cancels = {}, {}, {}, {}
+        self.keys, self.lost_keys, self.cancelled, self.lost_cancels, self.written = {}, {}, {}, {}, {}
+        self.lost = set()
         for name in self.network.names:
             self.on_a_fresh_disk(name)
-        self.away = None
+        self.away, self.lost = None, set()  # the last: who has ever lost a disk
 
     def on_a_fresh_disk(self, name):
         """What was acknowledged by an earlier incarnation is gone with its disk."""
         self.disks.append(self.network._disks[name])
         self.network.taken_back.pop(name, None)
+        self.lost.add(name)
         self.waiting[name], self.told[name], self.in_doubt[name] = [], {}, {}
         self.expired[name] = [0] * self.network.terms.num_arms
         self.keys[name], self.lost_keys[name], self.cancelled[name], self.lost_cancels[name] = {}, [], set(), []
@@ -298,13 +302,11 @@ class Story:
         with suppress(Down):
             self.network.exchange(a, b)
 
-    def look_after_boards(self):
-        """A site writes its board, or its operator excludes somebody, or includes them again."""
+    def change_members(self):
+        """An operator excludes somebody, or includes them again."""
         name = self.random.choice(self.network.running or ("",))
         with suppress(Down, InvalidArgument):  # nobody runs; or the member is unknown here
-            if self.random.random() < 0.6:
-                self.network.save_board(name)
-            elif self.network.site(name).stored.excluded:
+            if self.network.site(name).stored.excluded:
                 self.include_all(name)
             else:
                 self.network.exclude(name, self.random.choice([it for it in self.network.names if it != name]))
@@ -353,11 +355,20 @@ class Story:
                 self.fault()
             elif what < 0.92:
                 self.expire()
-            elif what < 0.94:
-                self.look_after_boards()
+            elif what < 0.93:
+                self.change_members()
             else:
                 self.wake(0.5)
             self.network.run(self.network.now + self.random.uniform(0.0, 1.5))
+            self.write_boards()
+
+    def write_boards(self):
+        """As a real site does: every few seconds."""
+        for name in self.network.running:
+            if self.network.now - self.written.get(name, 0.0) >= WRITTEN_EVERY:
+                self.written[name] = self.network.now
+                with suppress(Down):
+                    self.network.save_board(name)
 
     def calm(self):
         """The last fault is over: everybody starts anew, and what was under way arrives."""
@@ -401,7 +412,7 @@ class Story:
         self.in_doubt[name] = {key: it for key, it in self.in_doubt[name].items() if key in known}
         self.lost_cancels[name] = [it for it in self.lost_cancels[name] if it.id in known]
         self.network.taken_back.pop(name, None)
-        for k in range(site.terms.num_arms):
+        for k in range(len(site.arms.names)):
             self.expired[name][k] = site.rewards[k] - sum(it.played for it in known.values() if it.arm == k)
         self.keys[name] = {
             key: (request, made)
@@ -494,7 +505,7 @@ def check_boards(network):
         assert site.doubt is None, f"{site.name} waits for ever: {site.doubt}"
         own = site.board.held(site.name).bulletin
         assert own.decisions <= site.decided
-        assert {it.name: it.releases for it in own.arms} == dict(zip(site.arms.names, site.releases, strict=True))
+        assert [own.by_arm[name].releases for name in site.arms.names] == [*site.releases]
     assert not any(site.board.conflicts for site in sites)
     assert not any(site.board.drawn_twice for site in sites), "a second draw"
 
@@ -575,7 +586,7 @@ def test_the_schedules_have_all_faults():
         stored = [network._disks[name].load() for name in network.names]
         releases += sum(fields["releases"] for one in stored for k, fields in one.known.items() if k >= 0)
         gone += story.away is not None
-    assert lives > 5 * 10 + 10
+    assert lives > 10 * (1000 + 5) + 10
     assert releases > 20 * 10
     assert gone > 0
     assert repeated > 10

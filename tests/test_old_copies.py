@@ -255,6 +255,49 @@ def test_in_doubt_a_stop_goes_out_and_no_number_that_was_not_out_before(network)
     assert now.arms == before.arms
 
 
+@pytest.mark.parametrize("why", ["unconfirmed", "old"])
+def test_what_was_said_in_doubt_does_not_make_the_file_current_after_a_restart(network, why):
+    """A stop went out above all numbers that neighbours know: they know nothing better any more, and it proves nothing."""
+    snapshot = network.snapshot("a")
+    teach(network, "a", 60)
+    talk(network)
+    network.put_back("a", snapshot)
+    network.restart("a")
+    if why == "old":
+        talk(network)
+    assert network.site("a").doubt.why == why
+    network.change_arm("a", "suspend", "b")
+    network.change_arm("a", "suspend", "a")
+    talk(network, 3)
+    before = releases(network, "a")
+    network.restart("a")
+    talk(network, 3)
+    teach_anyway(network, "a")
+    assert (network.site("a").doubt.why, releases(network, "a")) == ("old", before)
+    network.restore("a")
+    talk(network, 3)
+    assert network.site("a").doubt is None
+    assert network.differences() == []
+
+
+def teach_anyway(network, name):
+    """Decisions of a site all of whose arms are stopped."""
+    for kind, arm in (("resume", "a"), ("resume", "b")):
+        network.change_arm(name, kind, arm)
+    teach(network, name, 60)
+
+
+def test_a_restart_after_a_stop_in_doubt_needs_nobody(network):
+    network.restart("a")
+    network.change_arm("a", "suspend", "b")
+    network.restart("a")
+    network.change_arm("a", "resume", "b")
+    network.restart("a")
+    talk(network, 3)
+    network.decide("a")
+    assert network.site("a").doubt is None
+
+
 # ---------------------------------------------------------------- a witness that no disk carries
 
 
@@ -723,7 +766,7 @@ def exchange(one, other):
     haves = dict(one.have()), dict(other.have())
     one.receive_have(other.name, haves[1])
     other.receive_have(one.name, haves[0])
-    sent = one.newer_than(haves[1]), other.newer_than(haves[0])
+    sent = one.newer_than(haves[1], other.name), other.newer_than(haves[0], one.name)
     for to, by, bulletins in ((other, one.name, sent[0]), (one, other.name, sent[1])):
         for signed in bulletins:
             to.merge(signed, by, 1e6)

@@ -132,6 +132,10 @@ class Down(RuntimeError):
     """The agent that was asked is not running, or died before it could answer."""
 
 
+FIRST = 1000
+"""Incarnations count from here; those that begin with a clock that stands behind count from 1."""
+
+
 @dataclass(frozen=True)
 class Faults:
     """What happens to a message: lost or repeated with these probabilities, late by a uniform time in ``delay``.
@@ -181,7 +185,8 @@ class MemoryNetwork:
         self._flying: list[tuple[float, int, Message]] = []
         self._verified: dict[bytes, tuple[str, Place] | None] = {}
         self.accepts: dict[str, Accepts] = {}
-        self._sent = self._incarnations = self._runs = 0
+        self._sent = self._behind = self._runs = 0
+        self._incarnations = FIRST
         self._processes: dict[str, int] = {}
         self.has_witnesses = has_witnesses
         self._witnessed: dict[str, Mark] = {}
@@ -369,7 +374,7 @@ class MemoryNetwork:
 
     def _receive_have(self, name: str, sender: str, have: Have) -> None:
         self._do(name, lambda site: site.receive_have(sender, have))
-        missing = self.site(name).newer_than(have)
+        missing = self.site(name).newer_than(have, sender)
         if missing:
             self._send(name, sender, None, tuple(missing))
 
@@ -444,6 +449,9 @@ class MemoryNetwork:
         self._commit(name, site.open())
         self._commit(name, site.link(self._neighbours[name]))
         self._do(name, lambda site: site.accept_from(self.accepts.get(name, frozenset())))
+        for neighbour in self._neighbours[name] if self.spreads else ():  # links open
+            if neighbour in self._sites:
+                self.exchange(name, neighbour)
 
     def open_site(self, name: str, disk: MemoryJournal) -> Site:
         """A site as its disk knows it. A test may plant another one here."""
@@ -456,8 +464,8 @@ class MemoryNetwork:
         return MemoryJournal(incarnation)
 
     def _new_disk(self, behind: bool = False) -> MemoryJournal:
-        self._incarnations += 1
-        disk = self.new_disk(1 if behind else self._incarnations)
+        self._incarnations, self._behind = self._incarnations + 1, self._behind + behind
+        disk = self.new_disk(self._behind if behind else self._incarnations)
         disk.key = f"disk {self._incarnations}".encode()
         return disk
 

@@ -149,9 +149,13 @@ class Released:
 
 @dataclass(frozen=True)
 class OwnBulletin:
-    """The newest bulletin that this site has signed: on disk before anybody sees it."""
+    """The newest bulletin that this site has signed: on disk before anybody sees it.
+
+    ``doubt``: why it could not be sure that its file was the latest (``release_guard.Doubt``); empty: it was
+    """
 
     signed: Signed
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -218,7 +222,7 @@ class Stored:
     * ``run``: the process that opened the file last; 0: none of this version
     * ``kept``: rewards that the site keeps for its log, by the id of the decision
     * ``known``: the fields of each arm; ``released``: the last pull released of each arm and level
-    * ``own``: the newest own bulletin; ``board``: what is stored of the board, own ones of other processes among them
+    * ``own``: the newest own bulletin of a process that was sure; ``doubtful``: a later one of one that was not; ``board``: what is stored of the board, own ones of other processes among them
     * ``certificates``: chains of the board's signers, by fingerprint
     * ``neighbours``: those with a link, and whether they have ever said what they have
     """
@@ -233,6 +237,7 @@ class Stored:
     released: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     arm_changes: dict[str, ArmChanged] = field(default_factory=dict[str, ArmChanged])
     own: Signed | None = None
+    doubtful: OwnBulletin | None = None
     board: dict[str, BoardRow] = field(default_factory=dict[str, BoardRow])
     certificates: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
     neighbours: dict[str, bool] = field(default_factory=dict[str, bool])
@@ -259,8 +264,8 @@ class Stored:
                     self.known[record.arm] = record.fields
                 case Released():
                     self.released[record.arm, record.level] = record.last
-                case OwnBulletin(signed):
-                    self.own = signed
+                case OwnBulletin(signed, doubt):
+                    self.own, self.doubtful = (self.own, record) if doubt else (signed, None)
                 case BoardRow(site):
                     self.board[site] = record
                 case Certificate(fingerprint, chain):
@@ -278,7 +283,7 @@ class Stored:
                 case ArmChanged(change):
                     self.arm_changes[change.id] = record
                 case Renewed():
-                    self.known, self.released = {}, {}
+                    self.known, self.released, self.doubtful = {}, {}, None
 
 
 # ---------------------------------------------------------------- results and refusals

@@ -131,8 +131,13 @@ class Presence:
             return
         self.first, self._has_spoken = stored.numbering.decisions, any(stored.neighbours.values())
         self._open(stored.numbering.incarnation, releases)
-        if has_conflict and self.run:
-            self.doubt = Doubt("split-brain", "this site's board")
+        doubtful = stored.doubtful
+        if doubtful is not None:
+            self._in_doubt.add(doubtful.signed.digest)
+        if self.run and doubtful is not None and doubtful.doubt == "old":
+            self.doubt = Doubt("old", "its file", "an earlier process has found that")
+        elif self.run and (has_conflict or (doubtful is not None and doubtful.doubt == "split-brain")):
+            self.doubt = Doubt("split-brain", "its file")
         elif self.first == 0 or self.is_vouched:  # nothing in it can have been released; or all of it is there
             self._trust()
 

@@ -96,19 +96,20 @@ class Site:
         self.name, self.terms, self._noise, self._software = name, terms, noise, software
         self._keeps_rewards, self._accepts = keeps_rewards, _NOBODY
         self.presence = presence or Presence()
-        own, last = None, [] if stored.own is None else [BoardRow(name, (KeptBulletin(stored.own, 0.0),))]
-        self.board = Board(name, terms, [*stored.board.values(), *last])
+        written = [it for it in (stored.own, stored.doubtful and stored.doubtful.signed) if it is not None]
+        last = BoardRow(name, tuple(KeptBulletin(it, 0.0) for it in written))
+        self.board = Board(name, terms, [*stored.board.values(), last])
         """The bulletins of all sites."""
-        if stored.own is not None:
-            own = decode(stored.own.body, len(terms.page.published_names))
+        own = None if stored.own is None else decode(stored.own.body, len(terms.page.published_names))
         self.board.exclude(stored.excluded)
         self._take_over(stored)
         self.presence.begin(stored, own, self._releases_by_name, self._has_conflict)
-        for held in () if (shown := self.board.held(name)) is None else (shown,):  # it was there before a restart
-            if self.run and (own is None or held.place > own.place):
-                self.presence.receive_own(
-                    held.bulletin, held.signed.digest, "its board", self._releases_by_name, self.decided
-                )
+        for signed in self.board.kept(name) if self.run else ():
+            it = decode(signed.body, len(terms.page.published_names))
+            if stored.doubtful is not None and signed == stored.doubtful.signed:
+                self.presence.made(it.place, signed.digest)
+            elif signed != stored.own:  # it came before a restart
+                self.presence.receive_own(it, signed.digest, "its board", self._releases_by_name, self.decided)
         self._published_at, self._taken_back = 0.0, dict[str, int]()
         self._drawn_twice: dict[str, str] = {}
         self._last = {it: held.bulletin for it in self.board.sites if (held := self.board.held(it)) is not None}
@@ -487,7 +488,8 @@ class Site:
         presence.made(place, signed.digest)
         self._published_at, self._is_stale = at, True
         self._is_urgent = self._is_urgent and self.doubt is not None
-        return self._step(signed if self._is_shown(signed.digest) else None, OwnBulletin(signed))
+        why = "" if self.doubt is None else self.doubt.why
+        return self._step(signed if self._is_shown(signed.digest) else None, OwnBulletin(signed, why))
 
     def _entries(self) -> tuple[ArmEntry, ...]:
         return self._player.entries(self._arms.names)
@@ -511,10 +513,14 @@ class Site:
             return have
         return {name: version for name, version in have.items() if name != self.name}
 
-    def newer_than(self, have: Have) -> list[Signed]:
-        """What a neighbour lacks, in the order in which it is to be sent."""
+    def newer_than(self, have: Have, to: str = "") -> list[Signed]:
+        """What a neighbour lacks, in the order in which it is to be sent.
+
+        One that does not say what it has of itself asks: it may have lost its file, and gets all that is kept of it.
+        """
         missing, own = self.board.newer_than(have), self.board.to_send(self.name)
-        return [it for it in missing if it not in own or self._is_shown(it.digest)]
+        asked = [] if to in have else self.board.kept(to)
+        return [*asked, *(it for it in missing if it not in asked and (it not in own or self._is_shown(it.digest)))]
 
     def _is_shown(self, digest: bytes) -> bool:
         own = self.board.held(self.name)
@@ -590,8 +596,10 @@ class Site:
             self._is_urgent = self._is_urgent or was_new != presence.is_new
             if is_conflict and self._has_conflict:
                 presence.doubt_that(Doubt("split-brain", by), False, self.decided)
-        if not is_of_earlier_file:
-            return []
+        return self._take_back(it, now) if is_of_earlier_file else []
+
+    def _take_back(self, it: Bulletin, now: float) -> list[Record]:
+        """What the site had released before it lost its file, of arms of which it has released nothing itself since."""
         taken = self._taken_back
         unreleased = {name for name, n in self._releases_by_name.items() if n == taken.get(name, 0)}
         more = {name for name in unreleased if name in it.by_arm and it.by_arm[name].releases > taken.get(name, 0)}
@@ -691,7 +699,9 @@ class Site:
             if len(self._arms.names) > self._player.num_arms:
                 self._player = self._player.grown(self.stored, len(self._arms.names))
                 self._decisions.grow(self._player)
-                self._is_stale = True
+                self._is_stale = self._is_urgent = True
+                if (own := self.board.held(self.name)) is not None:  # it may have known the arm before it lost its file
+                    return Step(result, (*step.records, *self._take_back(own.bulletin, self.clock)))
         return step
 
     # ---------------------------------------------------------------- neighbours and members

@@ -47,7 +47,7 @@ _TABLES = (
     """CREATE TABLE board (
         site TEXT, digest BLOB, body BLOB, signature BLOB, signer BLOB, since REAL, PRIMARY KEY (site, digest)
     ) STRICT""",
-    "CREATE TABLE own (one INTEGER PRIMARY KEY, body BLOB, signature BLOB, signer BLOB) STRICT",
+    "CREATE TABLE own (is_doubtful INTEGER PRIMARY KEY, body BLOB, signature BLOB, signer BLOB, doubt TEXT) STRICT",
     "CREATE TABLE neighbour (name TEXT PRIMARY KEY, has_heard INTEGER) STRICT",
     "CREATE TABLE excluded (name TEXT PRIMARY KEY, at INTEGER, reason TEXT) STRICT",
     # Without row ids a decision is in one tree, not in two.
@@ -459,7 +459,8 @@ class Rows:
         stored.apply(kinds.Released(*row) for row in rows("SELECT * FROM released"))
         stored.apply(kinds.Neighbour(name, bool(heard)) for name, heard in rows("SELECT * FROM neighbour"))
         stored.apply(kinds.Excluded(*row) for row in rows("SELECT * FROM excluded ORDER BY rowid"))
-        stored.apply(kinds.OwnBulletin(Signed(*row)) for row in rows("SELECT body, signature, signer FROM own"))
+        for *signed, doubt in rows("SELECT body, signature, signer, doubt FROM own ORDER BY is_doubtful"):
+            stored.apply([kinds.OwnBulletin(Signed(*signed), doubt)])
         stored.apply(self._board.read())
         stored.apply(self._arms.read())
         num_arms = len(Arms.of(terms.arms, stored.arm_changes).names)
@@ -491,8 +492,9 @@ class Rows:
                 self.agent.incarnation, self.agent.decisions = incarnation, decisions
             case BoardRow():
                 self._board.write(record)
-            case kinds.OwnBulletin(signed):
-                self._put("own", 1, signed.body, signed.signature, signed.signer)
+            case kinds.OwnBulletin(signed, doubt):
+                self._drop("own", "is_doubtful", 1)
+                self._put("own", int(doubt != ""), signed.body, signed.signature, signed.signer, doubt)
             case kinds.Neighbour(name, has_heard):
                 self._put("neighbour", name, int(has_heard))
             case kinds.Unlinked(name):
@@ -512,6 +514,7 @@ class Rows:
             case ArmChanged():
                 self._arms.write(record)
             case kinds.Renewed():
+                self._drop("own", "is_doubtful", 1)
                 self.has_old_values = True
                 self._known.clear()
                 self._file.execute("DELETE FROM released")
