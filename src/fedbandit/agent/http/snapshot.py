@@ -323,8 +323,9 @@ def _receipts(site: Site, change: ArmChange) -> list[models.ReceiptBody]:
     board, maker = site.board, site.board.held(change.by)
     ids = [] if maker is None else [it.id for it in maker.bulletin.changes]
     having, missing = board.receipts(change.by, 1 + (ids.index(change.id) if change.id in ids else len(ids)))
-    found = dict.fromkeys(having, True) | dict.fromkeys(missing, False)
-    found.pop(site.name, None)
+    found = dict.fromkeys((*site.neighbours, *missing), False) | dict.fromkeys(having, True)
+    for name in (site.name, change.by):
+        found.pop(name, None)
     held = {name: board.held(name) for name in found}
     return [
         models.ReceiptBody(site=name, has_it=has_it, last_heard=None if (it := held[name]) is None else it.since)

@@ -386,10 +386,18 @@ class Agent:
 
     async def _keep_board(self) -> None:
         """Write what has come of other sites; where the disk fails, it comes again."""
+        said = None
         while True:
             await asyncio.sleep(SAVED_EVERY)
-            with suppress(JournalError):
+            try:
                 await self._save_board()
+                said = None
+            except JournalError:
+                continue  # house-keeping says so
+            except Exception as error:  # this task must survive any error
+                if str(error) != said:
+                    said = str(error)
+                    _LOG.exception("the board was not written")
 
     async def _save_board(self) -> None:
         await self.site.take(lambda site: site.board_rows())
