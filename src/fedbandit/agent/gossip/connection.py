@@ -9,6 +9,7 @@ import logging
 import ssl
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import cast
 from urllib.parse import unquote, urlsplit
@@ -41,7 +42,7 @@ ENOUGH = 65_536
 TOO_MUCH = ENOUGH + 2 * MAX_FRAME
 """Unsent bytes above which the other end counts as one that does not read: it has asked for answers (pings)."""
 
-SHARE, BURST = 0.1, 0.5
+SHARE, BURST = 0.05, 0.5
 """The share of the processor that one connection may cost, and the seconds that it may save up."""
 
 GRACE, PATIENCE = 1.0, 8.0
@@ -156,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         self._since = now
         if self._spent > BURST and not self._costs_too_much:
             self._pause(self._held, True)
-            self._loop.call_later((self._spent - 0.5 * BURST) / SHARE, lambda: self._pause(self._held, False))
+            self._loop.call_later((self._spent - BURST) / SHARE, lambda: self._pause(self._held, False))
 
     def hold(self, held: bool) -> None:
         """Read nothing meanwhile."""
@@ -310,7 +311,8 @@ class Connection(asyncio.BufferedProtocol):
         """Wait for the other end to close: a reset would overtake the reason."""
         if not self._over and not self.transport.is_closing():
             self._over = True
-            self.transport.write_eof()
+            with suppress(OSError):  # the other end is gone
+                self.transport.write_eof()
             self._loop.call_later(GRACE, self.abort)
 
     def abort(self) -> None:
