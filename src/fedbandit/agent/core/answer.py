@@ -108,6 +108,7 @@ class Belief(NamedTuple):
     * ``deviation``: the standard deviation of the estimate; None where it is unknown, or the policy has none
     * ``weights``: the share of the federation in the estimate
     * ``whose``: over whom the mean is taken, in words
+    * ``rests_on``: the site without which another arm would lead (``Board.rests_on``): no site settles anything alone
     """
 
     names: Sequence[str]
@@ -116,6 +117,7 @@ class Belief(NamedTuple):
     deviation: Sequence[float | None]
     weights: Sequence[float]
     whose: str
+    rests_on: str = ""
 
     @property
     def active(self) -> list[bool]:
@@ -165,7 +167,7 @@ def answer_of(belief: Belief) -> Answer:
     chances, loss = _beliefs(tuple(known.values()), tuple(spreads.values()), list(known).index(leader))
     by_arm = dict(zip(known, chances, strict=True))
     every = tuple(by_arm.get(k) for k in range(num_arms))
-    is_settled = is_sure(by_arm[leader])
+    is_settled = is_sure(by_arm[leader]) and not belief.rests_on
     words = _words(belief, by_arm, leader, loss, is_settled)
     return Answer(leader, by_arm[leader], is_settled, loss, every, words)
 
@@ -228,6 +230,11 @@ def _words(belief: Belief, chances: dict[int, float], leader: int, loss: float, 
     ahead = _ahead(belief, leader)
     if is_settled:
         said = f"{leads} is best on average {belief.whose} ({sure} sure).{ahead}"
+    elif is_sure(chances[leader]):
+        said = (
+            f"{leads} is best so far on average {belief.whose} ({sure} sure by what is known here), but this is not "
+            f"settled: it rests on {belief.rests_on} alone, without which another arm might lead.{ahead}"
+        )
     else:
         second = max((k for k in chances if k != leader), key=lambda k: chances[k])
         said = (

@@ -19,15 +19,17 @@ A bulletin is verified before it is merged (``gossip.signatures``).
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from math import isnan, nan
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from fedbandit.agent.core.arms import MAX_ADDED
 from fedbandit.agent.core.bulletin import CENTURY, Bulletin, Place, Signed, decode
-from fedbandit.agent.core.counting import Counting, Row
+from fedbandit.agent.core.counting import ROUNDING, Counting, Row
 from fedbandit.agent.core.federation import Federation
 from fedbandit.agent.core.oddities import beyond_rate, oddities_of
 from fedbandit.checks import InvalidArgument
+from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 
 __all__ = ["Board", "BoardRow", "Conflict", "Have", "Held", "Kept", "Outcome", "Version"]
 
@@ -281,6 +283,14 @@ class Board:
                 missing += self._lacking(self._sites[site], theirs)
         return missing
 
+    def kept(self, site: str) -> list[Signed]:
+        """All that is kept of a site, earlier bulletins among it: for that site, which may have lost its file."""
+        return (
+            []
+            if site in self._refused or site not in self._sites
+            else [it.signed for it in self._sites[site].candidates()]
+        )
+
     def to_send(self, site: str) -> list[Signed]:
         """All that another board must have of a site, in the order in which it is to be sent."""
         return [] if site in self._refused or site not in self._sites else self._lacking(self._sites[site], None)
@@ -346,6 +356,46 @@ class Board:
         held = self._sites[name].counting
         return None if held is None else held.rows.get(arm)
 
+    def known_share(self, arm: str) -> float:
+        """How much of all sites that count, or of their patients, has released an arm; at most 1.
+
+        Sites that have not measured their rate yet count as the mean of the others, as in ``random_effects``.
+        """
+        rows, versions = self.rows(arm)
+        if not self._counting.has_weights:
+            return sum(map(bool, versions)) / max(len(versions), 1)
+        weights = [row[WEIGHT] for row in rows if row[WEIGHT] > 0.0]
+        if not weights:
+            return 0.0
+        known = sum(row[WEIGHT] for row in rows if row[VARIANCE] > 0.0)
+        return min(known / sum(weights) * len(weights) / len(rows), 1.0)
+
+    def rests_on(self, arms: Sequence[str]) -> str:
+        """The site without which another of these arms would have the highest mean, or one would be unknown; else "".
+
+        Of several the one with the largest share. A site that is the only one rests on itself: that is not named.
+        """
+        names = self.counted()
+        if len(names) < 2 or not self._counting.has_weights:
+            return ""
+        by_arm = [self.rows(arm)[0] for arm in arms]
+        weight = [sum(row[WEIGHT] for row in rows if row[VARIANCE] > 0.0) for rows in by_arm]
+        value = [sum(row[WEIGHT] * row[MEAN] for row in rows if row[VARIANCE] > 0.0) for rows in by_arm]
+        if min(weight, default=0.0) <= 0.0:
+            return ""
+        best = max(range(len(arms)), key=lambda k: value[k] / weight[k])
+        found: dict[str, float] = {}
+        for j, name in enumerate(names):
+            without: list[float] = []
+            for k, rows in enumerate(by_arm):
+                w = rows[j][WEIGHT] if rows[j][VARIANCE] > 0.0 else 0.0
+                rest = weight[k] - w
+                is_alone = rest <= ROUNDING * weight[k]
+                without.append(nan if is_alone else (value[k] - w * rows[j][MEAN]) / rest)
+            if any(isnan(x) or x > without[best] for x in without):
+                found[name] = max(rows[j][WEIGHT] / total for rows, total in zip(by_arm, weight, strict=True))
+        return max(found, key=lambda name: found[name]) if found else ""
+
     def n_max(self, arms: Sequence[str], most: int) -> tuple[int, ...]:
         """The most decisions for each arm at a site that counts (Algorithm 1, line 5); nobody can have had ``most``."""
         counting = [self._sites[name].counting for name in self.counted()]
@@ -401,7 +451,7 @@ class Board:
                 draws[entry.releases] = incarnation, mean
                 if len(draws) > REMEMBERED:
                     del draws[min(draws)]
-            elif known[1] != mean and (self._counting.takes_back or known[0] == incarnation):
+            elif known[1] != mean and known[0] == incarnation:  # a lost file comes back with what its neighbours had
                 self._drawn_twice[site] = (
                     f"{entry.releases} releases of {entry.name!r} at {site} have two different means: noise was drawn "
                     f"twice for the same rewards"

@@ -9,7 +9,7 @@ It depends on the terms and on bulletins alone, not on clocks: sites with equal 
 """
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf, isclose
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from fedbandit.agent.core.federation import SCALES, Federation
 from fedbandit.policies import FedBatch
 from fedbandit.privacy.noise import GRID
 from fedbandit.rules import batch, influence, proved
+from fedbandit.rules.gossip import LEAST_WEIGHT
 from fedbandit.rules.releases import MEAN, VARIANCE, WEIGHT
 
 __all__ = ["Counting", "Row"]
@@ -41,6 +42,50 @@ class Schedule(NamedTuple):
     noise: float
 
 
+EXACT = 50
+"""With more releases the quantile of noise is taken a little wider: it is small by then."""
+
+
+class _Schedules:
+    """What 0, 1, 2, ... releases are, as far as anybody has asked."""
+
+    def __init__(
+        self, first_batch: int, growth: float, reward_variance: float, noise_variance: float, noise_scale: float
+    ) -> None:
+        self._first_batch, self._growth = first_batch, growth
+        self._reward_variance, self._noise_variance, self._noise_scale = reward_variance, noise_variance, noise_scale
+        self._known = [Schedule(0, 0.0, 0.0, 0.0, 0.0)]
+        self._coefficients: list[float] = []  # of the releases' noise, times the precision
+        self._squares = 0.0  # sum of their squares
+
+    def of(self, releases: int) -> Schedule:
+        while len(self._known) <= releases:
+            self._add()
+        return self._known[releases]
+
+    def _add(self) -> None:
+        last, scale = self._known[-1], self._noise_scale
+        size = batch.batch_size(last.rewards, self._first_batch, self._growth)
+        variance = batch.release_variance(size, self._reward_variance, self._noise_variance)
+        precision = last.precision + 1.0 / variance
+        largest = proved.largest_coefficient(scale, batch.last_weight(precision, variance), size)
+        self._squares += (scale / (variance * size)) ** 2
+        if len(self._known) <= EXACT:
+            self._coefficients.append(scale / (variance * size))
+            noise = influence.noise_quantile([c / precision for c in self._coefficients])
+        else:
+            noise = influence.wide_quantile(self._squares / precision**2, largest)
+        square = last.square + batch.release_square(size, variance)
+        self._known.append(Schedule(last.rewards + size, precision, square, largest, noise))
+
+
+@lru_cache(16)
+def _schedules(
+    first_batch: int, growth: float, reward_variance: float, noise_variance: float, noise_scale: float
+) -> _Schedules:
+    return _Schedules(first_batch, growth, reward_variance, noise_variance, noise_scale)
+
+
 class Counting:
     """Counts entries by the terms of a federation."""
 
@@ -59,8 +104,11 @@ class Counting:
         """Whether sites may count differently."""
         self.prior: float = self._page.most_variance / batch.PRIOR_REWARDS if self.takes_back else 0.0
         """The variance of a mean anywhere in the range."""
-        self._schedules = [Schedule(0, 0.0, 0.0, 0.0, 0.0)]
-        self._coefficients: list[float] = []  # of the releases' noise, times the precision
+        if self.takes_back:
+            page = self._page
+            self._schedules = _schedules(
+                page.first_batch, page.growth, page.most_variance, page.noise_variance, page.noise_scale
+            )
 
     # ---------------------------------------------------------------- one entry
 
@@ -106,7 +154,7 @@ class Counting:
     def _weight(self, said: float) -> float:
         if self._terms.counted == "sites":
             return self._page.share
-        return min(max(said, 0.0), self._terms.largest_rate)
+        return min(said, self._terms.largest_rate) if said >= LEAST_WEIGHT else 0.0
 
     def _variance(self, known: Schedule, mean: float) -> float:
         page = self._page
@@ -146,18 +194,7 @@ class Counting:
 
     def schedule(self, releases: int) -> Schedule:
         """What so many releases are."""
-        known, page = self._schedules, self._page
-        for _ in range(len(known), min(releases, MOST_RELEASES) + 1):
-            last = known[-1]
-            size = batch.batch_size(last.rewards, page.first_batch, page.growth)
-            variance = batch.release_variance(size, page.most_variance, page.noise_variance)
-            precision = last.precision + 1.0 / variance
-            self._coefficients.append(page.noise_scale / (variance * size))
-            largest = proved.largest_coefficient(page.noise_scale, batch.last_weight(precision, variance), size)
-            noise = influence.noise_quantile([c / precision for c in self._coefficients])
-            square = last.square + batch.release_square(size, variance)
-            known.append(Schedule(last.rewards + size, precision, square, largest, noise))
-        return known[min(releases, MOST_RELEASES)]
+        return self._schedules.of(min(releases, MOST_RELEASES))
 
     # ---------------------------------------------------------------- all sites
 
