@@ -18,6 +18,9 @@ from cryptography.x509.oid import NameOID
 from fedbandit.agent.core.board import Board
 from fedbandit.agent.core.bulletin import ArmEntry, Bulletin, Signed
 from fedbandit.agent.core.federation import Federation
+from fedbandit.agent.core.site import Site
+from fedbandit.agent.disk.durable_site import DurableSite
+from fedbandit.agent.disk.journal import SqliteJournal
 from fedbandit.agent.gossip import frames
 from fedbandit.agent.gossip.connection import Connection, dial
 from fedbandit.agent.gossip.links import Links
@@ -274,3 +277,82 @@ def written(folder: Path, tls: TlsFiles):
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)
     return folder
+
+
+class LinksNetwork:
+    """Whole sites with SQLite files in one process; their bulletins travel over real links.
+
+    The same calls as ``MemoryNetwork``, so that one test runs on both. Nothing happens by itself: a link opens for an
+    exchange, and closes when both ends have the same.
+    """
+
+    def __init__(self, folder: Path, federation: Federation, links: list[tuple[str, str]], noise) -> None:
+        self._loop, self._at = asyncio.new_event_loop(), 0.0
+        self.links, self.names = tuple(links), tuple(dict.fromkeys(name for link in links for name in link))
+        self._loop.run_until_complete(self._start(folder, federation, noise))
+
+    async def _start(self, folder, federation, noise) -> None:
+        authority = Authority()
+        self._parties = {}
+        for name in self.names:
+            durable = DurableSite(
+                lambda name=name: SqliteJournal(folder / f"{name}.sqlite", name, federation, 1),
+                lambda stored, name=name: Site(name, federation, stored, noise),
+                lambda: 0.0,
+            )
+            self._parties[name] = Party(name, authority.tls(name), federation, durable)
+            self._parties[name].listen()
+            await self._publish(name)
+
+    def site(self, name: str) -> Site:
+        return self._parties[name].site.in_memory
+
+    def decide(self, name: str, draws):
+        return self._do(name, lambda site: site.decide(0.0, draws))
+
+    def report(self, name: str, decision_id: str, reward: float) -> None:
+        self._do(name, lambda site: site.report(decision_id, reward))
+
+    def _do(self, name, event):
+        async def done():
+            result = await self._parties[name].site.do(event)
+            await self._publish(name)
+            return result
+
+        return self._loop.run_until_complete(done())
+
+    async def _publish(self, name) -> None:
+        party, self._at = self._parties[name], self._at + 2.0
+        signed = await party.site.do(lambda site: site.publish(party.links.sign, self._at))
+        if signed is not None:
+            party.links.announce(signed)
+
+    def exchange(self, name: str, neighbour: str) -> None:
+        async def exchanged():
+            here, there = self._parties[name], self._parties[neighbour]
+            await there.use(name)
+            await here.use(there)
+            await until(lambda: here.status(neighbour).linked and there.status(name).linked, every=0.001)
+            await until(lambda: dict(here.site.in_memory.have()) == dict(there.site.in_memory.have()), every=0.001)
+            await here.use()
+            await there.use()
+            assert not here.told, here.told
+            assert not there.told, there.told
+
+        self._loop.run_until_complete(exchanged())
+
+    def run(self) -> None:
+        """Nothing is left on its way."""
+
+    def differences(self) -> list[str]:
+        haves = [dict(self.site(name).have()) for name in self.names]
+        return [name for name, have in zip(self.names, haves, strict=True) if have != haves[0]]
+
+    def close(self) -> None:
+        async def stop():
+            for party in self._parties.values():
+                await party.links.close()
+                party.site.close()
+
+        self._loop.run_until_complete(stop())
+        self._loop.close()
