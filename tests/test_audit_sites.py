@@ -51,18 +51,19 @@ def test_the_proof_holds_for_what_ships(policy, epsilon):
 def test_the_cost_of_a_reward_is_all_that_is_claimed(policy):
     """A claim of a little less is broken: noise hides each change, and costs epsilon."""
     scenario = scenarios_of(policy, 1.0)["rewards at once"]
-    found = list(leaks(dataclasses.replace(scenario, entries=scenario.entries[:8]), 0.5))
+    events = tuple(it for it in scenario.events if it.at < 9.0)
+    found = list(leaks(dataclasses.replace(scenario, events=events, entries=scenario.entries[:8], until=9.0), 0.5))
     assert found
     assert all(re.fullmatch(r"noise that costs (1|0\.\d+)", leak.what) for leak in found)
 
 
 def test_the_runs_go_where_bugs_hide():
-    """Every position, batch edges among them; two arms, four releases, restarts, redraws, late and missing rewards."""
+    """Every position, batch edges among them; two arms, three releases, restarts, redraws, late and missing rewards."""
     scenarios = scenarios_of("fed_batch", 1.0)
     for name in ("rewards at once", "late rewards", "late rewards, restarts"):
         victim = Victim(scenarios[name], open_site, lambda epsilon, count: [0] * count)
         victim.play()
-        assert min(victim.site.releases) >= 4, name
+        assert min(victim.site.releases) >= 3, name
     for scenario in scenarios.values():
         numbers = {change.number for change in changes_of(scenario)}
         reported = {n for n, entry in enumerate(scenario.entries, 1) if entry}
@@ -130,13 +131,14 @@ def test_real_noise_is_not_accused():
 
 
 def test_the_last_digits_of_readings_are_no_leak(monkeypatch):
-    """True noise that is read with an error of 1e-10; exact ratios would tell the worlds apart. The seed is fixed."""
+    """True noise that is read with an error of 1e-10; ratios of such readings show 3.5 of 1. The seed is fixed."""
+    runs = 10_000
     source, q = np.random.default_rng(4), 1 - math.exp(-1.0 / GRID)
-    draws = (source.geometric(q, (1000, 8)) - source.geometric(q, (1000, 8))) + source.normal(0.0, 1e-10, (1000, 8))
+    draws = source.geometric(q, (runs, 8)) - source.geometric(q, (runs, 8)) + source.normal(0.0, 1e-10, (runs, 8))
     monkeypatch.setattr("fedbandit.audit.suite.noise_of", lambda *_: draws)
-    row = check_noise(1.0, 1000)
+    row = check_noise(1.0, runs)
     assert not row.refuted, row
-    assert 0.2 < row.at_least < 1.0
+    assert 0.8 < row.at_least < 1.0
 
 
 def test_the_noise_of_each_release_is_read_to_the_last_step():

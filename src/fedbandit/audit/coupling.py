@@ -171,16 +171,17 @@ def _known(number: int) -> int:
 
 
 def _slots_of(scenario: Scenario, victim: Victim) -> list[tuple[int, int, int] | None]:
-    """Which of an arm's rewards each decision has, if it is neither refused nor cancelled."""
-    counts: dict[tuple[int, int], int] = {}
-    slots: list[tuple[int, int, int] | None] = []
-    for number, (decision, incarnation) in enumerate(zip(victim.decisions, victim.incarnations, strict=False), 1):
-        if decision is None or number in scenario.cancelled:
-            slots.append(None)
+    """Which of an arm's rewards each decision has, if it is neither refused nor cancelled: slots move up."""
+    slots = victim.slots[:]
+    for number, after in scenario.cancelled.items():
+        gone, decision = victim.slots[number - 1], victim.decisions[number - 1]
+        if gone is None or decision is None:
             continue
-        place = incarnation, decision.arm
-        counts[place] = counts.get(place, 0) + 1
-        slots.append((*place, counts[place]))
+        slots[number - 1] = None
+        for other in range(number, len(slots)):
+            place, made = slots[other], victim.decisions[other]
+            if place is not None and made is not None and place[:2] == gone[:2] and made.at < decision.at + after:
+                slots[other] = (*place[:2], place[2] - 1)
     return slots
 
 

@@ -7,7 +7,7 @@ waits for all members.
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import NamedTuple, TypeVar
@@ -76,7 +76,8 @@ class Victim:
     """A site with its disk, its process, and members that see all that it sends.
 
     * ``seen``: all that others can see, in order; ``sent``: its bulletins
-    * ``decisions``: those that it has made, ``None`` for one that was refused; ``incarnations``: in which
+    * ``decisions``: those that it has made, ``None`` for one that was refused; ``slots``: their incarnation and
+      arm, and which of the arm's decisions there they were
     * ``steps``: after each event, the incarnation, and how many rewards of each arm the page has observed
     """
 
@@ -87,7 +88,7 @@ class Victim:
         self.seen: list[Seen] = []
         self.sent: list[Sent] = []
         self.decisions: list[DecisionRecord | None] = []
-        self.incarnations: list[int] = []
+        self.slots: list[tuple[int, int, int] | None] = []
         self._keys: set[str] = set()
         self.steps: list[tuple[int, tuple[int, ...]]] = []
         self._last: dict[str, object] = {}
@@ -133,8 +134,7 @@ class Victim:
             case Decide(_, draws, request):
                 made = self._asked("decisions", lambda site: site.decide(self.now, draws, request))
                 if request.key not in self._keys:
-                    for decision in made or (None,) * request.count:
-                        self._handed_out(decision)
+                    self._handed_out(made or (None,) * request.count)
                 self._keys |= set() if request.key is None else {request.key}
                 for decision in made or ():
                     self._note("decision", (decision.id, decision.arm, decision.at, decision.propensity))
@@ -168,13 +168,19 @@ class Victim:
                 self._disk = self._copies[since].copy()
                 self._start()
 
-    def _handed_out(self, decision: DecisionRecord | None) -> None:
-        number = len(self.decisions)
-        self.decisions.append(decision)
-        self.incarnations.append(self.site.incarnation)
-        for value, delay in () if decision is None else self._scenario.entries[number]:
-            self._reports += 1
-            heapq.heappush(self._due, (self.now + delay, self._reports, number, value))
+    def _handed_out(self, made: Sequence[DecisionRecord | None]) -> None:
+        arms = [-1 if it is None else it.arm for it in made]
+        for position, decision in enumerate(made):
+            entry = self._scenario.entries[len(self.decisions)]
+            self.decisions.append(decision)
+            if decision is None:
+                self.slots.append(None)
+                continue
+            behind = arms[position + 1 :].count(decision.arm)
+            self.slots.append((self.site.incarnation, decision.arm, self.site.tried[decision.arm] - behind))
+            for value, delay in entry:
+                self._reports += 1
+                heapq.heappush(self._due, (self.now + delay, self._reports, len(self.decisions) - 1, value))
 
     def _report(self) -> None:
         """Report as an application does: again without an answer, and never after a refusal."""
