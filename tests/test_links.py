@@ -254,7 +254,7 @@ class TestForged:
 
         run(scenario())
 
-    def test_nobody_signs_for_another(self):
+    def test_no_neighbour_signs_for_another(self):
         async def scenario():
             authority = Authority()
             north, tls = await self._north_and(authority), authority.tls("east")
