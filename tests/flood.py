@@ -1,4 +1,4 @@
-"""A neighbour that floods a site with bulletins, in a process of its own: ``python flood.py PORT FOLDER TERMS KIND``."""
+"""A neighbour that floods a site with bulletins, in a process of its own: ``python flood.py PORT SITE.TOML KIND``."""
 
 import asyncio
 import json

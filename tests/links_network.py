@@ -1,4 +1,4 @@
-"""Sites in one process over real links: websockets with mutual TLS on loopback. Each has a board, or is a whole site."""
+"""Sites in one process over real links: websockets with mutual TLS on loopback. Each is a board, or a whole site."""
 
 import asyncio
 import functools
@@ -6,7 +6,7 @@ import time
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from random import Random
+from random import SystemRandom
 from types import SimpleNamespace
 
 from cryptography import x509
@@ -153,7 +153,7 @@ class Party:
         self.federation = federation or terms()
         self.site = durable or BoardSite(name, self.federation)
         self.links = Links(
-            name, self.federation, self.site, tls, time.time, Random(), refused=lambda *it: self.told.append(it)
+            name, self.federation, self.site, tls, time.time, SystemRandom(), refused=lambda *it: self.told.append(it)
         )
         self.listener = None
         self.neighbours = {}

@@ -462,7 +462,6 @@ REQUESTS = [  # P13: keys, subjects, cancelled decisions
 ]
 
 NEEDS = "test_a_stop_needs_nobodys_consent_and_all_else_does"
-SIGNED = "test_only_the_site_itself_signs_its_changes"
 ARMS = [  # arms that change: stops at once, all else by consent, signed
     bug("a stop waits for consent", "_in_force",
         NEEDS, swap={"it.change.is_stop": "(it.accepted and it.change.is_stop)"}),

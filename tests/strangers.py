@@ -124,7 +124,9 @@ def without_a_good_certificate(folder, certificates):
     return {
         "no certificate": Stranger("no certificate", "it asks for a certificate, and we have shown none"),
         "another CA": Stranger("certificate of another CA", another, other.make(dns("east"))),
-        "a CA of the same name": Stranger("certificate of another CA", "it refuses our certificate", namesake.make(dns("east"))),
+        "a CA of the same name": Stranger(
+            "certificate of another CA", "it refuses our certificate", namesake.make(dns("east"))
+        ),
         "expired": Stranger("certificate expired", "it refuses our certificate: expired", expired),
         "not yet valid": Stranger("certificate not yet valid", "it refuses our certificate: not valid yet", early),
         "plain text": Stranger("not TLS", ""),
@@ -178,7 +180,7 @@ def with_a_wrong_frame(terms, tls):
 
 
 class Crowd:
-    """So many connections, each opened again when it is closed; ``says`` is what each sends, byte by byte or at once."""
+    """So many connections, each opened again when it is closed; ``says`` is what each sends, in bytes or at once."""
 
     def __init__(self, port, count, says=b"", at_once=False):
         self._port, self._count, self.opened = port, count, 0

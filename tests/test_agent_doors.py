@@ -5,20 +5,25 @@ message that only members know. Where a bound on time is asserted, it is the one
 """
 
 import asyncio
-import os
 import socket
 import ssl
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from bad_wire import BadWire
-from fedbandit.agent.gossip import listener as doors
 from fedbandit.agent.gossip import links as of_links
+from fedbandit.agent.gossip import listener as doors
 from fedbandit.agent.process.config import Address, Neighbour
 from links_network import Party, run, terms, until
 from strangers import Crowd, client_hello, dns
 from test_agent_strangers import Door
+
+
+def descriptors():
+    """How many this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 class TestCrowds:
@@ -81,7 +86,7 @@ class TestCrowds:
     def test_many_who_only_connect_leave_descriptors_for_the_application(self, tmp_path):
         async def scenario():
             async with Door(tmp_path) as door:
-                before = len(os.listdir("/proc/self/fd"))
+                before = descriptors()
                 with ExitStack() as connections:
 
                     def connect():
@@ -90,9 +95,9 @@ class TestCrowds:
 
                     await asyncio.to_thread(connect)
                     await asyncio.sleep(1.0)
-                    assert len(os.listdir("/proc/self/fd")) < before + 600 + 300
+                    assert descriptors() < before + 600 + 300
                     await door.lets_in("west")
-                await until(lambda: len(os.listdir("/proc/self/fd")) < before + 20)
+                await until(lambda: descriptors() < before + 20)
 
         run(scenario())
 
@@ -173,12 +178,11 @@ def test_many_differences_are_counted_not_shown():
 
 def test_nothing_of_ours_is_left_open(tmp_path):
     async def scenario():
-        before = set(os.listdir("/proc/self/fd"))
+        before = descriptors()
         for count in range(3):
             async with Door(tmp_path / str(count)) as door:
                 await door.lets_in("east")
         await asyncio.sleep(0.1)
-        assert len(os.listdir("/proc/self/fd")) <= len(before) + 2
+        assert descriptors() <= before + 2
 
     run(scenario())
-

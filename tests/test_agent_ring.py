@@ -48,7 +48,9 @@ def test_a_release_and_a_stop_are_known_everywhere_at_once(tmp_path):
             async def stop(kind):
                 begun = time.perf_counter()
                 change = await first.change_arm(kind, "A", "")
-                await until(lambda: all(change.id in agent.site.in_memory.arms.changes for agent in agents), every=0.001)
+                await until(
+                    lambda: all(change.id in agent.site.in_memory.arms.changes for agent in agents), every=0.001
+                )
                 return time.perf_counter() - begun
 
             released = []

@@ -564,7 +564,9 @@ class TestReading:
         east = certificate(issue(config.tls.ca.parent, "east", 10, NOW).certificate)
         assert self.mistakes(config) == [f"tls.crl: {path}: no such file"]
         path.write_bytes(b"nonsense")
-        assert self.mistakes(config) == [f"tls.crl: {path} holds no list of revoked certificates (X509 CRL) in PEM form"]
+        assert self.mistakes(config) == [
+            f"tls.crl: {path} holds no list of revoked certificates (X509 CRL) in PEM form"
+        ]
         foreign = init(tmp_path / "foreign", "test CA", 10, NOW)
         path.write_bytes(crl(foreign.certificate, foreign.key, east))
         assert self.mistakes(config) == [f"tls.crl: {path} holds a list that no CA of tls.ca has signed"]

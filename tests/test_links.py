@@ -101,7 +101,9 @@ class TestPassingOn:
         authority = Authority()
 
         async def scenario():
-            async with linked([("north", "east")], authority, lambda name, _: Party(name, authority.tls(name, make()))) as it:
+            async with linked(
+                [("north", "east")], authority, lambda name, _: Party(name, authority.tls(name, make()))
+            ) as it:
                 it["north"].publish()
                 await until(lambda: it["east"].knows("north") == 1)
 
@@ -125,7 +127,9 @@ class TestOneConnection:
     @pytest.mark.parametrize("dialled_by", ["both", "the first", "the second"])
     def test_whichever_end_dials_one_stays(self, dialled_by, monkeypatch):
         monkeypatch.setattr(of_links, "RETRY", 0.01)
-        edges = [("north", "east"), ("east", "north")][slice(*{"both": (0, 2), "the first": (1,), "the second": (1, 2)}[dialled_by])]
+        edges = [("north", "east"), ("east", "north")][
+            slice(*{"both": (0, 2), "the first": (1,), "the second": (1, 2)}[dialled_by])
+        ]
 
         async def scenario():
             async with linked(edges) as it:
@@ -151,7 +155,12 @@ class TestOneConnection:
                         for link in party.links._links.values():
                             if link.connection is not None:
                                 link.connection.abort()
-                    await until(lambda: all(party.links.statuses[o].linked for party, o in ((it["north"], "east"), (it["east"], "north"))))
+                    await until(
+                        lambda: all(
+                            party.links.statuses[o].linked
+                            for party, o in ((it["north"], "east"), (it["east"], "north"))
+                        )
+                    )
                     it["north"].publish()
                     await until(lambda c=count: it["east"].knows("north") == c)
 
@@ -170,7 +179,10 @@ class TestOneConnection:
                     since = north.status("east").since
                     await twin.use(north)
                     await until(lambda: twin.status("north").failures >= 3)
-                    assert "another process with the name east is linked, from 127.0.0.1" in twin.status("north").last_error
+                    assert (
+                        "another process with the name east is linked, from 127.0.0.1"
+                        in twin.status("north").last_error
+                    )
                     assert "two processes have the name east" in north.status("east").suspicion
                     assert north.status("east").since == since, "the first one stays"
                     await east.links.close()
@@ -245,7 +257,9 @@ class TestForged:
                 assert reasons(north) == ["forged bulletin"]
                 assert north.status("east").paused_until > time.time() + 5.0
                 assert north.knows("east") == 0
-                with pytest.raises(connections.Closed, match="it refuses: north rests this link for .* forged bulletin"):
+                with pytest.raises(
+                    connections.Closed, match=r"it refuses: north rests this link for .* forged bulletin"
+                ):
                     async with Caller(north, tls):
                         pass
                 assert reasons(north)[-1] == "paused"
@@ -269,7 +283,9 @@ class TestForged:
 
         run(scenario())
 
-    @pytest.mark.parametrize("what", ["another CA", "expired", "not yet valid", "revoked", "other terms", "next century"])
+    @pytest.mark.parametrize(
+        "what", ["another CA", "expired", "not yet valid", "revoked", "other terms", "next century"]
+    )
     def test_what_a_neighbour_may_pass_on_in_good_faith_is_dropped_and_the_link_stays(self, what):
         async def scenario():
             authority = Authority()
@@ -372,7 +388,9 @@ class TestRefused:
                 await north.links.refuse((), crl)
                 await west.links.refuse((), crl)
                 await until(lambda: not north.status("east").linked, 0.5)
-                await until(lambda: "the certificate of east has been revoked" in (east.status("north").last_error or ""))
+                await until(
+                    lambda: "the certificate of east has been revoked" in (east.status("north").last_error or "")
+                )
                 assert north.site.refused == west.site.refused == {"east"}
                 again = Party("east", authority.tls("east"), durable=east.site)
                 await east.links.close()
@@ -419,8 +437,14 @@ class TestRefused:
             try:
                 await east.use(north)
                 await until(lambda: north.status("east").differs and east.status("north").differs)
-                assert north.status("east").differs == "the federation differs at east: policy.epsilon: 1.0 here, 2.0 there"
-                assert east.status("north").differs == "the federation differs at north: policy.epsilon: 2.0 here, 1.0 there"
+                assert (
+                    north.status("east").differs
+                    == "the federation differs at east: policy.epsilon: 1.0 here, 2.0 there"
+                )
+                assert (
+                    east.status("north").differs
+                    == "the federation differs at north: policy.epsilon: 2.0 here, 1.0 there"
+                )
                 assert "other terms" in reasons(north)
             finally:
                 await east.links.close()
@@ -539,7 +563,11 @@ class TestBounded:
                     east.connection.transport.resume_reading()
 
                     def newest():
-                        return max((it.body for it in east.frames if isinstance(it, Bulletin)), default=b"", key=lambda b: int(b.split(b'"number":')[1].split(b",")[0]))
+                        return max(
+                            (it.body for it in east.frames if isinstance(it, Bulletin)),
+                            default=b"",
+                            key=lambda b: int(b.split(b'"number":')[1].split(b",")[0]),
+                        )
 
                     await until(lambda: b'"number":6000,' in newest())
                     got = sum(isinstance(it, Bulletin) for it in east.frames)

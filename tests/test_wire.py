@@ -1,9 +1,8 @@
 """Frames from strangers: arbitrary bytes, and honest frames that are damaged, cut or lengthened."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-import pytest
 
 from fedbandit.agent.core.board import Version
 from fedbandit.agent.core.bulletin import MAX_BODY
@@ -76,7 +75,11 @@ def test_damaged_cut_and_lengthened_frames_are_frames_or_refused(frame, data):
         (b"\2\0\5abcde", "a bulletin's signer has 5 bytes"),
         (b"\1\5EAST!" + bytes(40), "a name that no site can have"),
         (b"\7", "unknown kind, 7"),
-        (encode(Have("east", "00" * 32, 1, {})) + encode(Have("b", "00" * 32, 1, {"b": Version((1, 1), bytes(16))}))[43:] * 2, "twice"),
+        (
+            encode(Have("east", "00" * 32, 1, {}))
+            + encode(Have("b", "00" * 32, 1, {"b": Version((1, 1), bytes(16))}))[43:] * 2,
+            "twice",
+        ),
     ],
 )
 def test_what_is_refused(data, words):
