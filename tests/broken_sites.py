@@ -51,6 +51,8 @@ def broken_sites() -> list[BrokenSite]:
         BrokenSite("choice reads unreleased sums", "another decision", _spoilt(_peeking)),
         BrokenSite("noise on first arm only", "another bulletin", _noisy_if(_of_arm_0)),
         BrokenSite("no noise from third release on", "another bulletin", _noisy_if(_early)),
+        BrokenSite("no noise on the third arm", "another bulletin", _noisy_if(_of_first_arms)),
+        BrokenSite("no noise from eighth release on", "another bulletin", _noisy_if(_before_eighth)),
         BrokenSite("batches by order of arrival", "another state", ArrivalSite),
         BrokenSite("noise for a range of width 1", "another bulletin", _spoilt(_for_unit_width)),
         BrokenSite("noise drawn anew for every bulletin", "another bulletin", RestlessSite),
@@ -190,8 +192,16 @@ def _of_arm_0(me: Any, arm: int) -> bool:
     return arm == 0
 
 
+def _of_first_arms(me: Any, arm: int) -> bool:
+    return arm < 2
+
+
 def _early(me: Any, arm: int) -> bool:
     return me.releases[arm] < 2
+
+
+def _before_eighth(me: Any, arm: int) -> bool:
+    return me.releases[arm] < 7
 
 
 def _overlapping(page: Page) -> Page:

@@ -203,7 +203,7 @@ def _public(view: Sequence[Sent]) -> list[Sent]:
 
 def bulletins_of(world: Scenario, opened: OpenSite, noise: NoiseSource) -> list[Sent]:
     """What a member sees of a run."""
-    victim = Victim(world, opened, noise)
+    victim = Victim(world, opened, noise, looks=False)
     victim.play()
     return victim.sent
 

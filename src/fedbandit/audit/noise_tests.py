@@ -46,7 +46,7 @@ def noise_of(opened: OpenSite, source: NoiseSource, epsilon: float, runs: int) -
         sums.append([sum(steps[first : first + size]) for first in range(0, most, size)])
     rows: list[list[float]] = []
     for _ in range(runs):
-        victim = Victim(scenario, opened, source)
+        victim = Victim(scenario, opened, source, looks=False)
         victim.play()
         row: list[float] = []
         for arm, expected in enumerate(sums):

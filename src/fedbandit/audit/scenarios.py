@@ -193,8 +193,8 @@ BETWEEN = 0.25
 
 
 # ---------------------------------------------------------------- the scenarios of the audit
-# Two arms, four releases and more of each, restarts, crashes, late rewards, a member that lies. No two rewards are
-# alike, in a range that is not [0, 1]; the draws make both arms come and let a small difference decide now and then.
+# Two arms or three, three to nine releases of each, restarts, crashes, late rewards, a member that lies. No two rewards
+# are alike, in a range that is not [0, 1]; draws make both arms come and let a small difference decide now and then.
 
 LOW, HIGH = -1.0, 3.0
 WINDOW = 4
@@ -221,15 +221,12 @@ def scenarios_of(policy: str, epsilon: float) -> dict[str, Scenario]:
         said = [lie(patients, second * DAY, 2) for second in (3.5, 9.5)]
         faults = [*said, Restart((half + 0.5) * DAY)]
         by_rate = {"late rewards, patients count": in_turn(patients, entries, draws, faults, DAY, WINDOW + 1)}
-    died = [
-        DieAtNextWrite(it + (0.0 if of == "decide" else SOON / 2), crash)
-        for it, of, crash in (
-            (3.25, "report", "torn"),
-            (5.25, "decide", "before"),
-            (7.25, "report", "before"),
-            (8.25, "report", "after"),
-        )
-    ]
+    died = (
+        DieAtNextWrite(3.25 + SOON / 2, "torn"),  # at the report
+        DieAtNextWrite(5.25, "before"),  # at the decision
+        DieAtNextWrite(7.25 + SOON / 2, "before"),
+        DieAtNextWrite(8.25 + SOON / 2, "after"),
+    )
     return {
         "rewards at once": in_turn(terms, at_once, draws, lies),
         "restarts and crashes": in_turn(
@@ -262,7 +259,17 @@ def scenarios_of(policy: str, epsilon: float) -> dict[str, Scenario]:
             ],
             rest=WINDOW + 1,
         ),
+        "three arms, many releases": _small_batches(replace(terms, arms=("a", "b", "c")), policy),
     }
+
+
+def _small_batches(terms: Federation, policy: str) -> Scenario:
+    """Nine releases of each arm by turns, or of a tree as many as it takes."""
+    small = replace(terms.policy, first_batch=1, growth=1.1) if isinstance(terms.policy, FedBatch) else terms.policy
+    count = 3 * (9 if policy == "fed_batch" else 5)
+    requests = [Request((number % 3,)) for number in range(count)]
+    entries, draws = [once(value, SOON) for value in _values(count)], [SiteDraws((0.0, 0.0, 0.0), 0.5)] * count
+    return in_turn(replace(terms, policy=small), entries, draws, requests=requests)
 
 
 def _asked_for(terms: Federation, entries: Sequence[Entry], draws: Sequence[SiteDraws]) -> Scenario:
