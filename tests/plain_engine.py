@@ -23,8 +23,8 @@ class Round(NamedTuple):
 class PlainEngine:
     """All agents of a policy on a tape. ``rule``: the policy's own links, all of them present.
 
-    ``n_max_by_exchange``: n~ travels over the tape's edge, with releases as in a bulletin of a live site, and not from all
-    neighbours in every round (Algorithm 1, line 5). ``shares``: of all agents, where releases spread; default: alike.
+    ``n_max_by_exchange``: n~ travels over the tape's edge, with releases as in a bulletin of a live site, and not from
+    all neighbours in every round (Algorithm 1, line 5). ``shares``: of all agents, where releases spread; default: alike.
     """
 
     def __init__(self, tape, page, terms, rule=None, n_max_by_exchange=False, shares=None):

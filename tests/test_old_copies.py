@@ -207,7 +207,7 @@ def test_whoever_has_seen_both_names_a_second_draw_also_if_the_site_does_not_lea
 
 
 def test_a_neighbour_that_lost_its_disk_cannot_confirm():
-    """It knows nothing of the file, and the file knows that it should. What it is told by this process tells nothing."""
+    """It knows nothing of the file, and the file knows that it should. What this process tells it proves nothing."""
     network = MemoryNetwork(TERMS, PAIR)
     teach(network, "a")
     talk(network, 3)
@@ -257,7 +257,7 @@ def test_in_doubt_a_stop_goes_out_and_no_number_that_was_not_out_before(network)
 
 @pytest.mark.parametrize("why", ["unconfirmed", "old"])
 def test_what_was_said_in_doubt_does_not_make_the_file_current_after_a_restart(network, why):
-    """A stop went out above all numbers that neighbours know: they know nothing better any more, and it proves nothing."""
+    """A stop went out above all numbers that neighbours know: they know nothing better, and that proves nothing."""
     snapshot = network.snapshot("a")
     teach(network, "a", 60)
     talk(network)

@@ -153,8 +153,8 @@ def warnings_of_holdout(arms: Sequence[str], holdout: Holdout | None) -> Iterato
     if holdout is not None:
         released = f"{holdout.released} rewards" if holdout.released else "nothing"
         yield Note(
-            f"{holdout.site} has released {released} of {arms[holdout.arm]}, which is the main reason why the answer is "
-            "not surer. More patients there would settle it."
+            f"{holdout.site} has released {released} of {arms[holdout.arm]}, which is the main reason why the answer "
+            "is not surer. More patients there would settle it."
         )
 
 

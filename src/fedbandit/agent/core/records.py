@@ -222,7 +222,8 @@ class Stored:
     * ``run``: the process that opened the file last; 0: none of this version
     * ``kept``: rewards that the site keeps for its log, by the id of the decision
     * ``known``: the fields of each arm; ``released``: the last pull released of each arm and level
-    * ``own``: the newest own bulletin of a process that was sure; ``doubtful``: a later one of one that was not; ``board``: what is stored of the board, own ones of other processes among them
+    * ``own``: the newest own bulletin of a process that was sure; ``doubtful``: a later one of one that was not
+    * ``board``: what is stored of the board, own bulletins of other processes among it
     * ``certificates``: chains of the board's signers, by fingerprint
     * ``neighbours``: those with a link, and whether they have ever said what they have
     """

@@ -367,7 +367,7 @@ def drew_again(before: Bulletin, now: Bulletin) -> str:
         return ""
     for it in now.arms:
         known = before.by_arm.get(it.name)
-        if known is not None and 0 < known.releases and (known.releases, known.row) != (it.releases, it.row):
+        if known is not None and known.releases > 0 and (known.releases, known.row) != (it.releases, it.row):
             return (
                 f"it was started with a data folder that lacked what it had released of {it.name!r}, and has released "
                 "since"

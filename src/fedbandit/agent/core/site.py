@@ -274,6 +274,7 @@ class Site:
         """The player, once it has seen what is on the board."""
         if self._is_stale:
             self._is_stale = False
+            self._draft()
             self._player.look(self.board, self._arms.names, self.num_agents)
         return self._player
 
@@ -298,15 +299,7 @@ class Site:
     @property
     def weights(self) -> tuple[float, ...]:
         """How much of all sites that count, or of their patients, has released each arm."""
-        found: list[float] = []
-        for name in self._arms.names:
-            rows, versions = self.board.rows(name)
-            if self._has_variance:
-                all_, known = sum(row[WEIGHT] for row in rows), sum(row[WEIGHT] for row in rows if row[VARIANCE] > 0.0)
-            else:
-                all_, known = float(len(rows)), float(sum(map(bool, versions)))
-            found.append(known / all_ if all_ > 0.0 else 0.0)
-        return tuple(found)
+        return tuple(self.board.known_share(name) for name in self._arms.names)
 
     @property
     def _has_variance(self) -> bool:
@@ -329,7 +322,8 @@ class Site:
         names = self._arms.names
         status = [self._arms.standing(name).status for name in names]
         whose = over_whom(self.num_agents, self.terms.counted)
-        return Belief(names, status, self.theta, self.errors, self.weights, whose)
+        rests_on = self.board.rests_on([name for name, it in zip(names, status, strict=True) if it == "active"])
+        return Belief(names, status, self.theta, self.errors, self.weights, whose, rests_on)
 
     @property
     def holdout(self) -> Holdout | None:
@@ -466,13 +460,28 @@ class Site:
         """
         if not self.has_news(at):
             return Step(None)
+        signed = Signed(body := self._bulletin(at).encode(), *sign(body))
+        self.board.draft(None)
+        self.board.merge(signed, at)
+        self.presence.made(self.presence.next_place, signed.digest)
+        self._published_at, self._is_stale = at, True
+        self._is_urgent = self._is_urgent and self.doubt is not None
+        why = "" if self.doubt is None else self.doubt.why
+        return self._step(signed if self._is_shown(signed.digest) else None, OwnBulletin(signed, why))
+
+    def _draft(self) -> None:
+        """What this site has released counts here at once, before it is published."""
+        if self._is_urgent and self.doubt is None and any(self.releases):
+            self.board.draft(self._bulletin(0.0))
+
+    def _bulletin(self, at: float) -> Bulletin:
         presence, own = self.presence, self.board.held(self.name)
-        place = presence.next_place
-        bulletin = Bulletin(
+        incarnation, number = presence.next_place
+        return Bulletin(
             federation=self.terms.digest(),
             site=self.name,
-            incarnation=place[0],
-            number=place[1],
+            incarnation=incarnation,
+            number=number,
             at=max(int(1000.0 * at), 0),
             run=self.run,
             opened=presence.opened,
@@ -483,13 +492,6 @@ class Site:
             receipts={name: count for name, count in self._arms.counts.items() if name != self.name},
             software=self._software,
         )
-        signed = Signed(body := bulletin.encode(), *sign(body))
-        self.board.merge(signed, at)
-        presence.made(place, signed.digest)
-        self._published_at, self._is_stale = at, True
-        self._is_urgent = self._is_urgent and self.doubt is not None
-        why = "" if self.doubt is None else self.doubt.why
-        return self._step(signed if self._is_shown(signed.digest) else None, OwnBulletin(signed, why))
 
     def _entries(self) -> tuple[ArmEntry, ...]:
         return self._player.entries(self._arms.names)
