@@ -168,12 +168,16 @@ def _chosen(candidates: Iterable[Held], late: Held | None) -> _OfSite:
 # ---------------------------------------------------------------- the board
 
 
+_UNSIGNED = Signed(b"", b"", b"")
+
+
 class Board:
     """The newest bulletins of all sites; pure."""
 
     def __init__(self, own: str, terms: Federation, rows: Iterable[BoardRow] = ()) -> None:
         """As it is on disk. ``own``: the name of this site, which always counts here."""
         self._own, self._terms = own, terms
+        self._draft: Held | None = None
         self._counting = Counting(terms)
         self._most_arms = terms.num_arms + MAX_ADDED
         self._sites: dict[str, _OfSite] = {}
@@ -262,8 +266,16 @@ class Board:
 
     def counting(self, site: str) -> Held | None:
         """The bulletin with which a site counts, if it is not excluded: with a conflict, the last one before it."""
+        if site == self._own and self._draft is not None:
+            return self._draft
         mine = self._sites.get(site)
         return None if mine is None else mine.counting
+
+    def draft(self, bulletin: Bulletin | None) -> None:
+        """What this site's next bulletin will say counts here at once; nobody else has it. None: it is published."""
+        if bulletin is not None or self._draft is not None:
+            self._draft = bulletin and Held(bulletin, _UNSIGNED, 0.0, self._counting.rows(bulletin.arms))
+            self._recount()
 
     @property
     def conflicts(self) -> Mapping[str, Conflict]:
@@ -329,9 +341,8 @@ class Board:
         """Whose rows count, by name."""
         if self._counted is None:
             out = self._excluded | self._refused
-            self._counted = tuple(
-                name for name in sorted(self._sites) if name not in out and self._sites[name].counting is not None
-            )
+            known = {*self._sites, self._own}
+            self._counted = tuple(it for it in sorted(known) if it not in out and self.counting(it) is not None)
         return self._counted
 
     @property
@@ -353,7 +364,7 @@ class Board:
 
     def _row(self, name: str, arm: str) -> Row | None:
         """What a site's entry of an arm counts as; None: it has none that counts."""
-        held = self._sites[name].counting
+        held = self.counting(name)
         return None if held is None else held.rows.get(arm)
 
     def known_share(self, arm: str) -> float:
@@ -398,7 +409,7 @@ class Board:
 
     def n_max(self, arms: Sequence[str], most: int) -> tuple[int, ...]:
         """The most decisions for each arm at a site that counts (Algorithm 1, line 5); nobody can have had ``most``."""
-        counting = [self._sites[name].counting for name in self.counted()]
+        counting = [self.counting(name) for name in self.counted()]
         found = [it.bulletin.by_arm for it in counting if it is not None]
         return tuple(min(max((it[arm].decisions for it in found if arm in it), default=0), most) for arm in arms)
 
@@ -418,12 +429,12 @@ class Board:
 
     def oddities(self, now: float) -> Mapping[str, tuple[str, ...]]:
         """What of the sites that count does not fit, in words, by name (``core.oddities``)."""
-        counting = [it for name in self.counted() if (it := self._sites[name].counting) is not None]
+        counting = [it for name in self.counted() if (it := self.counting(name)) is not None]
         if self._odd is None:
             self._odd = oddities_of(self._counting, [(it.bulletin, it.rows) for it in counting])
         found = {name: list(said) for name, said in self._odd.items()}
         for it in counting:
-            since, before = self._first[it.bulletin.site]
+            since, before = self._first.get(it.bulletin.site, (now, it.bulletin.decisions))
             if said := beyond_rate(self._terms, it.bulletin.decisions, before, now - since):
                 found.setdefault(it.bulletin.site, []).append(said)
         for name, said in self._drawn_twice.items():
