@@ -11,6 +11,8 @@ from random import Random
 
 import pytest
 
+from fedbandit.agent.core.board import BoardRow, Kept
+from fedbandit.agent.core.bulletin import Signed
 from fedbandit.agent.core.decisions import SiteDraws
 from fedbandit.agent.core.records import DecisionRecord, Forgotten, Numbering, Released, Stored
 from fedbandit.agent.core.site import Site
@@ -362,6 +364,19 @@ EDITS = [
     "PRAGMA user_version = 3",
     "PRAGMA user_version = 2",
 ]
+
+
+def test_a_board_comes_back_in_its_order(path):
+    """Of each site, also if only the order changes, or one of its bulletins goes."""
+    first, second, third = (
+        Kept(Signed(bulletin_of("there").body + b" " * k, b"signature", b"signer"), float(k)) for k in range(3)
+    )
+    with closing(opened(path)) as journal:
+        for kept in ((first, second), (second, first, third), (third, second)):
+            journal.commit([BoardRow("there", kept)])
+            assert journal.load().board == {"there": BoardRow("there", kept)}
+    with closing(opened(path)) as journal:
+        assert journal.load().board == {"there": BoardRow("there", (third, second))}
 
 
 @pytest.mark.parametrize("edit", EDITS)

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 from typer.testing import CliRunner
@@ -21,6 +21,7 @@ from live import TERMS, serving
 from processes import (
     ask,
     assert_mistake,
+    board,
     come_through,
     command,
     decide_and_reward,
@@ -239,48 +240,68 @@ def held_at(url):
         return "not there yet"
 
 
+def give(url, count):
+    """Decisions with rewards, whatever the agent holds."""
+    for _ in range(count):
+        decision = ask(f"{url}/v1/decisions", "POST")[1]
+        assert ask(f"{url}/v1/decisions/{decision['id']}/reward", "PUT", {"value": 1.0})[0] == 204
+
+
 @pytest.mark.slow
-def test_a_copy_beside_the_original_releases_nothing(federation):
-    """The original has a witness, and goes on; the copy has none, and is told that it is old."""
+@pytest.mark.parametrize("has_witness", [True, False])
+def test_a_copy_beside_the_original_releases_nothing(federation, has_witness):
+    """Whichever of the two is linked first goes on; the other one is refused by name, and never confirmed."""
     federation.stop("a")
-    copy = federation.folder / "a twin"
-    with twin(federation, "a", copy) as other:  # copied while the agent is stopped, as an image would be
+    if not has_witness:
+        forget_witness(federation, "a")
+    with twin(federation, "a", federation.folder / "a twin") as other:  # copied while it is stopped, as an image is
         restart(federation, "a")
-        before = releases(federation, "a")
-        wait_until(lambda: decide_and_reward(federation, "a", 10) and releases(federation, "a") > before, 30)
-        wait_until(lambda: held_at(other) in ("split-brain", "old"), 60)
-        assert held(federation, "a") is None
+        wait_until(lambda: held_at(other) != "not there yet")
+        before = ask(f"{other}/v1/state")[1]["privacy"]["releases"]
+        wait_until(lambda: held(federation, "a") is None or held_at(other) is None, 40)
+        for url in (other, federation.url("a")):
+            give(url, 60)
+        time.sleep(2.0)
+        seen = [ask(f"{url}/v1/state")[1] for url in (other, federation.url("a"))]
+        assert sorted(it["privacy"]["releases"] > before for it in seen) == [False, True]
+        assert sorted(it["held"] is None for it in seen) == [False, True]
+        assert any("two processes have the name a" in it for it in state(federation, "b")["warnings"])
         assert not [it for it in state(federation, "b")["members"] if it["conflict"]]
 
 
 @pytest.mark.slow
-def test_two_processes_of_one_folder_both_stop_until_the_operator_says_which_one_lives(federation):
-    """With no witness both go on after a while; then each signs a bulletin with one number, and both hold releases."""
+def test_two_processes_that_both_went_on_both_stop_and_the_operator_says_which_one_lives(federation):
+    """The runbook: a copy was confirmed by mistake; two bulletins with one number prove it. Stop one, confirm one."""
     federation.stop("a")
-    forget_witness(federation, "a")
-    copy = federation.folder / "a twin"
-    with twin(federation, "a", copy) as other:
+    with twin(federation, "a", federation.folder / "a twin") as other:
         restart(federation, "a")
-
-        def work():
-            decide_and_reward(federation, "a", 2)
-            with suppress(OSError):
-                ask(f"{other}/v1/decisions", "POST")
-            return held(federation, "a"), held_at(other)
-
-        wait_until(lambda: set(work()) <= {"split-brain", "old"}, 60)
-        before = releases(federation, "a")
-        decide_and_reward(federation, "a", 60)
-        assert releases(federation, "a") == before
+        wait_until(lambda: held_at(other) == "unconfirmed")
+        number = board(federation, "b")["a"][1] + 1
+        assert ask(f"{other}/v1/confirm", "POST")[0] == 204
+        wait_until(
+            lambda: number in [it["number"] for it in ask(f"{other}/v1/state")[1]["members"] if it["name"] == "a"]
+        )
+        give(federation.url("a"), 1)
+        wait_until(lambda: board(federation, "b")["a"][1] == number)
+        federation.kill("a")  # now the other one is linked
+        wait_until(lambda: held_at(other) in ("split-brain", "old"), 40)
         wait_until(lambda: [it["name"] for it in state(federation, "b")["members"] if it["conflict"]] == ["a"])
-    why = held(federation, "a")
-    code, output = command("confirm" if why == "split-brain" else "restore", "-c", federation.config("a"))
+        before = ask(f"{other}/v1/state")[1]["privacy"]["releases"]
+        give(other, 60)
+        assert ask(f"{other}/v1/state")[1]["privacy"]["releases"] == before
+        assert state(federation, "b")["needs_person"]
+    restart(federation, "a")
+    wait_until(lambda: held(federation, "a") == "split-brain", 40)
+    before = releases(federation, "a")
+    give(federation.url("a"), 60)
+    assert releases(federation, "a") == before
+    code, output = command("confirm", "-c", federation.config("a"))
     assert code == 0, output
-    decide_and_reward(federation, "a", 20)
+    give(federation.url("a"), 20)
     wait_until(lambda: releases(federation, "a") > before)
+    wait_until(lambda: not [it for it in state(federation, "b")["members"] if it["conflict"]])
     come_through(federation, "a", "b")
     assert held(federation, "a") is None
-    wait_until(lambda: not [it for it in state(federation, "b")["members"] if it["conflict"]])
 
 
 def forget_witness(federation, name):

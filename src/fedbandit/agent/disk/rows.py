@@ -45,7 +45,8 @@ _TABLES = (
         commits INTEGER, run INTEGER, checksum INTEGER
     ) STRICT""",
     """CREATE TABLE board (
-        site TEXT, digest BLOB, body BLOB, signature BLOB, signer BLOB, since REAL, PRIMARY KEY (site, digest)
+        site TEXT, digest BLOB, rank INTEGER, body BLOB, signature BLOB, signer BLOB, since REAL,
+        PRIMARY KEY (site, digest)
     ) STRICT""",
     "CREATE TABLE own (is_doubtful INTEGER PRIMARY KEY, body BLOB, signature BLOB, signer BLOB, doubt TEXT) STRICT",
     "CREATE TABLE neighbour (name TEXT PRIMARY KEY, has_heard INTEGER) STRICT",
@@ -226,49 +227,55 @@ def _padded(text: str) -> str:
 _SMALL = ("own", "neighbour", "excluded")
 """Tables of few columns, the first of which is the key."""
 
-_READ_BOARD = "SELECT site, digest, body, signature, signer, since FROM board ORDER BY site, digest"
+_READ_BOARD = "SELECT site, digest, rank, body, signature, signer, since FROM board ORDER BY site, rank"
+_WRITE_BULLETIN = (
+    "INSERT INTO board VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (site, digest) DO UPDATE SET rank = excluded.rank, "
+    "signature = excluded.signature, signer = excluded.signer, since = excluded.since"
+)
 
 
 class BoardRows:
-    """The table of an open file: the bulletins that are kept of each site."""
+    """The table of an open file: the bulletins that are kept of each site, in their order."""
 
     def __init__(self, file: sqlite3.Connection, sums: Checksums) -> None:
         """For an open file."""
         self._file, self._sums = file, sums
-        self._digests: dict[str, set[bytes]] = {}
-        for site, digest in file.execute("SELECT site, digest FROM board"):
-            self._digests.setdefault(site, set()).add(digest)
+        self._kept: dict[str, dict[bytes, tuple[Any, ...]]] = {}  # without bodies: a digest tells which
 
     def add_up(self) -> None:
         """Add the checksums of all rows."""
         for site, digest, *row in self._file.execute(_READ_BOARD):
-            self._sums.put("board", (site, digest), repr(tuple(row)))
+            self._note(site, digest, *row)
+
+    def _note(self, site: str, digest: bytes, *row: Any) -> None:
+        rank, _, *rest = row
+        self._kept.setdefault(site, {})[digest] = rank, *rest
+        self._sums.put("board", (site, digest), repr(row))
 
     def read(self) -> list[BoardRow]:
         """What is kept of each site."""
         found: dict[str, list[Kept]] = {}
-        for site, digest, body, signature, signer, since in self._file.execute(_READ_BOARD):
+        for site, digest, _, body, signature, signer, since in self._file.execute(_READ_BOARD):
             kept = Kept(Signed(body, signature, signer), since)
-            if kept.signed.digest != digest:
-                raise InvalidArgument(
-                    f"board[{site}]", digest.hex(), f"{kept.signed.digest.hex()}, as its content says"
-                )
+            if (said := kept.signed.digest) != digest:
+                raise InvalidArgument(f"board[{site}]", digest.hex(), f"{said.hex()}, as its content says")
             found.setdefault(site, []).append(kept)
         return [BoardRow(site, tuple(kept)) for site, kept in found.items()]
 
     def write(self, record: BoardRow) -> None:
-        """Replace what is kept of a site; a bulletin never changes."""
-        site, before = record.site, self._digests.get(record.site, set())
-        after = {it.signed.digest: it for it in record.kept}
-        for digest in before - set(after):
+        """Replace what is kept of a site: only what has changed is written."""
+        site, before = record.site, self._kept.get(record.site, {})
+        after = {it.signed.digest: (rank, it) for rank, it in enumerate(record.kept)}
+        for digest in [it for it in before if it not in after]:
             self._file.execute("DELETE FROM board WHERE site = ? AND digest = ?", (site, digest))
             self._sums.remove("board", (site, digest))
-        for digest in [it for it in after if it not in before]:
-            signed, since = after[digest]
-            row = signed.body, signed.signature, signed.signer, since + 0.0
-            self._file.execute("INSERT INTO board VALUES (?, ?, ?, ?, ?, ?)", (site, digest, *row))
-            self._sums.put("board", (site, digest), repr(row))
-        self._digests[site] = set(after)
+            del before[digest]
+        for digest, (rank, (signed, since)) in after.items():
+            rest = signed.signature, signed.signer, since + 0.0
+            if before.get(digest) != (rank, *rest):
+                row = rank, signed.body, *rest
+                self._file.execute(_WRITE_BULLETIN, (site, digest, *row))
+                self._note(site, digest, *row)
 
 
 # ---------------------------------------------------------------- changes of the arms
